@@ -1,4 +1,4 @@
-// src/tensor/arithmetic.cc: sums, products, quotients, powers and extremes of two operands.
+// src/tensor/arithmetic.cc: computes sums, products, quotients, powers, maximum and minimum of two operands.
 #include <attn/ops.h>
 
 #include "tensor/binary.h"
@@ -9,7 +9,7 @@
 namespace attn {
 namespace {
 
-/// Integers wrap around, as the processor's do; of bools, + is "or" and * is "and".
+/// Computes integers with wrap-around, as the processor does. For bools, + is "or" and * is "and".
 template <typename C, typename F>
 C wrapping(C a, C b, F function) {
   if constexpr (std::is_same_v<C, bool>) return function(static_cast<int>(a), static_cast<int>(b)) != 0;
@@ -18,7 +18,7 @@ C wrapping(C a, C b, F function) {
   else return function(a, b);
 }
 
-// What is a kernel too says so: elements_of_pairs notes it.
+// Function objects that a kernel also implements name it; elements_of_pairs passes that on.
 struct Plus {
   static constexpr auto kernel = kernels::Binary::add;
   template <typename C>
@@ -52,11 +52,11 @@ constexpr Plus plus;
 constexpr Minus minus;
 constexpr Times times;
 constexpr Over over;
-// Both sides of a choice are there already: without a jump, so that it can be made in vectors.
+// The two values are already computed, so this selects without a branch and can be vectorised.
 constexpr auto larger = []<typename C>(C a, C b) -> C { return ((a != a) | (a >= b)) ? a : b; };
 constexpr auto smaller = []<typename C>(C a, C b) -> C { return ((a != a) | (a <= b)) ? a : b; };
 
-/// function(a, alpha b).
+/// Computes function(a, alpha b).
 template <typename F>
 struct WithMultiple {
   explicit WithMultiple(Scalar alpha) : number(alpha.to_double()), whole(alpha.is_floating() ? 0 : alpha.to_int()) {}
@@ -68,7 +68,7 @@ struct WithMultiple {
     return F()(a, times(b, alpha));
   }
   double number;
-  std::int64_t whole;  // beside integers
+  std::int64_t whole;  // alpha for integer operands
 };
 
 template <typename C>
@@ -82,7 +82,7 @@ C integer_power(C base, C exponent) {
   return static_cast<C>(result);
 }
 
-/// f32 by way of f64, so that the last bit hardly depends on the C library.
+/// Computes f32 powers in f64, so that the last bit hardly depends on the C library.
 struct Power {
   template <typename C>
   C operator()(C a, C b) const {
@@ -93,8 +93,8 @@ struct Power {
 };
 constexpr Power power;
 
-/// In f32 positive finite bases as e^(b log a) in f64 by the kernels, where the roundings of f64 are far below one of
-/// f32.
+/// Computes f32 powers. For positive finite bases the kernels compute e^(b log a) in f64, whose rounding errors are far
+/// below one rounding of f32.
 void power_of_singles(const void*, const void* const* x, void* y, std::int64_t n) {
   constexpr std::int64_t block = 256;
   const auto& table = kernels::row_kernels();
@@ -133,8 +133,8 @@ void check_alpha(const char* function, Scalar alpha, Dtype common) {
                      " tensors; it must be an integer");
 }
 
-/// The number as a second operand of products and quotients: f32 beside bf16 and f16 (rounded with the result, not
-/// before).
+/// Returns the number as a second operand of products and quotients. Beside bf16 and f16 it is f32, so that it is
+/// rounded only with the result.
 Tensor factor(Scalar value, Dtype common) { return filled({}, value, compute_dtype(common)); }
 Tensor factor(const Tensor& b, const Tensor& a, Dtype common) {
   return as(b, b.dim() == 0 && a.dim() != 0 ? compute_dtype(common) : common);
@@ -158,8 +158,8 @@ Tensor power_of(const char* function, const Tensor& a, const Tensor& b, Dtype co
   return binary(function, a, b, common, out, elements);
 }
 
-/// x becomes element(x, y), computed in `common`, whose kind x's dtype must be able to hold; y is `other` made ready
-/// for it.
+/// Sets x to element(x, y), computed in `common`; throws unless x's dtype can hold that kind of number. y is `other`
+/// converted for the computation.
 template <typename F>
 const Tensor& in_place(const char* function, const History& history, const Tensor& x, const Tensor& other,
                        const Tensor& y, Dtype common, F element) {
@@ -177,7 +177,7 @@ const Tensor& in_place(const char* function, const History& history, const Tenso
   return history.changed(x);
 }
 
-/// `other` as it is before x is changed, for the gradient.
+/// Returns `other` with the values that it has before x changes, for the gradient.
 Tensor unchanged(const Tensor& x, const Tensor& other) {
   const bool changes = other.impl()->storage == x.impl()->storage && (wants_grad(x) || wants_grad(other));
   return changes ? other.clone() : other;
@@ -189,13 +189,14 @@ Tensor reciprocal(const Tensor& x) {
                 wrt(x, [](auto& dy, auto& y) { return -widen(dy) * widen(y) * widen(y); }, y));
 }
 
-// What gradients of sums, products and quotients are made of.
+// The gradients of sums, products and quotients are built from these functions.
 constexpr auto same = [](auto& dy) { return dy; };
 constexpr auto opposite = [](auto& dy) { return neg(dy); };
 constexpr auto times_other = [](auto& dy, auto& other) { return dy * other; };
 constexpr auto over_other = [](auto& dy, auto& other) { return dy / other; };
 
-/// Of maximum and minimum: all of dy to the one that was taken, half to each of equals.
+/// Returns the gradient of an operand of maximum and minimum: dy where the operand was taken, half of dy where both are
+/// equal, 0 elsewhere.
 Tensor share(const Tensor& dy, const Tensor& equal, const Tensor& lost) {
   return where(lost, 0, where(equal, dy * 0.5, dy));
 }
@@ -252,7 +253,7 @@ Tensor operator-(Scalar a, const Tensor& b) {
                 wrt(b, opposite));
 }
 
-Tensor operator/(Scalar a, const Tensor& b) { return mul(reciprocal(b), a); }  // two roundings, as torch
+Tensor operator/(Scalar a, const Tensor& b) { return mul(reciprocal(b), a); }  // rounds twice, as torch does
 
 Tensor pow(const Tensor& a, Scalar exponent, Tensor out) {
   const Dtype common = result_type(a, exponent);
@@ -262,7 +263,7 @@ Tensor pow(const Tensor& a, Scalar exponent, Tensor out) {
                      "; the exponent must not be negative");
   const Tensor x = as(a, common);
   Tensor result;
-  // The short forms round as torch's do.
+  // The special cases below round as torch's do.
   if (is_floating(common) && p == 1) result = map_floating("pow", x, out, [](auto v) { return v; });
   else if (is_floating(common) && p == 0.5) result = map_floating("pow", x, out, [](auto v) { return std::sqrt(v); });
   else if (is_floating(common) && p == 2) result = map_floating("pow", x, out, [](auto v) { return v * v; });
@@ -283,7 +284,8 @@ Tensor pow(const Tensor& a, const Tensor& exponent, Tensor out) {
     return where(eq(p, 0), 0, widen(dy) * (widen(p) * pow(widen(a), widen(p) - 1)));
   };
   const auto wrt_exponent = [](auto& dy, auto& a, auto& p, auto& y) {
-    const Tensor zero = logical_and(eq(a, 0), ge(p, 0));  // 0^p stays 0 there, log 0 does not
+    // where a = 0 and p >= 0 the gradient is 0, although log 0 is infinite
+    const Tensor zero = logical_and(eq(a, 0), ge(p, 0));
     return where(zero, 0, widen(dy) * (widen(y) * log(widen(a))));
   };
   return record("PowBackward1", y, wrt(a, wrt_base, a, exponent), wrt(exponent, wrt_exponent, a, exponent, y));

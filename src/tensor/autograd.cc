@@ -1,4 +1,5 @@
-// src/tensor/autograd.cc: the backward pass: nodes run from the last made to the first, gradients that meet are added.
+// src/tensor/autograd.cc: runs the backward pass: nodes run from the last made to the first, and gradients of the same
+// tensor are added.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -13,7 +14,7 @@
 namespace attn {
 namespace {
 
-/// `gradient` summed along the dims that broadcasting made of `sizes`.
+/// Sums `gradient` over the dims along which `sizes` was broadcast.
 Tensor sum_to(const char* name, const Tensor& gradient, const Dims& sizes) {
   const int added = gradient.dim() - sizes.size();
   Dims summed;
@@ -28,17 +29,18 @@ Tensor sum_to(const char* name, const Tensor& gradient, const Dims& sizes) {
   return summed.empty() ? gradient : sum(gradient, summed, /*keepdim=*/true).reshape(sizes);
 }
 
-/// Memory that no other handle sees.
+/// Returns whether no other tensor shares this tensor's memory.
 bool is_exclusive(const Tensor& x) { return x.use_count() == 1 && x.impl()->storage.use_count() == 1; }
 
-/// `total` becomes total + gradient; undefined is none.
+/// Adds `gradient` to `total`. An undefined `total` counts as zero.
 void accumulate(Tensor& total, Tensor gradient) {
   if (!total.defined()) total = std::move(gradient);
   else if (!grad_enabled() && is_exclusive(total) && total.is_contiguous()) total.add_(gradient);
   else total = total + gradient;
 }
 
-/// Adds to grad(), the user's memory where there is some already. Nothing for a leaf that was frozen since.
+/// Adds the gradient to grad(), in the user's memory if grad() exists. Does nothing for a leaf that was frozen in the
+/// meantime.
 void accumulate_grad(const Tensor& x, Tensor gradient) {
   if (!x.requires_grad()) return;
   if (!x.grad().defined()) {
@@ -50,9 +52,9 @@ void accumulate_grad(const Tensor& x, Tensor gradient) {
   }
 }
 
-/// One place whose gradient is asked for: a result of a node, or a leaf.
+/// Names a place whose gradient is wanted: a result of a node, or a leaf.
 struct Target {
-  const Node* node;  // null: a leaf
+  const Node* node;  // null for a leaf
   int output;
   Tensor x;
   Tensor gradient;
@@ -65,7 +67,7 @@ class Pass {
       if (const auto& node = current(output).node) roots_.push_back(node);
   }
 
-  /// Only what leads to `targets` is run then.
+  /// Restricts the pass to the nodes that lead to `targets`.
   void aim_at(const std::vector<Tensor>& targets) {
     aimed_ = true;
     for (const Tensor& x : targets) targets_.push_back({current(x).node.get(), x.impl()->output, x, {}});
@@ -81,7 +83,7 @@ class Pass {
   }
 
   std::vector<Target>& targets() { return targets_; }
-  /// Leaves in the order in which gradients came to them.
+  /// Returns the leaves in the order in which they received gradients.
   std::vector<std::pair<Tensor, Tensor>>& leaves() { return leaves_; }
   std::vector<std::pair<Tensor, Tensor>>& retained() { return retained_; }
 
@@ -105,7 +107,8 @@ class Pass {
     return is_target(edge) || (edge.node && needed_.count(edge.node.get()) != 0);
   }
 
-  /// Nodes from which a target is reached: all that can be reached, then from the first made to the last.
+  /// Marks the nodes from which a target can be reached: collects all reachable nodes, then goes through them from the
+  /// first made to the last.
   void mark_needed() {
     std::map<std::uint64_t, const Node*> reached;
     std::vector<const Node*> next;
@@ -165,7 +168,7 @@ class Pass {
     }
   }
 
-  /// A node that kept nothing can run again.
+  /// Frees the saved tensors of a node. A node that saved nothing can run again.
   static void free_saved(Node& node) {
     if (std::none_of(node.saved.begin(), node.saved.end(), [](const Saved& kept) { return kept.tensor.defined(); }))
       return;
@@ -179,13 +182,13 @@ class Pass {
   std::vector<std::shared_ptr<Node>> roots_;
   std::vector<Target> targets_;
   std::unordered_set<const Node*> needed_;
-  // by sequence: the last made is the next to run, all that uses its results is done
+  // Ordered by sequence. The last made node runs next, because all nodes that use its results have run.
   std::map<std::uint64_t, Waiting> waiting_;
   std::vector<std::pair<Tensor, Tensor>> leaves_, retained_;
   std::unordered_map<const TensorImpl*, std::size_t> leaf_index_;
 };
 
-/// The gradients a pass starts with, one an output.
+/// Returns the gradients that a pass starts with, one for each output.
 std::vector<Tensor> seeds(const char* function, const std::vector<Tensor>& outputs, const std::vector<Tensor>& grads) {
   if (!grads.empty() && grads.size() != outputs.size())
     throw ValueError(std::string(function) + ": " + std::to_string(grads.size()) + " gradients for " +
@@ -211,7 +214,7 @@ std::vector<Tensor> seeds(const char* function, const std::vector<Tensor>& outpu
   return result;
 }
 
-/// Runs `work` with the tape on or off.
+/// Runs `work` with recording on the tape switched on or off.
 template <typename F>
 void with_tape(bool on, F&& work) {
   if (on) {

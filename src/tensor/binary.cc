@@ -1,4 +1,5 @@
-// src/tensor/binary.cc: what operations on one and two operands share, whatever their element function is.
+// src/tensor/binary.cc: implements the parts of operations on one and two operands that do not depend on the element
+// function.
 #include "tensor/binary.h"
 
 namespace attn {

@@ -1,5 +1,4 @@
-// src/tensor/binary.h: the frame of every operation on one operand, or on two that are broadcast, whose bits are plain
-// arithmetic.
+// src/tensor/binary.h: defines the common frame of elementwise operations on one operand, or on two that are broadcast.
 #pragma once
 #include "tensor/build.h"
 #include "tensor/elements.h"
@@ -7,11 +6,11 @@
 
 namespace attn {
 
-/// The operand in `dtype`, without history.
+/// Returns the operand in `dtype`, without gradient history.
 inline Tensor as(const Tensor& x, Dtype dtype) { return x.dtype() == dtype ? x : x.detach().to(dtype); }
 
-/// `write(target)` into `out` or new memory; by way of other memory where `out` overlaps an input otherwise than
-/// exactly.
+/// Calls `write(target)` for `out` or new memory. If `out` overlaps an input and is not exactly that input, writes to
+/// other memory and copies the result.
 using WriteInto = void (*)(void* context, const Tensor& target);
 Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype,
                     std::initializer_list<const Tensor*> inputs, WriteInto write, void* context);
@@ -22,10 +21,11 @@ Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, 
   return compute_into(function, out, sizes, dtype, inputs, call, const_cast<Write*>(&write));
 }
 
-// All that depends on the element function and the types is a loop; what goes around it stands once, in binary.cc and
+// Only the loop depends on the element function and the types. The code around it is compiled once, in binary.cc and
 // elements.cc.
 
-/// The loop of a function that takes elements of `common` (half floats in f32) and gives R, or for void what it takes.
+/// Returns the loop of a function that takes elements of `common` (half floats as f32) and returns R, or the type that
+/// it takes if R is void.
 template <typename R, typename F>
 Elements elements_of_pairs(Dtype common, const F& element) {
   Elements result{
@@ -36,14 +36,14 @@ Elements elements_of_pairs(Dtype common, const F& element) {
   return result;
 }
 
-/// target = element(a, b) for operands of dtype `common` (the second may be f32 beside a 16-bit one) and a target of
-/// type R, or of `common` for void. Memory that overlaps must do so exactly.
+/// Sets target = element(a, b). The operands have dtype `common` (the second may be f32 beside a 16-bit first one); the
+/// target has type R, or `common` if R is void. If the target overlaps an operand, the two must be the same view.
 template <typename R, typename F>
 void binary_into(const Tensor& target, const Tensor& a, const Tensor& b, Dtype common, F element) {
   compute_elements(elements_of_pairs<R>(common, element), target, {&a, &b});
 }
 
-/// The same into `out` or new memory of the broadcast shape.
+/// Does the same and writes to `out` or to new memory of the broadcast shape.
 Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype result, const Tensor& out,
               const Elements& elements);
 template <typename R, typename F>
@@ -53,10 +53,10 @@ Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype comm
   return binary(function, a, b, result, out, elements_of_pairs<R>(common, element));
 }
 
-/// loop(x) into `out` or new memory.
+/// Writes loop(x) to `out` or to new memory.
 Tensor unary(const char* function, const Tensor& x, Dtype result, const Tensor& out, const Elements& elements);
 
-/// element(x) of type R, or of x's own for void.
+/// Returns element(x) with dtype R, or with x's own if R is void.
 template <typename R, typename F>
 Tensor map(const char* function, const Tensor& x, const Tensor& out, F element) {
   Dtype result = x.dtype();
@@ -66,7 +66,7 @@ Tensor map(const char* function, const Tensor& x, const Tensor& out, F element) 
   return unary(function, x, result, out, {.loop = loop, .function = &element});
 }
 
-/// element(x) in x's dtype, integers and bool first becoming f32.
+/// Returns element(x) in x's dtype; integers and bool are first converted to f32.
 template <typename F>
 Tensor map_floating(const char* function, const Tensor& x, const Tensor& out, F element) {
   const Tensor floating = as(x, floating_type(x.dtype()));

@@ -1,4 +1,4 @@
-// src/tensor/blocks.cc: words from any stride to any, half floats to f32 and back.
+// src/tensor/blocks.cc: copies words between any two strides, and converts half floats to f32 and back.
 #include "tensor/blocks.h"
 
 #include "kernels/rows/target.h"
@@ -30,7 +30,7 @@ kernels::Element element_of_half(Dtype half) {
   return half == Dtype::bf16 ? kernels::Element::bf16 : kernels::Element::f16;
 }
 
-/// convert(from[i]) into to[i].
+/// Writes convert(from[i]) to to[i].
 template <typename To, typename From>
 void convert_all(const void* from, void* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) static_cast<To*>(to)[i] = convert<To>(static_cast<const From*>(from)[i]);

@@ -1,5 +1,5 @@
-// src/tensor/blocks.h: a run of elements a block at a time, in the type it is computed in: half floats and strides on
-// the way to a kernel.
+// src/tensor/blocks.h: reads and writes blocks of elements in the type of the computation, so that kernels see no half
+// floats and no strides.
 #pragma once
 #include <attn/dtype.h>
 
@@ -8,28 +8,29 @@
 
 namespace attn {
 
-/// Elements of a block: a few arrays of them stay in the first cache.
+/// The number of elements in a block; a few arrays of this size fit in L1.
 inline constexpr std::int64_t block_elements = 512;
 
-/// block(start, count) for n elements.
+/// Calls block(start, count) for consecutive blocks of n elements.
 template <typename F>
 void in_blocks(std::int64_t n, F block) {
   for (std::int64_t start = 0; start < n; start += block_elements) block(start, std::min(block_elements, n - start));
 }
 
-/// `count` words of `size` bytes (1, 2, 4 or 8) that lie `from_stride` bytes apart (0: one for all), to others.
+/// Copies `count` words of `size` bytes (1, 2, 4 or 8). The source words lie `from_stride` bytes apart (0: one word for
+/// all), the target words `to_stride` bytes.
 void move_words(std::size_t size, const char* from, std::int64_t from_stride, char* to, std::int64_t to_stride,
                 std::int64_t count);
 
-/// `count` elements, of a block or fewer where their strides are not their size, in the type they are computed in; and
-/// back, rounded once.
+/// read_block converts `count` elements to the type of the computation; write_block converts them back and rounds once.
+/// `count` is at most one block if the stride differs from the element size.
 void read_block(Dtype dtype, const char* from, std::int64_t stride, void* to, std::int64_t count);
 void write_block(Dtype dtype, const void* from, char* to, std::int64_t stride, std::int64_t count);
-/// The same as they are.
+/// Copies elements without conversion, with the same arguments.
 void read_words(Dtype dtype, const char* from, std::int64_t stride, void* to, std::int64_t count);
 void write_words(Dtype dtype, const void* from, char* to, std::int64_t stride, std::int64_t count);
 
-/// n neighbours of bf16 or f16 (`half`) in f32, and back.
+/// Converts n contiguous elements of bf16 or f16 (`half`) to f32, and back.
 inline void read_halves(Dtype half, const void* from, float* to, std::int64_t n) {
   read_block(half, static_cast<const char*>(from), 2, to, n);
 }

@@ -1,40 +1,43 @@
-// src/tensor/build.h: what operations share when they make results: views, dim numbers, given memory, in-place rules.
+// src/tensor/build.h: declares the helpers with which operations make results: views, dim numbers, given memory,
+// in-place rules.
 #pragma once
 #include "tensor/overlap.h"
 #include "tensor/record.h"
 
 namespace attn {
 
-/// The tensor's memory seen with other sizes and strides, from `data` on; no history.
+/// Returns a view of the tensor's memory with other sizes and strides that starts at `data`; it has no gradient
+/// history.
 Tensor make_view(const Tensor& base, void* data, const Dims& sizes, const Dims& strides);
-/// Pointer `elements` after the first of `tensor`.
+/// Returns the pointer `elements` elements after the first of `tensor`.
 void* advance(const Tensor& tensor, std::int64_t elements);
 
-/// A dim number in 0 ... rank - 1 from one that may count from the end; ShapeError names `function`..
+/// Returns a dim number in 0 ... rank - 1; a negative `dim` counts from the end. ShapeError names `function`.
 int wrap_dim(const char* function, int dim, int rank);
 
-/// ValueError for a number that the dtype does not hold: NaN or one out of range of whole numbers, one beyond f32.
-/// Halves round it to inf.
+/// Throws ValueError for a number that the dtype cannot hold: NaN or an out-of-range number for integers, a number
+/// beyond f32's range for f32. 16-bit floats round such a number to inf.
 void check_fits(const char* function, Scalar value, Dtype dtype);
-/// As full(), but what the dtype does not hold wraps around or becomes inf, as in arithmetic.
+/// Does what full() does, but a number that the dtype cannot hold wraps around or becomes inf, as in arithmetic.
 Tensor filled(const Dims& sizes, Scalar value, Dtype dtype);
 
-/// As empty().
+/// Does what empty() does.
 Tensor new_memory(const Dims& sizes, Dtype dtype);
-/// The memory an operation writes: that of `out` after its shape and dtype are checked (its version goes up), else new.
+/// Returns the memory that an operation writes: `out`, if defined, after its shape and dtype are checked and its
+/// version is raised; else new memory.
 Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype);
-/// `out`, which is defined, is checked and counts as changed.
+/// Checks `out`, which must be defined, and marks it as changed.
 void take_result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype);
-/// `source`, which broadcasts to `target`, converted into it. No checks, no history, no new version.
+/// Converts `source`, which must broadcast to `target`, into `target`. No checks, no history, no new version.
 void copy_values(const Tensor& target, const Tensor& source);
 
-/// ValueError when `x` overlaps itself, is a leaf that requires a gradient or a view of one, or when its change by
-/// `other` would have to be recorded and cannot be. Before the change: history_of(name, x, wrt(x, ...), wrt(other,
-/// ...)); after it: changed(x).
+/// Throws ValueError if `x` overlaps itself, is a leaf that requires a gradient or a view of one, or if its change by
+/// `other` would have to be recorded and cannot be. Call history_of(name, x, wrt(x, ...), wrt(other, ...)) before the
+/// change, and changed(x) after it.
 void check_in_place(const char* function, const Tensor& x, const Tensor& other = {});
-/// The same where every element becomes the same number: it may overlap itself.
+/// Does the same for a change that sets all elements to one number: then x may overlap itself.
 void check_overwrite(const char* function, const Tensor& x);
-/// The history of x when `name` has given it values that do not depend on those it had.
+/// Returns the history of x after `name` has set values that do not depend on the old ones.
 History history_of_overwriting(const char* name, const Tensor& x);
 
 }  // namespace attn

@@ -1,4 +1,4 @@
-// src/tensor/check_gradients.cc: gradients of the tape against central differences in f64.
+// src/tensor/check_gradients.cc: compares gradients of the tape with central differences in f64.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -13,8 +13,8 @@ namespace {
 
 using Function = std::function<Tensor(const std::vector<Tensor>&)>;
 
-/// Numbers from 0.5 to 1.5 of no pattern that a wrong gradient could share: the fractional parts of multiples of the
-/// golden ratio.
+/// Returns weights from 0.5 to 1.5 without a pattern that a wrong gradient could share: the fractional parts of
+/// multiples of the golden ratio.
 Tensor weights(const Dims& sizes) {
   std::vector<double> values(static_cast<std::size_t>(sizes.product()));
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -24,10 +24,10 @@ Tensor weights(const Dims& sizes) {
   return tensor<double>(values, sizes);
 }
 
-/// The weighted sum of all elements of y.
+/// Returns the weighted sum of all elements of y.
 Tensor weighed(const Tensor& y) { return sum(y.to(Dtype::f64) * weights(y.sizes())); }
 
-/// Copies of the inputs, with the strides they have: leaves where a gradient is wanted.
+/// Copies the inputs, with their strides; the copies are leaves where a gradient is wanted.
 std::vector<Tensor> leaves_of(const std::vector<Tensor>& inputs) {
   std::vector<Tensor> leaves;
   for (const Tensor& x : inputs) {
@@ -51,14 +51,14 @@ std::vector<Tensor> wanted_of(const std::vector<Tensor>& leaves) {
   return wanted;
 }
 
-/// (f(x + step) - f(x - step)) / (2 step) for element i of input `which`; x itself stays as it is.
+/// Returns (f(x + step) - f(x - step)) / (2 step) for element i of input `which`; x is not changed.
 double difference(const Function& function, const std::vector<Tensor>& inputs, std::size_t which, std::int64_t i,
                   double step) {
   const auto at = [&](double by) {
     std::vector<Tensor> moved = inputs;
     const Tensor values = inputs[which].detach().clone();
     values.data<double>()[i] += by;
-    Tensor x = empty_in_order_of(inputs[which]);  // dropout draws in the order of the memory
+    Tensor x = empty_in_order_of(inputs[which]);  // same strides: dropout draws numbers in memory order
     copy_values(x, values);
     moved[which] = x.requires_grad_(true);
     return weighed(function(moved)).item();
@@ -71,7 +71,8 @@ std::string compare(const char* order, const Function& function, const std::vect
   const std::vector<Tensor> leaves = leaves_of(inputs);
   const std::vector<Tensor> wanted = wanted_of(leaves);
   const Tensor y = weighed(function(leaves));
-  std::vector<Tensor> gradients(wanted.size());  // a function that does not depend on the inputs has none
+  // the gradients of a function that does not depend on the inputs stay undefined
+  std::vector<Tensor> gradients(wanted.size());
   if (y.requires_grad()) gradients = grad({y}, wanted, {.allow_unused = true});
   std::string worst;
   double worst_excess = 0;
@@ -84,7 +85,7 @@ std::string compare(const char* order, const Function& function, const std::vect
       const double ours = analytic[static_cast<std::size_t>(i)],
                    numeric = difference(function, inputs, which, i, options.step);
       const double excess = std::abs(ours - numeric) - (options.atol + options.rtol * std::abs(numeric));
-      if (excess <= worst_excess) continue;  // NaN is worse than all
+      if (excess <= worst_excess) continue;  // false for NaN, which counts as the worst
       worst_excess = std::isnan(excess) ? INFINITY : excess;
       worst = runtime::format("{} gradient of input {} of shape {} at element {}: the tape gives {}, differences {}",
                               order, which, to_string(leaves[which].sizes()), i, ours, numeric);

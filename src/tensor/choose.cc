@@ -1,4 +1,4 @@
-// src/tensor/choose.cc: elements chosen by a mask or by where they stand: where, masked_fill, tril, triu.
+// src/tensor/choose.cc: selects elements by a mask or by their position: where, masked_fill, tril, triu.
 #include <attn/ops.h>
 
 #include "tensor/binary.h"
@@ -10,7 +10,7 @@
 namespace attn {
 namespace {
 
-/// Elements move as words: their type does not matter.
+/// Copies elements as words, because their type does not matter.
 template <typename Word>
 void choose_words(const void*, const void* const* x, void* y, std::int64_t n) {
   const auto* condition = static_cast<const bool*>(x[0]);
@@ -32,7 +32,7 @@ ElementLoop choice_of_words(std::size_t size) {
   }
 }
 
-/// a where the condition holds, else b, both of one dtype.
+/// Returns a where the condition is true, else b; both have the same dtype.
 Tensor choose(const char* function, const char* mask_name, const Tensor& condition, const Tensor& a, const Tensor& b,
               const Tensor& out = {}) {
   if (condition.dtype() != Dtype::boolean)
@@ -44,7 +44,7 @@ Tensor choose(const char* function, const char* mask_name, const Tensor& conditi
   });
 }
 
-/// A copy of x with zeros outside columns [first(row), last(row)) of every matrix.
+/// Copies x and writes zeros outside columns [first(row), last(row)) of every matrix.
 template <typename F>
 Tensor triangle(const char* function, const Tensor& x, F&& columns) {
   if (x.dim() < 2)
@@ -63,7 +63,7 @@ Tensor triangle(const char* function, const Tensor& x, F&& columns) {
   return result;
 }
 
-/// A diagonal beyond the matrix is as the nearest beside it.
+/// Clamps a diagonal outside the matrix to the nearest one beside the matrix.
 std::int64_t within(const Tensor& x, std::int64_t diagonal) {
   return x.dim() < 2 ? 0 : std::clamp(diagonal, -x.size(-2), x.size(-1));
 }

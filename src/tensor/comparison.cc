@@ -1,4 +1,4 @@
-// src/tensor/comparison.cc: comparisons and logic, element by element, to bool.
+// src/tensor/comparison.cc: computes elementwise comparisons and logic; the results are bool.
 #include <attn/ops.h>
 
 #include "tensor/binary.h"

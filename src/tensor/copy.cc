@@ -1,4 +1,4 @@
-// src/tensor/copy.cc: copies and conversions between dtypes, from any strides to any strides.
+// src/tensor/copy.cc: copies tensors between any strides and converts between dtypes.
 #include <attn/ops.h>
 
 #include "runtime/floating_point.h"
@@ -13,12 +13,13 @@
 namespace attn {
 namespace {
 
-/// Two dims of a copy: the one whose elements are neighbours in the target, and the one where they are in the source.
+/// Names two dims of a copy: the dim with stride 1 in the target (`to`), and the dim with stride 1 in the source
+/// (`from`).
 struct Turn {
   int to, from;
 };
 
-/// Where neighbours of the target lie apart in the source, and there is a dim where it is the other way round.
+/// Returns the two dims if the copy is a transpose: target and source have stride 1 along different dims.
 std::optional<Turn> turn_of(const Tensor& target, const Tensor& source) {
   constexpr std::int64_t least = 8;
   const auto dim_of_neighbours = [](const Tensor& x) {
@@ -32,7 +33,8 @@ std::optional<Turn> turn_of(const Tensor& target, const Tensor& source) {
   return turn;
 }
 
-/// `rows` rows of `columns` words of the target, `to_stride` words apart; the source's rows are the target's columns.
+/// Copies a tile of `rows` rows and `columns` columns of the target, whose rows lie `to_stride` words apart. The rows
+/// of the source are the columns of the target.
 template <typename Word>
 void turn_tile(const Word* from, std::int64_t from_stride, Word* to, std::int64_t to_stride, std::int64_t rows,
                std::int64_t columns) {
@@ -40,26 +42,26 @@ void turn_tile(const Word* from, std::int64_t from_stride, Word* to, std::int64_
     for (std::int64_t c = 0; c < columns; ++c) to[r * to_stride + c] = from[c * from_stride + r];
 }
 
-/// A transposed copy in tiles: a line of memory wide in the target, so that each is written once, and long enough in
-/// the source to use up its lines.
+/// Copies with a transpose, in tiles. A tile is one cache line wide in the target, so that each line is written once,
+/// and high enough to use whole cache lines of the source.
 template <typename Word>
 void copy_turned(const Tensor& target, const Tensor& source, Turn turn) {
   constexpr std::int64_t width = 64 / sizeof(Word), height = 64;
-  Dims corners = target.sizes();  // of the tiles
+  Dims corners = target.sizes();  // the number of tiles along each dim
   corners[turn.to] = (target.size(turn.to) + width - 1) / width;
   corners[turn.from] = (target.size(turn.from) + height - 1) / height;
   const std::int64_t tiles = corners.product(), together = std::max<std::int64_t>(1, 16384 / (width * height));
   runtime::parallel_for_neighbours((tiles + together - 1) / together, [&](std::int64_t part) {
     for (std::int64_t tile = part * together; tile < std::min(tiles, (part + 1) * together); ++tile) {
       std::int64_t left = tile, to = 0, from = 0, columns = 0, rows = 0;
-      const auto at = [&](int d, std::int64_t step) {  // where the tile begins along d
+      const auto at = [&](int d, std::int64_t step) {  // moves to the start of the tile along d
         const std::int64_t begin = left % corners[d] * step;
         left /= corners[d];
         to += begin * target.stride(d);
         from += begin * source.stride(d);
         return std::min(step, target.size(d) - begin);
       };
-      rows = at(turn.from, height);  // tiles of one column of lines, one under another
+      rows = at(turn.from, height);  // consecutive tiles lie below each other, in one column of cache lines
       columns = at(turn.to, width);
       for (int d = target.dim() - 1; d >= 0; --d)
         if (d != turn.to && d != turn.from) at(d, 1);
@@ -69,7 +71,7 @@ void copy_turned(const Tensor& target, const Tensor& source, Turn turn) {
   });
 }
 
-/// A copy without any conversion.
+/// Copies words without conversion.
 void copy_words(const Tensor& target, const Tensor& source) {
   const std::size_t size = size_of(target.dtype());
   if (const std::optional<Turn> turn = turn_of(target, source)) {
@@ -97,7 +99,7 @@ Tensor copy_as(const Tensor& x, Dtype dtype) {
   return copy;
 }
 
-constexpr auto same = [](auto& dy) { return dy; };  // the tape converts
+constexpr auto same = [](auto& dy) { return dy; };  // the tape converts the dtype
 
 }  // namespace
 
@@ -106,7 +108,7 @@ void copy_values(const Tensor& target, const Tensor& source) {
   const auto from = [&]<typename From>(Type<From>) {
     return with_computed(target.dtype(), []<typename To>(Type<To>) { return unary_loop<To, From, Conversion<To>>(); });
   };
-  const Conversion<void> none;  // an object, as the loops want one
+  const Conversion<void> none;  // an object, because the loops take a pointer to one
   compute_elements({.loop = with_computed(source.dtype(), from), .function = &none}, target, {&source});
 }
 

@@ -1,4 +1,4 @@
-// src/tensor/create.cc: new tensors: empty, filled, counted, one-hot.
+// src/tensor/create.cc: makes new tensors: empty, filled, counted, one-hot.
 #include <attn/ops.h>
 
 #include "runtime/format.h"
@@ -18,8 +18,8 @@
 namespace attn {
 namespace {
 
-/// Puts a Storage, with the count of its owners, into the block of the memory that it is for: one allocation in place
-/// of two. `data` gets where that memory is.
+/// Allocates a Storage, with its reference count, in front of the memory that it owns: one allocation instead of two.
+/// Sets `data` to the address of that memory.
 template <typename T>
 struct InFront {
   using value_type = T;
@@ -37,7 +37,7 @@ struct InFront {
   }
 };
 
-/// Element i gets function(i), a double or an int64.
+/// Sets element i to function(i), a double or an int64.
 template <typename F>
 Tensor filled_by(std::int64_t n, Dtype dtype, F&& function) {
   const runtime::DefaultFloatingPoint floating_point;
@@ -49,7 +49,7 @@ Tensor filled_by(std::int64_t n, Dtype dtype, F&& function) {
   return result;
 }
 
-/// first + i * by: i * by alone may be beyond 64 bits.
+/// Computes first + i * by with wrap-around, because i * by alone may exceed 64 bits.
 std::int64_t counted(std::int64_t first, std::int64_t by, std::int64_t i) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(first) +
                                    static_cast<std::uint64_t>(i) * static_cast<std::uint64_t>(by));
@@ -135,7 +135,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype)
           runtime::format("arange: from {} to {} by {}; the step must be finite, not 0, and lead towards the end",
                           start.to_double(), end.to_double(), width));
   };
-  if (integral || type == Dtype::i64) {  // exact beyond 2^53 too; i64 are counted in whole numbers, as in torch
+  if (integral || type == Dtype::i64) {  // exact beyond 2^53 too; i64 is counted in integers, as in torch
     for (const Scalar& x : {start, end, step}) check_fits("arange", x, Dtype::i64);
     const std::int64_t first = start.to_int(), last = end.to_int(), by = step.to_int();
     check(by != 0 && (last == first || (last > first) == (by > 0)));
@@ -159,7 +159,8 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype)
 Tensor linspace(double start, double end, std::int64_t steps, Dtype dtype) {
   const runtime::DefaultFloatingPoint floating_point;
   if (steps < 0) throw ValueError("linspace: steps " + std::to_string(steps) + " must not be negative");
-  // From both ends towards the middle, as torch counts, so that the last value is exactly `end`; 16-bit types as f32.
+  // Counts from both ends towards the middle, as torch does, so that the last value is exactly `end`. 16-bit types are
+  // counted in f32.
   const auto counted = [&]<typename T>(T first, T last) {
     const T step = steps > 1 ? (last - first) / static_cast<T>(steps - 1) : 0;
     return filled_by(steps, dtype, [&](std::int64_t i) {

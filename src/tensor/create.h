@@ -1,10 +1,11 @@
-// src/tensor/create.h: sizes of new tensors, checked for the function that was given them.
+// src/tensor/create.h: checks the sizes of a new tensor.
 #pragma once
 #include <attn/tensor.h>
 
 namespace attn {
 
-/// ShapeError that names `function` for a negative size, and for more bytes than can be counted; else their number.
+/// Returns the number of bytes. Throws a ShapeError that names `function` for a negative size, or if the number of
+/// bytes overflows.
 std::size_t checked_bytes(const char* function, const Dims& sizes, Dtype dtype);
 
 }  // namespace attn

@@ -1,4 +1,5 @@
-// src/tensor/cross_entropy.cc: the loss of a classifier: log-softmax and the pick of the right class in one pass a row.
+// src/tensor/cross_entropy.cc: computes the cross-entropy loss: log-softmax and the target's term in one pass over each
+// row.
 #include <attn/autograd.h>
 
 #include "runtime/format.h"
@@ -14,13 +15,13 @@
 namespace attn {
 namespace {
 
-/// A call on rows: logits [rows, C], one class a row.
+/// Holds a call on rows: logits [rows, C], one target class for each row.
 struct Losses {
-  std::vector<std::int64_t> classes;  // -1: ignored
-  std::vector<double> weight;         // one a class
-  double smoothing;                   // spread over all classes
-  double total_weight = 0;            // of all classes
-  double divisor = 1;                 // of the mean: weights of the classes that count
+  std::vector<std::int64_t> classes;  // -1: the row is ignored
+  std::vector<double> weight;         // one for each class
+  double smoothing;                   // the part of the target that is spread over all classes
+  double total_weight = 0;            // sum over all classes
+  double divisor = 1;                 // of the mean: sum of the weights of the rows that count
 
   double of(std::int64_t target) const { return weight[static_cast<std::size_t>(target)]; }
 };
@@ -51,13 +52,13 @@ Losses read_classes(const Tensor& target, std::int64_t classes, const CrossEntro
                        std::to_string(classes) + " classes");
     counted += losses.of(c);
   }
-  // The mean of none is NaN, also where smoothing leaves a loss that is not 0.
+  // The mean over no rows is NaN, even if label smoothing gives a loss that is not 0.
   if (options.reduction == Reduction::mean)
     losses.divisor = counted != 0 ? counted : std::numeric_limits<double>::quiet_NaN();
   return losses;
 }
 
-/// -(1 - s) w_t log p_t - s / C sum_c w_c log p_c for every row; 0 where it is ignored.
+/// Computes -(1 - s) w_t log p_t - s / C sum_c w_c log p_c for every row; 0 for an ignored row.
 Tensor forward(const Tensor& x, const Losses& losses) {
   const std::int64_t n = x.size(1);
   const Tensor result = zeros({x.size(0)}, x.dtype());
@@ -81,8 +82,8 @@ Tensor forward(const Tensor& x, const Losses& losses) {
   return result;
 }
 
-/// dlogits = g (a softmax(logits) - shares): `shares` of the classes in the loss, (1 - s) w_t at the target and s / C
-/// w_c at each, a their sum.
+/// Computes dlogits = g (a softmax(logits) - shares). `shares` are the coefficients of the log p_c in the loss: (1 - s)
+/// w_t for the target, plus s / C w_c for each class. a is their sum.
 Tensor backward_rows(const Tensor& x, const Tensor& g, const Losses& losses) {
   const std::int64_t n = x.size(1);
   const Tensor result = zeros(x.sizes(), x.dtype());
@@ -104,7 +105,7 @@ Tensor backward_rows(const Tensor& x, const Tensor& g, const Losses& losses) {
   return result;
 }
 
-/// The same in operations that have gradients.
+/// Computes the same in tensor operations that have gradients.
 Tensor backward_plain(const Tensor& x, const Tensor& g, const Losses& losses) {
   const std::int64_t n = x.size(1);
   const Tensor shares = zeros({x.size(0), n}, Dtype::f64);
@@ -125,7 +126,7 @@ Tensor backward_plain(const Tensor& x, const Tensor& g, const Losses& losses) {
   return where(counts, (softmax(x, 1) * sum(share, {1}, true) - share) * g.unsqueeze(1), 0);
 }
 
-/// Rows of classes: [N, C, d...] becomes [N d..., C].
+/// Reshapes [N, C, d...] to [N d..., C], so that each row holds the classes.
 Tensor classes_last(const Tensor& x) {
   if (x.dim() <= 2) return x.dim() == 1 ? x.unsqueeze(0) : x;
   Dims order{0};
@@ -158,7 +159,7 @@ Tensor with_classes(const Tensor& logits, const Tensor& target, const CrossEntro
                     x));
 }
 
-/// -sum_c w_c t_c log p_c, the target smoothed.
+/// Computes -sum_c w_c t_c log p_c for the smoothed target t.
 Tensor with_probabilities(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options) {
   const Tensor x = widen(classes_last(logits));
   Tensor t = widen(classes_last(target));

@@ -1,10 +1,10 @@
-// src/tensor/defined.h: an argument that was left out is named; a tensor's own methods can only say that there is none.
+// src/tensor/defined.h: checks that an argument is defined, with an error that names it; a tensor's own methods cannot.
 #pragma once
 #include <attn/tensor.h>
 
 namespace attn {
 
-/// ValueError "function: name is undefined".
+/// Throws ValueError "function: name is undefined" if x is undefined.
 void check_defined(const char* function, const char* name, const Tensor& x);
 
 }  // namespace attn

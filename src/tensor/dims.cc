@@ -1,4 +1,4 @@
-// src/tensor/dims.cc: sizes and strides: editing, printing, row-major strides, the broadcasting rule.
+// src/tensor/dims.cc: implements sizes and strides: editing, printing, row-major strides, the broadcasting rule.
 #include <attn/dims.h>
 #include <attn/error.h>
 
@@ -53,7 +53,7 @@ Dims contiguous_strides(const Dims& sizes) {
   std::int64_t stride = 1;
   for (int i = sizes.size() - 1; i >= 0; --i) {
     strides[i] = stride;
-    // beyond 64 bits only beside a size 0, where nobody goes
+    // This overflows 64 bits only if another size is 0, and then no element is read.
     (void)__builtin_mul_overflow(stride, std::max<std::int64_t>(sizes[i], 1), &stride);
   }
   return strides;

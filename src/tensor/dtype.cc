@@ -1,4 +1,4 @@
-// src/tensor/dtype.cc: names and widths of the element types, and the two 16-bit floats.
+// src/tensor/dtype.cc: implements the names and widths of the dtypes, and the two 16-bit floats.
 #include <attn/dtype.h>
 #include <attn/error.h>
 

@@ -1,4 +1,4 @@
-// src/tensor/einsum.cc: Einstein sums: operands are folded left to right into batched matrix products.
+// src/tensor/einsum.cc: computes einsum: contracts the operands from left to right by batched matrix products.
 #include "tensor/build.h"
 #include "tensor/defined.h"
 
@@ -10,11 +10,12 @@
 namespace attn {
 namespace {
 
-// A label is a letter's place in "A..Za..z" (the order of an implicit output), or 52 + i for dim i of the ellipsis.
+// A label is the index of a letter in "A..Za..z" (the order of an implicit output), or 52 + i for dim i of the
+// ellipsis.
 constexpr int first_ellipsis = 52;
 using Labels = std::vector<int>;
 
-/// A tensor whose dim i carries label labels[i], each once.
+/// A tensor whose dim i has label labels[i]. No label occurs twice.
 struct Labelled {
   Tensor x;
   Labels labels;
@@ -26,7 +27,7 @@ bool has(const Labels& labels, int label) { return std::find(labels.begin(), lab
   throw ValueError("einsum: equation \"" + std::string(equation) + "\" " + text);
 }
 
-/// One subscript: letters, and where the ellipsis stands (-1: nowhere).
+/// Holds one subscript: its letters, and the position of the ellipsis (-1: none).
 struct Subscript {
   Labels letters;
   int ellipsis = -1;
@@ -55,7 +56,7 @@ Subscript parse_subscript(std::string_view equation, std::string_view text) {
 
 struct Equation {
   std::vector<Subscript> operands;
-  std::optional<Subscript> output;  // none: implicit
+  std::optional<Subscript> output;  // none: the output is implicit
 };
 
 Equation parse(std::string_view equation) {
@@ -81,7 +82,7 @@ std::string name_of_label(int label) {
 
 Tensor on_diagonal(const Tensor& values, const Dims& place, const Dims& sizes);
 
-/// Labels of every dim; the ellipsis stands for what is left of the rank, aligned at its right end.
+/// Returns a label for every dim. The ellipsis stands for the dims that the letters leave, aligned at its right end.
 Labels expand_labels(const Subscript& subscript, int ellipsis_rank, int widest) {
   Labels labels;
   for (int i = 0; i <= static_cast<int>(subscript.letters.size()); ++i) {
@@ -93,7 +94,7 @@ Labels expand_labels(const Subscript& subscript, int ellipsis_rank, int widest) 
   return labels;
 }
 
-/// Dim d of x becomes dim place[d] of the view; dims that share a place run along their diagonal.
+/// Returns a view of x where dim d of x becomes dim place[d]; dims with the same place become their diagonal.
 Tensor diagonal(const Tensor& x, const Dims& place) {
   Dims sizes, strides;
   for (int d = 0; d < x.dim(); ++d) {
@@ -108,14 +109,14 @@ Tensor diagonal(const Tensor& x, const Dims& place) {
                      [place, x_sizes = x.sizes()](auto& dy) { return on_diagonal(dy, place, x_sizes); });
 }
 
-/// Zeros but for `values` on the diagonal.
+/// Returns zeros of `sizes` with `values` on the diagonal.
 Tensor on_diagonal(const Tensor& values, const Dims& place, const Dims& sizes) {
   const Tensor result = zeros(sizes, values.dtype());
   copy_values(diagonal(result, place), values);
   return record("DiagonalBackwardBackward0", result, wrt(values, [place](auto& dy) { return diagonal(dy, place); }));
 }
 
-/// Repeated labels become one dim that runs along the diagonal.
+/// Replaces dims with the same label by one dim that runs along their diagonal.
 Labelled take_diagonals(std::string_view equation, const Tensor& x, const Labels& labels) {
   Labels unique;
   Dims place, sizes;
@@ -135,7 +136,7 @@ Labelled take_diagonals(std::string_view equation, const Tensor& x, const Labels
   return {diagonal(x, place), unique};
 }
 
-/// Dims of size 1 that broadcast against a larger size elsewhere carry no index: they go.
+/// Removes dims of size 1 that broadcast against a larger size in another operand.
 Labelled drop_broadcast(Labelled operand, const std::map<int, std::int64_t>& sizes) {
   for (int d = operand.x.dim() - 1; d >= 0; --d)
     if (operand.x.sizes()[d] == 1 && sizes.at(operand.labels[static_cast<std::size_t>(d)]) != 1) {
@@ -145,7 +146,7 @@ Labelled drop_broadcast(Labelled operand, const std::map<int, std::int64_t>& siz
   return operand;
 }
 
-/// Sums out the labels that are not in `needed`.
+/// Sums over the labels that are not in `needed`.
 Labelled sum_out(const Labelled& operand, const Labels& needed) {
   Dims dims;
   Labels kept;
@@ -177,7 +178,8 @@ Labels joined(std::initializer_list<Labels> parts) {
   return result;
 }
 
-/// a times b, the labels of both that nobody needs any more summed: [batch, M, K] x [batch, K, N].
+/// Multiplies a and b as [batch, M, K] x [batch, K, N]. Sums over the labels that both have and that are not in
+/// `needed`.
 Labelled contract(const Labelled& a, const Labelled& b, const Labels& needed,
                   const std::map<int, std::int64_t>& sizes) {
   Labels batch, rows, inner, columns;
@@ -194,7 +196,7 @@ Labelled contract(const Labelled& a, const Labelled& b, const Labels& needed,
   return {bmm(left, right).reshape(result), labels};
 }
 
-/// Labels of the implicit output: the ellipsis, then letters that occur once, in order.
+/// Returns the labels of the implicit output: the ellipsis, then letters that occur once, in order.
 Labels implicit_output(const std::vector<Labels>& given, int widest) {
   std::map<int, int> count;
   for (const Labels& labels : given)
@@ -216,7 +218,7 @@ void check_output(std::string_view equation, const Labels& output, const std::ma
   }
 }
 
-/// The size of every label; a size of 1 gives way to a larger one.
+/// Returns the size of every label. A size of 1 is replaced by a larger one.
 std::map<int, std::int64_t> label_sizes(std::string_view equation, const std::vector<Labelled>& terms,
                                         const std::vector<Tensor>& operands) {
   std::map<int, std::int64_t> sizes;
@@ -243,7 +245,7 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands) {
     fail(equation, "has " + std::to_string(parsed.operands.size()) + " subscripts for " +
                        std::to_string(operands.size()) + " operands; they must match");
 
-  // pass 1: a label for every dim, each once in an operand
+  // pass 1: assign a label to every dim; after this no operand has a label twice
   std::vector<int> ellipsis_rank;
   int widest = 0;
   for (std::size_t i = 0; i < operands.size(); ++i) {
@@ -268,18 +270,18 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands) {
                                       : implicit_output(labels, widest);
   check_output(equation, output, sizes);
 
-  // pass 2: broadcast dims go, and labels that one operand alone has are summed
+  // pass 2: remove broadcast dims, and sum over labels that only one operand has
   for (Labelled& term : terms) term = drop_broadcast(term, sizes);
   for (std::size_t i = 0; i < terms.size(); ++i) {
     Labels needed = output;
     for (std::size_t j = 0; j < terms.size(); ++j)
       if (j != i) needed = joined({needed, terms[j].labels});
     terms[i] = sum_out(terms[i], needed);
-    // a sum of whole numbers is i64: it stays so where nothing multiplies it
+    // A sum of integers is i64. It stays i64 if no other operand multiplies it.
     if (terms.size() > 1) terms[i].x = terms[i].x.to(operands[i].dtype());
   }
 
-  // pass 3: left to right
+  // pass 3: contract from left to right
   Labelled result = terms[0];
   for (std::size_t i = 1; i < terms.size(); ++i) {
     Labels needed = output;

@@ -1,5 +1,4 @@
-// src/tensor/element.h: one element: from a dtype to its C++ type, the type it is computed in, conversion between
-// types.
+// src/tensor/element.h: maps a dtype to its C++ type and to the type of the computation, and converts single elements.
 #pragma once
 #include <attn/dtype.h>
 
@@ -13,7 +12,7 @@ namespace attn {
 template <typename T>
 inline constexpr bool is_half = std::is_same_v<T, bfloat16> || std::is_same_v<T, float16>;
 
-/// bf16 and f16 are computed in f32 and rounded once; all others in themselves.
+/// Gives the type in which T is computed: f32 for bf16 and f16 (rounded once), T itself for all other types.
 template <typename T>
 using Compute = std::conditional_t<is_half<T>, float, T>;
 inline Dtype compute_dtype(Dtype dtype) { return dtype == Dtype::bf16 || dtype == Dtype::f16 ? Dtype::f32 : dtype; }
@@ -25,8 +24,8 @@ inline Compute<T> widen(T value) {
   else return value;
 }
 
-/// As C++ converts, except: to bool is "not zero"; a float that no integer holds (NaN included) gives the least
-/// integer.
+/// Converts as C++ does, with two exceptions: to bool is "not zero", and a float that the integer type cannot hold (NaN
+/// included) gives the smallest integer.
 template <typename To, typename From>
 inline To convert(From from) {
   const auto value = widen(from);
@@ -61,7 +60,7 @@ struct Type {
   using type = T;
 };
 
-/// Calls function(Type<T>{}) with the C++ type of `dtype`.
+/// Calls function(Type<T>{}) with the C++ type T of `dtype`.
 template <typename F>
 decltype(auto) with_type(Dtype dtype, F&& function) {
   switch (dtype) {

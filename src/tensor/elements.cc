@@ -1,4 +1,4 @@
-// src/tensor/elements.cc: runs of elements on their way through a loop over neighbours.
+// src/tensor/elements.cc: applies an element loop to runs of elements of any dtype and stride.
 #include "tensor/elements.h"
 
 #include "tensor/blocks.h"
@@ -6,15 +6,16 @@
 namespace attn {
 namespace {
 
-/// One operand of a run.
+/// Holds one operand of a run.
 struct Lane {
   char* data;
   std::int64_t stride;
   Dtype dtype;
-  bool direct;  // the loop takes it from where it is
+  bool direct;  // true if the loop reads it in place
 };
 
-/// Whether the kernel took the run: a result and a first operand of one dtype, beside neighbours of it or one number.
+/// Runs the kernel if it can and returns true. It takes a result and a first operand of the same dtype; the second
+/// operand is contiguous elements of this dtype or one number.
 bool run_kernel(kernels::Binary op, const Lane* lanes, std::int64_t n) {
   const Dtype dtype = lanes[0].dtype;
   const auto size = static_cast<std::int64_t>(size_of(dtype));

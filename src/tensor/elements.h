@@ -1,4 +1,4 @@
-// src/tensor/elements.h: a function of elements over whole tensors, whatever their dtypes and strides.
+// src/tensor/elements.h: applies a function of elements to whole tensors of any dtypes and strides.
 #pragma once
 #include "kernels/rows/target.h"
 #include "tensor/element.h"
@@ -7,8 +7,8 @@
 #include <array>
 #include <optional>
 
-// Before a loop whose iterations do not meet (y[i] is made of x[i] alone, also where y is x): GCC turns it into vectors
-// without asking first whether the arrays overlap.
+// Stands before a loop with independent iterations: y[i] depends only on x[i], and y may be x. GCC then vectorises the
+// loop without a check for overlap.
 #if defined(__GNUC__) && !defined(__clang__)
 #define ATTN_INDEPENDENT _Pragma("GCC ivdep")
 #else
@@ -17,22 +17,23 @@
 
 namespace attn {
 
-/// y[i] = function(x[0][i], x[1][i], ...) for n neighbours in arrays of the types that are computed in. y may be one of
-/// x.
+/// Computes y[i] = function(x[0][i], x[1][i], ...) for n contiguous elements, in arrays of the type of the computation.
+/// y may be one of the x.
 using ElementLoop = void (*)(const void* function, const void* const* x, void* y, std::int64_t n);
 
 struct Elements {
   ElementLoop loop = nullptr;
   const void* function = nullptr;
-  bool words = false;                                    // half floats stay as they are
-  std::optional<kernels::Binary> kernel = std::nullopt;  // that does the same over neighbours of f32, f64 or bf16
+  bool words = false;                                    // half floats are not converted
+  std::optional<kernels::Binary> kernel = std::nullopt;  // computes the same for contiguous f32, f64 or bf16
 };
 
-/// target = loop(inputs), each broadcast to the target's shape, in parts that threads share. Half floats and what does
-/// not lie side by side go through blocks that stay in the first cache. Memory that overlaps must do so exactly.
+/// Sets target = loop(inputs), with each input broadcast to the target's shape; threads share the parts. Half floats
+/// and elements that are not contiguous are copied to blocks that fit in L1. If the target overlaps an input, the two
+/// must be the same view.
 void compute_elements(const Elements& elements, const Tensor& target, std::initializer_list<const Tensor*> inputs);
 
-/// Calls function(Type<C>{}) with the type that elements of `dtype` are computed in.
+/// Calls function(Type<C>{}) with the type C in which elements of `dtype` are computed.
 template <typename F>
 decltype(auto) with_computed(Dtype dtype, F&& function) {
   switch (dtype) {
@@ -44,7 +45,7 @@ decltype(auto) with_computed(Dtype dtype, F&& function) {
   }
 }
 
-/// The loops of a function of one or two elements of type C, whose results are R.
+/// Return the loop of a function of one or two elements of type C with results of type R.
 template <typename R, typename C, typename F>
 ElementLoop unary_loop() {
   return [](const void* context, const void* const* x, void* y, std::int64_t n) {

@@ -1,4 +1,4 @@
-// src/tensor/extreme.cc: max, min, argmax, all and any: comparisons along a row, exact in every dtype.
+// src/tensor/extreme.cc: computes max, min, argmax, all and any, which compare along rows and are exact in every dtype.
 #include "runtime/floating_point.h"
 #include "runtime/parallel.h"
 #include "tensor/blocks.h"
@@ -15,7 +15,7 @@ namespace {
 
 enum class Extreme { largest, smallest };
 
-/// Whether `value` takes the place of `best`: NaN beats every number, the first of equals stays.
+/// Returns whether `value` replaces `best`. NaN beats every number; of equal values the first stays.
 template <Extreme extreme, typename C>
 bool beats(C value, C best) {
   return (best == best) & ((value != value) | (extreme == Extreme::largest ? value > best : value < best));
@@ -27,7 +27,7 @@ struct Best {
   std::int64_t at;
 };
 
-/// The best of n >= 1 neighbours, and the first place where it stands.
+/// Returns the best of n >= 1 contiguous elements and the first index that has it.
 template <Extreme extreme, typename C>
 Best<C> best_of_block(const C* x, std::int64_t n) {
   constexpr std::int64_t ways = 16;
@@ -53,7 +53,7 @@ Best<C> best_of_block(const C* x, std::int64_t n) {
   return {x[at], at};
 }
 
-/// The best of n >= 1 elements that lie `stride` bytes apart.
+/// Returns the best of n >= 1 elements that lie `stride` bytes apart.
 template <Extreme extreme, typename C>
 Best<C> best_of_run(Dtype dtype, const char* x, std::int64_t stride, std::int64_t n) {
   alignas(64) C block[block_elements];
@@ -66,7 +66,7 @@ Best<C> best_of_run(Dtype dtype, const char* x, std::int64_t stride, std::int64_
   return best;
 }
 
-/// Of one long row in parts that threads share.
+/// Returns the best of one long row; threads share its parts.
 template <Extreme extreme, typename C>
 Best<C> best_of_long_run(Dtype dtype, const char* x, std::int64_t stride, std::int64_t n) {
   constexpr std::int64_t part = 65536;
@@ -82,8 +82,8 @@ Best<C> best_of_long_run(Dtype dtype, const char* x, std::int64_t stride, std::i
   return best;
 }
 
-/// Of `count` rows of n that lie side by side, their elements `stride` bytes apart: row after row of the matrix whose
-/// columns they are.
+/// Finds the best of `count` adjacent rows of n elements that lie `stride` bytes apart. These rows are the columns of a
+/// matrix, which is read row by row.
 template <Extreme extreme, typename C>
 void best_of_columns(Dtype dtype, const char* x, std::int64_t stride, std::int64_t n, std::int64_t count, C* best,
                      std::int64_t* at) {
@@ -102,7 +102,7 @@ void best_of_columns(Dtype dtype, const char* x, std::int64_t stride, std::int64
   }
 }
 
-/// Values and indices of the rows of [..., n], n >= 1.
+/// Returns values and indices of the rows of [..., n], n >= 1.
 template <Extreme extreme>
 std::pair<Tensor, Tensor> extremes(const Tensor& x, const Dims& sizes) {
   constexpr std::int64_t long_row = 1 << 18;
@@ -156,7 +156,7 @@ Tensor extreme_of_all(const char* function, const char* backward, const Tensor& 
   return record(backward, y,
                 wrt(
                     x,
-                    [](auto& dy, auto& x, auto& y) {  // shared by all that are as large
+                    [](auto& dy, auto& x, auto& y) {  // elements that equal the extreme share the gradient
                       const Tensor reaches = logical_or(eq(x, y), logical_and(isnan(x), isnan(y)));
                       return where(reaches, widen(dy) / sum(reaches), 0);
                     },
@@ -169,9 +169,9 @@ std::pair<Tensor, Tensor> largest_along(const char* function, const Tensor& x, i
   return extremes<Extreme::largest>(reduced_last(x.detach(), reduced), reduced_sizes(x.sizes(), reduced, keepdim));
 }
 
-/// Whether an element, as a truth, is `wanted`.
+/// Returns whether some element, converted to bool, is `wanted`.
 bool holds(const Tensor& x, bool wanted) {
-  const runtime::DefaultFloatingPoint floating_point;  // where denormals are flushed they would be 0
+  const runtime::DefaultFloatingPoint floating_point;  // a caller's flush-to-zero mode would make denormals 0
   bool found = false;
   with_type(x.dtype(), [&]<typename T>(Type<T>) {
     iterate(x.sizes(), {operand(x, x.sizes())}, [&](char* const* data, const std::int64_t* strides, std::int64_t n) {

@@ -1,4 +1,4 @@
-// src/tensor/half.h: bf16 and f16 to f32 and back, to nearest even, inline for the loops over elements.
+// src/tensor/half.h: converts bf16 and f16 to f32 and back, to nearest even, inline for loops over elements.
 #pragma once
 #include <bit>
 #include <cstdint>
@@ -7,7 +7,7 @@ namespace attn::half {
 
 inline constexpr std::uint32_t sign_bit = 0x80000000u;
 
-/// value / 2^shift of an unsigned integer, rounded to nearest even; shift in 1 ... 31.
+/// Returns value / 2^shift, rounded to nearest even; `value` is an unsigned integer, `shift` is in 1 ... 31.
 inline std::uint32_t shift_to_nearest_even(std::uint32_t value, int shift) {
   const std::uint32_t half = 1u << (shift - 1);
   const std::uint32_t odd = (value >> shift) & 1u;
@@ -16,7 +16,7 @@ inline std::uint32_t shift_to_nearest_even(std::uint32_t value, int shift) {
 
 inline std::uint16_t to_bf16(float value) {
   const auto word = std::bit_cast<std::uint32_t>(value);
-  // quiet NaN, upper payload kept
+  // quiet NaN, upper payload bits kept
   if ((word & ~sign_bit) > 0x7f800000u) return static_cast<std::uint16_t>((word >> 16) | 0x40u);
   return static_cast<std::uint16_t>(shift_to_nearest_even(word, 16));
 }
@@ -28,10 +28,10 @@ inline std::uint16_t to_f16(float value) {
   const std::uint32_t magnitude = word & ~sign_bit;
   std::uint32_t half = 0;
   if (magnitude > 0x7f800000u) {
-    half = 0x7e00u | ((magnitude >> 13) & 0x3ffu);  // quiet NaN, upper payload kept
+    half = 0x7e00u | ((magnitude >> 13) & 0x3ffu);  // quiet NaN, upper payload bits kept
   } else if (magnitude >= 0x477ff000u) {            // 65520 and above round to infinity
     half = 0x7c00u;
-  } else if (magnitude >= 0x38800000u) {  // normal: the exponent's bias goes from 127 to 15
+  } else if (magnitude >= 0x38800000u) {  // normal: the exponent's bias changes from 127 to 15
     half = shift_to_nearest_even(magnitude - 0x38000000u, 13);
   } else if (magnitude > 0x33000000u) {  // denormal, above half of 2^-24
     const int exponent = static_cast<int>(magnitude >> 23);

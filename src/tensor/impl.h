@@ -1,4 +1,4 @@
-// src/tensor/impl.h: what a tensor handle points to.
+// src/tensor/impl.h: defines the objects that a tensor handle points to.
 #pragma once
 #include <attn/tensor.h>
 
@@ -8,11 +8,11 @@ namespace attn {
 
 struct Node;
 
-/// Memory shared by a tensor and its views. `version` counts in-place changes.
+/// Holds the memory that a tensor and its views share. `version` counts in-place changes.
 struct Storage {
-  const char *first = nullptr, *end = nullptr;  // all elements of its tensors lie between
-  void* data = nullptr;                         // as the caller gave it, for `deleter`
-  std::function<void(void*)> deleter;           // of a caller's memory, or none
+  const char *first = nullptr, *end = nullptr;  // bounds of all elements of its tensors
+  void* data = nullptr;                         // the pointer that the caller gave, for `deleter`
+  std::function<void(void*)> deleter;           // for memory of the caller, else empty
   std::atomic<std::uint64_t> version{0};
   Storage() = default;
   Storage(const Storage&) = delete;
@@ -23,23 +23,23 @@ struct Storage {
 };
 
 struct TensorImpl {
-  TensorImpl() {}  // with `= default`, make_shared would clear all of it first
-  /// Contiguous, without memory.
+  TensorImpl() {}  // with `= default`, make_shared would first set all of it to zero
+  /// Makes a contiguous tensor without memory.
   TensorImpl(const Dims& all_sizes, Dtype type)
       : sizes(all_sizes), strides(contiguous_strides(all_sizes)), dtype(type) {}
   std::shared_ptr<Storage> storage;
-  void* data = nullptr;  // first element: inside storage
+  void* data = nullptr;  // first element; lies inside storage
   Dims sizes;
   Dims strides;
   Dtype dtype = Dtype::f32;
   bool requires_grad = false;
-  bool frozen = false;         // a view made while nothing was recorded: it has no part in its base's history
-  bool has_leaf_view = false;  // a view of it was made a leaf: what happens to it from then on would be missing there
-  int output = 0;              // which result of the node it is
-  std::shared_ptr<Node> node;  // the operation that made it, when a gradient is wanted
+  bool frozen = false;         // a view made while recording was off; it has no gradient history through its base
+  bool has_leaf_view = false;  // a view of it was made a leaf; later changes in place could not be recorded there
+  int output = 0;              // which result of `node` this is
+  std::shared_ptr<Node> node;  // the operation that made it, if a gradient is wanted
   std::shared_ptr<TensorImpl> grad;
-  Tensor base;                         // of a view: the tensor whose memory it shows, itself no view
-  std::atomic<std::uint64_t> seen{0};  // of a view: sequence of the base's node that its history follows, 0 for none
+  Tensor base;                         // views: the tensor whose memory it shows, itself no view
+  std::atomic<std::uint64_t> seen{0};  // views: sequence of the base's node that its history follows, or 0
 };
 
 }  // namespace attn

@@ -1,4 +1,4 @@
-// src/tensor/in_place.cc: what may be changed in place, and what may not because a gradient would be wrong.
+// src/tensor/in_place.cc: checks whether a tensor may be changed in place, so that no gradient becomes wrong.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -10,7 +10,7 @@
 namespace attn {
 namespace {
 
-/// The tape's reasons not to change x, or what it shows.
+/// Throws if the tape forbids a change of x or of its base.
 void check_history(const char* function, const Tensor& x, const Tensor& other) {
   if (!x.defined()) throw ValueError(std::string(function) + ": the tensor is undefined; it has no elements to change");
   if (!grad_enabled()) return;
@@ -43,7 +43,7 @@ bool overlaps_itself(const Tensor& x) {
     if (x.sizes()[d] > 1) steps.emplace_back(std::abs(x.strides()[d]), x.sizes()[d]);
   }
   std::sort(steps.begin(), steps.end());
-  std::int64_t reach = 0;  // of the dims with smaller strides
+  std::int64_t reach = 0;  // how far the dims with smaller strides extend
   for (const auto& [stride, size] : steps) {
     if (stride <= reach) return true;
     reach += stride * (size - 1);

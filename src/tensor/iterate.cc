@@ -1,4 +1,4 @@
-// src/tensor/iterate.cc: joining dims, then an odometer over what is left.
+// src/tensor/iterate.cc: joins dims that form one run, then iterates over the remaining ones.
 #include "tensor/iterate.h"
 
 #include "runtime/floating_point.h"
@@ -12,7 +12,7 @@ namespace {
 
 using Strides = std::array<std::int64_t, max_operands>;
 
-/// The walk with the dims of size 1 dropped and neighbours joined; dim 0 is the innermost.
+/// Holds the dims to iterate over, without dims of size 1 and with adjacent dims joined; dim 0 is the innermost.
 struct Walk {
   int dims = 0;
   std::array<std::int64_t, max_rank> sizes{};
@@ -59,8 +59,8 @@ Walk walk_of(const Dims& shape, std::span<const Operand> operands) {
   return walk;
 }
 
-/// The runs [first, last) of a walk, all of its innermost dim but for what lies before element `begin` and behind
-/// `end`.
+/// Selects the runs [first, last) along the innermost dim. The first run starts at element `begin`, the last one stops
+/// at element `end`.
 struct Runs {
   std::int64_t first, last, begin, end;
 };
@@ -92,7 +92,7 @@ void iterate(const Dims& shape, std::span<const Operand> operands, InnerLoop loo
   const std::int64_t elements = shape.product();
   if (elements == 0) return;
   const Walk walk = walk_of(shape, operands);
-  const runtime::DefaultFloatingPoint floating_point;  // as in a part
+  const runtime::DefaultFloatingPoint floating_point;  // the same environment as in a part
   walk_runs(walk, operands, {0, elements / walk.sizes[0], 0, walk.sizes[0]}, loop, context);
 }
 
@@ -102,7 +102,7 @@ void iterate_in_parts(const Dims& shape, std::span<const Operand> operands, Inne
   if (elements < 2 * part_elements) return iterate(shape, operands, loop, context);
   const Walk walk = walk_of(shape, operands);
   const std::int64_t run = walk.sizes[0], runs = elements / run;
-  if (run >= part_elements) {  // a part is a piece of a run
+  if (run >= part_elements) {  // a part is a piece of one run
     const std::int64_t pieces = (run + part_elements - 1) / part_elements;
     return runtime::parallel_for_neighbours(runs * pieces, [&](std::int64_t part) {
       const std::int64_t at = part / pieces, begin = part % pieces * part_elements;

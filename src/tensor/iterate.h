@@ -1,4 +1,4 @@
-// src/tensor/iterate.h: the one way to walk several tensors of one shape, whatever their strides.
+// src/tensor/iterate.h: iterates over several tensors of one shape with any strides; all loops over tensors use it.
 #pragma once
 #include <attn/tensor.h>
 
@@ -8,26 +8,26 @@ namespace attn {
 
 inline constexpr int max_operands = 4;
 
-/// One tensor on the walk: its first element and a stride in bytes for each dim of the common shape.
+/// Holds one tensor of an iteration: its first element, and a stride in bytes for each dim of the common shape.
 struct Operand {
   char* data = nullptr;
   Dims strides;
 };
 
-/// `tensor` broadcast to `shape` (stride 0 along the dims it lacks); the shapes are known to fit.
+/// Returns `tensor` broadcast to `shape` (stride 0 along the dims it lacks). The shapes must fit; this is not checked.
 Operand operand(const Tensor& tensor, const Dims& shape);
 
-/// n elements of every operand: data[i] advances by strides[i] bytes.
+/// Processes n elements of every operand: data[i] advances by strides[i] bytes.
 using InnerLoop = void (*)(void* context, char* const* data, const std::int64_t* strides, std::int64_t n);
 
-/// Calls `loop` for runs that together visit every element once, in row-major order. Dims that are one run in every
-/// operand are joined, so contiguous operands of the same shape make a single call.
+/// Calls `loop` for runs that together visit every element once, in row-major order. Dims that form one run in every
+/// operand are joined, so contiguous operands of the same shape need a single call.
 void iterate(const Dims& shape, std::span<const Operand> operands, InnerLoop loop, void* context);
-/// The same in no order, many elements in parts of a fixed size that threads share: for loops whose elements do not
-/// meet.
+/// Does the same in any order, for loops with independent elements. Many elements are divided into parts of a fixed
+/// size that threads share.
 void iterate_in_parts(const Dims& shape, std::span<const Operand> operands, InnerLoop loop, void* context);
 
-/// `loop` as a function pointer and its context.
+/// Returns `loop` as a function pointer; the loop itself is the context.
 template <typename F>
 InnerLoop inner_loop(F&) {
   return [](void* context, char* const* data, const std::int64_t* strides, std::int64_t n) {

@@ -1,4 +1,4 @@
-// src/tensor/join.cc: tensors put together or picked apart by copies: cat, stack, repeat, index_select, embedding.
+// src/tensor/join.cc: joins tensors or picks parts of them by copying: cat, stack, repeat, index_select, embedding.
 #include <attn/ops.h>
 
 #include "kernels/rows/target.h"
@@ -13,7 +13,7 @@
 namespace attn {
 namespace {
 
-/// torch lets cat skip tensors of shape [0], whatever the others' rank.
+/// Returns whether cat skips x: torch lets it skip tensors of shape [0], whatever the rank of the other tensors is.
 bool is_skipped(const Tensor& x) { return x.dim() == 1 && x.size(0) == 0; }
 
 void check_all_defined(const char* function, const std::vector<Tensor>& tensors) {
@@ -60,7 +60,7 @@ void pick_words(const char* from, const std::int64_t* picked, std::int64_t count
     reinterpret_cast<Word*>(to)[i] = reinterpret_cast<const Word*>(from)[picked[i]];
 }
 
-/// `count` rows of `bytes` bytes, one behind another.
+/// Copies the `count` picked rows of `bytes` bytes, one after another.
 void pick_rows(const char* from, const std::int64_t* picked, std::int64_t count, std::int64_t bytes, char* to) {
   switch (bytes) {
     case 1: return pick_words<std::uint8_t>(from, picked, count, to);
@@ -73,7 +73,7 @@ void pick_rows(const char* from, const std::int64_t* picked, std::int64_t count,
   }
 }
 
-/// Slices of `dim` picked by `index`, whose shape takes the place of that dim.
+/// Picks slices along `dim` by `index`; the shape of `index` replaces that dim.
 Tensor pick(const char* function, const char* name, const Tensor& source, int dim, const Tensor& index) {
   if (!is_integral(index.dtype()))
     throw DtypeError(std::string(function) + ": index is " + std::string(name_of(index.dtype())) +
@@ -98,7 +98,7 @@ Tensor pick(const char* function, const char* name, const Tensor& source, int di
   const std::int64_t step = std::max<std::int64_t>(1, 65536 / bytes);
   runtime::parallel_for((outer * count + step - 1) / step, [&](std::int64_t part) {
     const std::int64_t end = std::min(outer * count, (part + 1) * step);
-    for (std::int64_t at = part * step; at < end;) {  // those of one outer index
+    for (std::int64_t at = part * step; at < end;) {  // the slices of one outer index
       const std::int64_t o = at / count, first = at % count, length = std::min(count - first, end - at);
       pick_rows(static_cast<const char*>(x.data()) + o * rows * bytes, picked.data() + first, length, bytes,
                 static_cast<char*>(result.data()) + at * bytes);
@@ -108,7 +108,8 @@ Tensor pick(const char* function, const char* name, const Tensor& source, int di
   return result;
 }
 
-/// `values` added to zeros [rows, ...] at the rows `index` names, one after another: what picking them gives back.
+/// Adds `values` to zeros [rows, ...] at the rows that `index` names, one after another. This is the gradient of
+/// picking rows.
 Tensor add_at(const Tensor& values, int dim, const Tensor& index, std::int64_t rows) {
   const Tensor from = values.detach().contiguous();
   const Dims &all = from.sizes(), sizes_behind(std::span(all.begin() + dim + index.dim(), all.end()));
@@ -121,7 +122,7 @@ Tensor add_at(const Tensor& values, int dim, const Tensor& index, std::int64_t r
   const auto add_kernel = kernels::row_kernels().binary;
   const auto add_rows = [&]<typename T>(T* to) {
     constexpr auto element = sizeof(T) == 8 ? kernels::Element::f64 : kernels::Element::f32;
-    constexpr std::int64_t least = 64;  // columns worth a call
+    constexpr std::int64_t least = 64;  // the smallest number of columns for a part
     const auto count = static_cast<std::int64_t>(picked.size());
     runtime::parallel_for(outer, [&](std::int64_t o) {
       const T* row = static_cast<const T*>(from.data()) + o * count * inner;
@@ -190,7 +191,7 @@ Tensor Tensor::repeat(Dims times) const {
   }
   const Tensor result = empty(repeated, dtype());
   if (result.numel() > 0) {
-    // The first tile, then along each dim, from the last on, copies of what stands there already.
+    // Copies the first tile, then, for each dim from the last on, repeats the part that is already written.
     const auto corner = [&](int dims) {
       Tensor part = result;
       for (int i = 0; i < dims; ++i) part = part.narrow(i, 0, sizes[i]);
@@ -206,7 +207,7 @@ Tensor Tensor::repeat(Dims times) const {
   return record(
       "RepeatBackward0", result, wrt(*this, [sizes, times](auto& dy) {
         Tensor folded = widen(dy);
-        for (int d = 0; d < sizes.size(); ++d) {  // [before, times, size * behind] summed over the copies
+        for (int d = 0; d < sizes.size(); ++d) {  // view as [before, times, size * behind] and sum over the copies
           if (times[d] == 1) continue;
           Dims shape = folded.sizes();
           shape[d] = sizes[d];

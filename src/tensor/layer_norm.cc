@@ -1,4 +1,4 @@
-// src/tensor/layer_norm.cc: rows less their mean, divided by their deviation.
+// src/tensor/layer_norm.cc: subtracts the mean of each row and divides by its standard deviation.
 #include <attn/autograd.h>
 
 #include "kernels/rows/target.h"
@@ -8,8 +8,8 @@
 namespace attn {
 namespace {
 
-/// With z = (x - mean) / sqrt(var + eps) and g = dy * weight: dx = (g - mean g - z mean(g z)) / sqrt(var + eps),
-/// dweight = sum dy z.
+/// Computes, with z = (x - mean) / sqrt(var + eps) and g = dy * weight: dx = (g - mean g - z mean(g z)) / sqrt(var +
+/// eps), dweight = sum dy z.
 Gradients gradients(const Backward& at, const Dims& normalized, double eps) {
   const Tensor x = widen(at.saved(0)), weight = at.saved(1), dy = widen(at.grad());
   Dims dims;

@@ -1,4 +1,5 @@
-// src/tensor/matmul.cc: matmul by torch's rank rules, bmm, dot and linear; every product goes through one call.
+// src/tensor/matmul.cc: implements matmul by torch's rank rules, bmm, dot and linear; every product goes through one
+// function.
 #include "kernels/gemm/product.h"
 #include "runtime/parallel.h"
 #include "tensor/defined.h"
@@ -22,7 +23,7 @@ void check_dtypes(const char* function, const Tensor& a, const Tensor& b) {
     throw DtypeError(std::string(function) + ": the operands are bool; they must be floating or integer");
 }
 
-/// A product of integers, wrapping around.
+/// Multiplies integer matrices, with wrap-around.
 template <typename T>
 void integer_product(const kernels::GemmProblem& p) {
   using Unsigned = std::make_unsigned_t<T>;
@@ -39,28 +40,28 @@ void integer_product(const kernels::GemmProblem& p) {
     }
 }
 
-/// Operands as the kernels take them: bf16 as it is where the processor multiplies pairs of it; else half floats in
-/// f32, but the right ones as they are stored where the kernels widen them.
+/// These functions convert the operands for the kernels. bf16 is passed unchanged if the processor multiplies pairs of
+/// it. Otherwise half floats become f32, but a right operand is passed unchanged if the kernels widen it.
 bool by_pairs(const Tensor& x) { return x.dtype() == Dtype::bf16 && kernels::multiplies_bf16(); }
 bool is_half(const Tensor& x) { return x.dtype() == Dtype::bf16 || x.dtype() == Dtype::f16; }
 Tensor left_operand(const Tensor& x) {
   if (by_pairs(x)) return x.detach();
   const bool turned = is_half(x) && x.dim() >= 2 && x.stride(-1) != 1 && x.stride(-2) == 1;
-  // in the order of memory: a twentieth of the time
+  // converting in memory order takes a twentieth of the time
   return turned ? widened(x.transpose(-1, -2)).transpose(-1, -2) : widened(x);
 }
 Tensor right_operand(const Tensor& x) {
   return is_half(x) && kernels::multiplies_half_b() ? x.detach() : left_operand(x);
 }
 
-/// What comes after the sums.
+/// Describes what follows the sums.
 struct After {
-  Tensor bias = {};  // [N], contiguous, of the compute type
+  Tensor bias = {};  // [N], contiguous, in the type of the computation
   kernels::Activation activation = kernels::Activation::none;
 };
 
-/// y[..., M, N] = a[..., M, K] b[..., K, N]: batch dims already equal, any strides, one dtype (but b may be of halves
-/// where a and y are f32), y contiguous.
+/// Computes y[..., M, N] = a[..., M, K] b[..., K, N]. The batch dims must be equal, the strides may be any, and y is
+/// contiguous. All have one dtype, except that b may be a half float if a and y are f32.
 void multiply(const Tensor& a, const Tensor& b, const After& after, const Tensor& y) {
   if (y.numel() == 0) return;
   const std::int64_t m = y.size(-2), n = y.size(-1);
@@ -93,7 +94,7 @@ void multiply(const Tensor& a, const Tensor& b, const After& after, const Tensor
   });
 }
 
-/// Memory for a product of this dtype: `target` where kernels can write it, else new.
+/// Returns memory for a product of this dtype: `target` if kernels can write to it, else new memory.
 Tensor product_memory(const Dims& sizes, Dtype dtype, const Tensor& target, std::initializer_list<Tensor> read) {
   const auto apart = [&](const Tensor& x) {
     return !x.defined() || (target.data() != x.data() && !overlaps(target, x));
@@ -103,18 +104,20 @@ Tensor product_memory(const Dims& sizes, Dtype dtype, const Tensor& target, std:
   return direct ? target.view(sizes) : empty(sizes, dtype);
 }
 
-/// A product in the caller's `target`, where it may lie already, or as it is when that is undefined.
+/// Returns the product in the caller's `target`, copied there if necessary; returns it in `dtype` if `target` is
+/// undefined.
 Tensor settled(const Tensor& y, const Tensor& target, Dtype dtype) {
   if (!target.defined()) return y.to(dtype);
   if (y.data() != target.data()) copy_values(target, y);
   return target;
 }
 
-/// Operands of rank 2 and more with broadcast batch dims: checked, widened, multiplied; sizes [..., M, N]. `target`:
-/// memory for the result, of these sizes, to be used where that saves a copy.
+/// Checks, widens and multiplies operands of rank 2 and more with broadcast batch dims; the result is [..., M, N].
+/// `target`: memory of these sizes, used for the result if that saves a copy.
 Tensor batched(const char* function, const Tensor& a, const Tensor& b, const After& after = {},
                const Tensor& target = {}) {
-  // the same sums as one row times the transposed matrix: lanes are its rows
+  // One column: computes one row times the transposed matrix instead. The sums are the same, and the rows go in the
+  // SIMD lanes.
   if (b.size(-1) == 1 && a.size(-2) > 1 && !after.bias.defined()) {
     const Tensor rows = b.dim() == 2 && a.dim() > 2 ? a.detach().flatten(0, -2) : a.detach();
     const Tensor y = batched(function, b.detach().transpose(-1, -2), rows.transpose(-1, -2), after, target);
@@ -123,7 +126,7 @@ Tensor batched(const char* function, const Tensor& a, const Tensor& b, const Aft
     return y.reshape(sizes);
   }
   const Tensor left = left_operand(a), right = right_operand(b);
-  if (right.dim() == 2 && left.dim() > 2) {  // one matrix for the whole batch: its items are just more rows
+  if (right.dim() == 2 && left.dim() > 2) {  // one matrix for the whole batch: the batch items become additional rows
     Dims sizes = left.sizes();
     sizes[left.dim() - 1] = right.size(1);
     std::int64_t rows = 1;
@@ -148,7 +151,7 @@ Tensor batched(const char* function, const Tensor& a, const Tensor& b, const Aft
   return y;
 }
 
-/// Sizes of matmul's result: a vector's own dim is not among them.
+/// Returns the sizes of matmul's result, which has no dim for a vector operand.
 Dims product_sizes(const char* function, const Tensor& a, const Tensor& b) {
   const auto batch_of = [](const Tensor& x) {
     return Dims(std::span<const std::int64_t>(x.sizes().begin(), static_cast<std::size_t>(std::max(0, x.dim() - 2))));
@@ -165,10 +168,11 @@ const char* backward_name(int a_rank, int b_rank) {
   return b_rank == 2 ? "SqueezeBackward4" : "DotBackward0";
 }
 
-/// [rows, n] of [..., n].
+/// Reshapes [..., n] to [rows, n].
 Tensor as_rows(const Tensor& x) { return x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2); }
 
-/// y = a b: da = dy b^T. A vector is a matrix of one row or column; what it had not is summed by the tape.
+/// Returns the gradient of the left operand of y = a b: da = dy b^T. A vector counts as a matrix of one row or column.
+/// The tape sums over broadcast dims.
 auto wrt_left(int a_rank) {
   return [a_rank](const Tensor& dy, const Tensor& b) {
     const Tensor rows = b.dim() == 1 ? dy.unsqueeze(-1) : dy, matrix = b.dim() == 1 ? b.unsqueeze(-1) : b;
@@ -177,7 +181,8 @@ auto wrt_left(int a_rank) {
   };
 }
 
-/// db = a^T dy; one matrix for a whole batch: its rows one after another.
+/// Returns the gradient of the right operand: db = a^T dy. If b is one matrix for a whole batch, the rows of all items
+/// form one matrix.
 auto wrt_right(int b_rank) {
   return [b_rank](const Tensor& dy, const Tensor& a) {
     Tensor columns = b_rank == 1 ? dy.unsqueeze(-1) : dy, matrix = a;
@@ -249,7 +254,8 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                      std::to_string(weight.size(0)) + "]");
 }
 
-/// The product of linear and its function, checked, without history; in `target` where that saves a copy.
+/// Computes linear and its activation, with checks and without gradient history; writes to `target` if that saves a
+/// copy.
 Tensor linear_values(const Tensor& x, const Tensor& weight, const Tensor& bias, kernels::Activation activation,
                      const Tensor& target = {}) {
   const Tensor rows = x.dim() == 1 ? x.detach().unsqueeze(0) : x;
@@ -271,7 +277,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor 
                                      : "ViewBackward0";
   const auto wrt_x = [](auto& dy, auto& weight) { return matmul(dy, weight); };
   const auto wrt_weight = [](auto& dy, auto& x) { return matmul(as_rows(dy).t(), as_rows(x)); };
-  const auto wrt_bias = [](auto& dy) { return dy; };  // the tape sums, in f32, and rounds once
+  const auto wrt_bias = [](auto& dy) { return dy; };  // the tape sums in f32 and rounds once
   return record(name, result, wrt(x, wrt_x, weight), wrt(weight, wrt_weight, x), wrt(bias, wrt_bias));
 }
 
@@ -279,7 +285,7 @@ Tensor linear_activated(const Tensor& x, const Tensor& weight, const Tensor& bia
   check_linear(x, weight, bias);
   const bool by_way_of_f32 = x.dtype() == Dtype::f16 || (x.dtype() == Dtype::bf16 && !kernels::multiplies_bf16());
   if (!by_way_of_f32) return linear_values(x, weight, bias, activation);
-  // the function is that of the stored sum
+  // The activation is applied to the rounded sum.
   const Tensor sums = linear_values(x, weight, bias, kernels::Activation::none).to(x.dtype());
   switch (activation) {
     case kernels::Activation::none: return sums;

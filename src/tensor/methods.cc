@@ -1,4 +1,4 @@
-// src/tensor/methods.cc: the method forms of elementwise operations.
+// src/tensor/methods.cc: defines the methods of Tensor for elementwise operations.
 #include <attn/ops.h>
 
 namespace attn {

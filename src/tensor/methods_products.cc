@@ -1,4 +1,4 @@
-// src/tensor/methods_products.cc: the method forms of products and reductions.
+// src/tensor/methods_products.cc: defines the methods of Tensor for products and reductions.
 #include <attn/ops.h>
 
 namespace attn {

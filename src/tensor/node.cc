@@ -1,4 +1,5 @@
-// src/tensor/node.cc: nodes of the tape: where they lead, what they kept, how they are let go.
+// src/tensor/node.cc: implements the nodes of the tape: their edges, their saved tensors, and their destruction without
+// recursion.
 #include "tensor/node.h"
 
 #include <attn/autograd.h>
@@ -10,15 +11,15 @@
 namespace attn {
 namespace {
 
-/// Nodes that a destructor has still to let go in this thread, a list linked by the node of their first edge; null
-/// outside of one. Nothing is allocated: destructors run where memory has just run out.
+/// Lists the nodes that a destructor of this thread has still to destroy, linked by the node of their first edge; null
+/// if no destructor runs. Nothing is allocated, because a destructor may run when memory is exhausted.
 thread_local std::shared_ptr<Node>* letting_go = nullptr;
 
-/// Nobody else's nodes wait in the list, with the chain of first edges behind them; the others, and those that lead
-/// nowhere, just go.
+/// Moves a node that nobody else holds to the list, and then the nodes along its first edges. Other nodes, and those
+/// without edges, only lose this reference.
 void let_go(std::shared_ptr<Node> node) noexcept {
   while (node != nullptr && node.use_count() == 1 && !node->edges.empty()) {
-    // its count is written, not only read: what other threads did before they let it go is over
+    // Writes the reference count, which orders this after all that other threads did before they released the node.
     std::shared_ptr<Node>(node).reset();
     std::shared_ptr<Node> next = std::exchange(node->edges.front().node, std::move(*letting_go));
     *letting_go = std::move(node);
@@ -64,8 +65,8 @@ Node::Node(const char* name) : name(name) {
 }
 
 Node::~Node() {
-  // Edges hold nodes that hold edges: the first destructor of a chain lets them go one by one, those inside it only
-  // hand on theirs.
+  // The edges of a node hold further nodes. The first destructor of a chain destroys them one by one; the destructors
+  // that it calls only add their nodes to the list.
   std::shared_ptr<Node> waiting;
   const bool outermost = letting_go == nullptr;
   if (outermost) letting_go = &waiting;

@@ -1,4 +1,5 @@
-// src/tensor/normalize.cc: gradients of norms in one pass over their rows, which adds what weight and bias get as well.
+// src/tensor/normalize.cc: computes the gradients of norms in one pass over the rows, those of weight and bias
+// included.
 #include "tensor/normalize.h"
 
 #include <attn/runtime.h>
@@ -8,10 +9,11 @@
 namespace attn {
 namespace {
 
-// Of the order of sums (docs/numerics.md section 5.2): rows of a block, and the partial sums of one.
+// Constants of the order of sums (docs/numerics.md section 5.2): rows of a block, and partial sums of a block.
 constexpr std::int64_t block = 4096, lanes = 16;
 
-/// The total of partial sums [blocks * lanes, n]; or what is no sum [1, n], its NaN the canonical one.
+/// Returns the total of partial sums [blocks * lanes, n]. If `summed` is false, returns the first row unchanged. NaN
+/// becomes the canonical NaN.
 Tensor closed(const Tensor& partial, bool summed) {
   const std::int64_t n = partial.size(1), blocks = partial.size(0) / lanes;
   const Tensor sums = zeros({std::max<std::int64_t>(1, blocks), n}, partial.dtype());
@@ -38,11 +40,11 @@ Gradients norm_gradients(const Backward& at, const Dims& normalized, double eps,
   const Tensor weight = affine("norm", "weight", at.saved(1), normalized, wide), dx = empty(x.sizes(), x.dtype());
   const std::int64_t n = normalized.product(), rows = n == 0 ? 0 : x.numel() / n, blocks = (rows + block - 1) / block;
   const bool summed = x.dim() > normalized.size();
-  Tensor partial[2];  // of weight and bias; a row that is no sum stays what it is by -0
+  Tensor partial[2];  // of weight and bias; they start at -0, which leaves a single row unchanged
   for (int i = 0; i < 2; ++i)
     if (i + 1 < static_cast<int>(at.inputs()) && at.needs(i + 1))
       partial[i] = full({summed ? blocks * lanes : 1, n}, summed ? 0.0 : -0.0, wide);
-  // Neighbouring rows where few threads leave them to one part.
+  // With few threads, one part takes adjacent rows.
   const std::int64_t together = std::max<std::int64_t>(1, lanes / 2 / num_threads()), parts = lanes / together;
   runtime::parallel_for_neighbours(blocks * parts, [&](std::int64_t part) {
     auto* const scratch =

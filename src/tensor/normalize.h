@@ -1,5 +1,5 @@
-// src/tensor/normalize.h: what layer_norm and rms_norm share: rows of contiguous elements, and their gradients in one
-// pass.
+// src/tensor/normalize.h: declares what layer_norm and rms_norm share: rows of contiguous elements, and their gradients
+// in one pass.
 #pragma once
 #include <attn/error.h>
 #include "runtime/format.h"
@@ -22,13 +22,13 @@ inline void check_eps(const char* function, double eps) {
     throw ValueError(runtime::format("{}: eps is {}; it must be 0 or more, and finite", function, eps));
 }
 
-/// Whether the results of x are too many for the caches; half floats go by way of one.
+/// Returns whether the results of x are too large for the caches; false for half floats, which pass a buffer in the cache.
 inline bool goes_to_memory(const Tensor& x) {
   return !is_half_dtype(x.dtype()) && x.numel() * static_cast<std::int64_t>(size_of(x.dtype())) >= streamed_bytes;
 }
 
-/// norm(row of x, row of the result) for each row of n elements in the compute type, which may be one memory: half
-/// floats pass as a row of f32. Weight and bias, where defined, are read meanwhile.
+/// Calls norm(row of x, row of the result) for each row of n elements in the type of the computation; both may be the
+/// same memory. Half floats are converted to a row of f32. Weight and bias, if defined, are read inside `norm`.
 template <typename F>
 Tensor normalized(const char* function, const Tensor& given, std::int64_t n, std::array<Tensor, 2> affine,
                   const Tensor& out, F&& norm) {
@@ -52,8 +52,8 @@ Tensor normalized(const char* function, const Tensor& given, std::int64_t n, std
   return deliver(function, result, out, x.dtype());
 }
 
-/// The gradients of a norm of saved x and weight, without a graph: those of x, weight and, where there is one, bias,
-/// the last two as sums.
+/// Computes the gradients of a norm from saved x and weight, without a graph: those of x, weight and, if there is one,
+/// bias. The last two are sums over the rows.
 Gradients norm_gradients(const Backward& at, const Dims& normalized, double eps, bool rms);
 
 }  // namespace attn

@@ -1,13 +1,13 @@
-// src/tensor/overlap.h: whether tensors, or elements of one, share memory.
+// src/tensor/overlap.h: checks whether tensors, or elements of one tensor, share memory.
 #pragma once
 #include <attn/tensor.h>
 
 namespace attn {
 
-/// Whether the memory of the two overlaps without being the same view element for element.
+/// Returns whether the memory of the two overlaps although they are not the same view.
 bool overlaps(const Tensor& a, const Tensor& b);
 
-/// Whether two elements of x may lie in one place: expanded dims, or strides of the caller's own that do not rule it
+/// Returns whether two elements of x may share an address: x has expanded dims, or the caller's strides do not rule it
 /// out.
 bool overlaps_itself(const Tensor& x);
 

@@ -1,4 +1,4 @@
-// src/tensor/packed_linear.cc: a weight [out, in] as the kernels read it.
+// src/tensor/packed_linear.cc: stores a weight [out, in] in the layout that the kernels read.
 #include "tensor/packed_linear.h"
 
 #include "kernels/gemm/product.h"

@@ -1,4 +1,4 @@
-// src/tensor/packed_linear.h: linear with weights that are laid out once for many calls.
+// src/tensor/packed_linear.h: computes linear with weights that are packed once for many calls.
 #pragma once
 #include <attn/tensor.h>
 
@@ -6,11 +6,12 @@
 
 namespace attn {
 
-/// linear(x, weight, bias) without history: the same bits, no packing in a call, and weights read straight ahead when
-/// rows are few. A copy of the weight: what changes it later is not seen. Copies of this share it.
+/// Computes linear(x, weight, bias) without gradient history. The bits are the same as without packing. A call packs
+/// nothing, and with few rows it reads the weights sequentially. The object has a copy of the weight, so later changes
+/// of the weight have no effect. Copies of the object share the packed weight.
 class PackedLinear {
  public:
-  /// f32, f64, or bf16 where the processor multiplies it.
+  /// Returns true for f32 and f64, and for bf16 if the processor multiplies it.
   static bool takes(Dtype dtype);
   explicit PackedLinear(const Tensor& weight);
   Tensor operator()(const Tensor& x, const Tensor& bias) const;

@@ -1,4 +1,4 @@
-// src/tensor/print.cc: tensors as text, character for character as torch prints them.
+// src/tensor/print.cc: formats tensors as text, character for character as torch prints them.
 #include <attn/ops.h>
 
 #include "tensor/record.h"
@@ -22,7 +22,7 @@ std::string scientific(double value, int precision) {
   return runtime::format("{:.{}e}", value, precision);
 }
 
-/// One format for all elements of a tensor: whole numbers, decimals or powers of ten, and the width of the widest.
+/// Chooses one format for all elements of a tensor: integers, decimals or powers of ten, and the width of the widest.
 class Format {
  public:
   Format(const Tensor& shown, const PrintOptions& options) : dtype_(shown.dtype()), precision_(options.precision) {
@@ -69,8 +69,8 @@ class Format {
   std::size_t width_ = 1;
 };
 
-/// ValueError where one makes no sense; numbers beyond what any tensor needs, which stand for no limit, become such as
-/// can be added.
+/// Throws ValueError for an option that makes no sense. Numbers that mean "no limit" are reduced to values whose sums
+/// do not overflow.
 PrintOptions checked(PrintOptions options) {
   constexpr int most_digits = 1000, unlimited = 1 << 29;
   const std::pair<const char*, std::int64_t> fields[] = {{"precision", options.precision},
@@ -87,7 +87,7 @@ PrintOptions checked(PrintOptions options) {
   return options;
 }
 
-/// The elements that are shown of a summarised tensor.
+/// Returns the elements that a summarised tensor shows.
 Tensor edges_of(Tensor x, std::int64_t edge) {
   for (int d = 0; d < x.dim(); ++d)
     if (x.size(d) > 2 * edge) x = cat({x.narrow(d, 0, edge), x.narrow(d, x.size(d) - edge, edge)}, d);
@@ -117,7 +117,7 @@ class Printer {
     return texts;
   }
 
-  /// Rank 1, broken into lines of as many elements as the width holds.
+  /// Formats rank 1, broken into lines of as many elements as the width allows.
   std::string row(const Tensor& x, int indent) const {
     const std::int64_t edge = options_.edge_items;
     std::vector<std::string> texts = elements(is_cut(x) ? edges_of(x, edge) : x);
@@ -132,7 +132,7 @@ class Printer {
     return text + "]";
   }
 
-  /// Rank 2 and more: one line break between rows, one more for each dim further out.
+  /// Formats rank 2 and more: one line break between rows, one more for each outer dim.
   std::string rows(const Tensor& x, int indent) const {
     const std::int64_t edge = options_.edge_items, size = x.size(0);
     const std::string between = runtime::format(",{:\n>{}}{:>{}}", "", x.dim() - 1, "", indent + 1);
@@ -154,7 +154,7 @@ class Printer {
   Format format_;
 };
 
-/// `dtype=`, `size=`, `grad_fn=`, as far as they do not go without saying.
+/// Returns `dtype=`, `size=`, `grad_fn=`, without those that the text already implies.
 std::vector<std::string> suffixes_of(const Tensor& x, const PrintOptions& options) {
   std::vector<std::string> suffixes;
   const bool empty = x.numel() == 0;
@@ -173,7 +173,7 @@ std::vector<std::string> suffixes_of(const Tensor& x, const PrintOptions& option
 }  // namespace
 
 std::string to_string(const Tensor& tensor, const PrintOptions& given) {
-  constexpr int indent = 7;  // of "tensor("
+  constexpr int indent = 7;  // the width of "tensor("
   const PrintOptions options = checked(given);
   if (!tensor.defined()) return "tensor(undefined)";
   const Tensor x = tensor.detach();

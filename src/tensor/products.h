@@ -1,4 +1,4 @@
-// src/tensor/products.h: products with what follows them in one pass, for modules that run without gradients.
+// src/tensor/products.h: declares products with an activation in one pass, for modules that run without gradients.
 #pragma once
 #include <attn/tensor.h>
 
@@ -6,7 +6,7 @@
 
 namespace attn {
 
-/// activation(linear(x, weight, bias)), the same bits as one after the other, without history.
+/// Computes activation(linear(x, weight, bias)) with the same bits as the two calls, without gradient history.
 Tensor linear_activated(const Tensor& x, const Tensor& weight, const Tensor& bias, kernels::Activation activation);
 
 }  // namespace attn

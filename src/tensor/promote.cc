@@ -1,4 +1,4 @@
-// src/tensor/promote.cc: torch's type promotion.
+// src/tensor/promote.cc: implements torch's type promotion.
 #include "tensor/promote.h"
 
 namespace attn {

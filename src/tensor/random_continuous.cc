@@ -1,4 +1,4 @@
-// src/tensor/random_continuous.cc: uniform, normal and exponential numbers.
+// src/tensor/random_continuous.cc: draws uniform, normal and exponential numbers.
 #include <attn/ops.h>
 
 #include "runtime/format.h"
@@ -30,7 +30,7 @@ void normal_blocks(T* x, std::int64_t n, double mean, double std) {
 
 template <typename T>
 void uniform_fill(const Tensor& x, double low, double high, Generator& generator) {
-  // The bounds take the type of the computation first, and their difference too.
+  // The bounds are first converted to the type of the computation; their difference is computed in it too.
   using C = Compute<T>;
   const C from = static_cast<C>(low), to = static_cast<C>(high), range = to - from;
   if constexpr (std::is_floating_point_v<T>) {
@@ -43,13 +43,13 @@ void uniform_fill(const Tensor& x, double low, double high, Generator& generator
   }
   fill_in_memory_order<T>(x, [&] {
     const T drawn = convert<T>(std::fma(draw_uniform<T>(generator), range, from));
-    // A half that rounding brought to the upper bound, which is excluded, becomes the lower one, as in torch.
+    // A half float that was rounded to the excluded upper bound becomes the lower bound, as in torch.
     return is_half<T> && widen(drawn) >= widen(convert<T>(to)) ? convert<T>(from) : drawn;
   });
 }
 
-/// 16 or more, contiguous: uniform numbers everywhere, transformed in blocks of 16; a tail draws 16 new ones for the
-/// last 16 places.
+/// Fills 16 or more contiguous elements: draws uniform numbers for all, then transforms them in blocks of 16. If the
+/// length is not a multiple of 16, draws 16 new numbers for the last 16 elements.
 template <typename T>
 void normal_fill_wide(T* x, std::int64_t n, double mean, double std, Generator& generator) {
   constexpr std::int64_t part = 8192;
@@ -69,7 +69,9 @@ void normal_fill(const Tensor& x, double mean, double std, Generator& generator)
   if (x.numel() >= 16 && x.is_contiguous()) {
     if constexpr (std::is_floating_point_v<T>) {
       normal_fill_wide(x.data<T>(), x.numel(), mean, std, generator);
-    } else {  // the halves: in f32, rounded once; the block of the tail draws 16 numbers, and what it replaces none
+    } else {
+      // Half floats are computed in f32 and rounded once. The last block draws 16 numbers; the elements that it
+      // replaces draw none.
       const std::int64_t n = x.numel(), last = (n - 1) / 16 * 16;
       const Tensor wide = empty({last + 16});
       normal_fill_wide(wide.data<float>(), wide.numel(), mean, std, generator);
@@ -82,7 +84,7 @@ void normal_fill(const Tensor& x, double mean, double std, Generator& generator)
   fill_in_memory_order<T>(x, [&] { return convert<T>(std::fma(generator.normal(), std, mean)); });
 }
 
-/// Calls fill(Type<T>{}) for a floating `x` that may be changed in place, and notes the change.
+/// Calls fill(Type<T>{}) for a floating `x` that may be changed in place, and marks x as changed.
 template <typename F>
 Tensor fill_floating(const char* function, const char* name, const Tensor& x, F&& fill) {
   const runtime::DefaultFloatingPoint floating_point;

@@ -1,4 +1,4 @@
-// src/tensor/random_discrete.cc: integers, permutations and coins.
+// src/tensor/random_discrete.cc: draws integers, permutations and Bernoulli values.
 #include <attn/ops.h>
 
 #include "runtime/format.h"

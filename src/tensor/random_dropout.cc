@@ -1,4 +1,4 @@
-// src/tensor/random_dropout.cc: dropout: some elements become 0, the others grow by 1 / (1 - p).
+// src/tensor/random_dropout.cc: implements dropout: sets some elements to 0 and multiplies the others by 1 / (1 - p).
 #include <attn/ops.h>
 
 #include "runtime/format.h"
@@ -9,8 +9,8 @@
 namespace attn {
 namespace {
 
-/// In the order of x's memory 0 or 1 / (1 - p), rounded to the tensor's type, so that the product with x is one
-/// rounding more.
+/// Draws 0 or 1 / (1 - p) for each element, in the memory order of x. The value is rounded to x's dtype, so that the
+/// product with x rounds only once more.
 Tensor noise(const Tensor& x, double p, Generator& generator) {
   if (p == 1) return zeros(x.sizes(), x.dtype());
   const runtime::DefaultFloatingPoint floating_point;

@@ -1,4 +1,4 @@
-// src/tensor/random_fill.h: filling a tensor with numbers drawn one after another, in the order of its memory.
+// src/tensor/random_fill.h: fills a tensor with numbers drawn one after another, in memory order.
 #pragma once
 #include <attn/random.h>
 
@@ -9,7 +9,7 @@
 
 namespace attn {
 
-/// The global generator, locked while it lives.
+/// Gives access to the global generator and holds its lock while the object lives.
 class LockedGenerator {
  public:
   operator Generator&() { return default_generator(); }
@@ -18,7 +18,7 @@ class LockedGenerator {
   std::lock_guard<std::mutex> lock_{default_generator_mutex()};
 };
 
-/// Every element of `x`, in memory order, becomes next().
+/// Sets every element of `x`, in memory order, to next().
 template <typename T, typename F>
 void fill_in_memory_order(const Tensor& x, F&& next) {
   if (x.numel() == 0) return;
@@ -45,15 +45,15 @@ void fill_in_memory_order(const Tensor& x, F&& next) {
   }
 }
 
-/// DtypeError unless `x` is a floating tensor.
+/// Throws DtypeError unless `x` is a floating tensor.
 inline void check_floating(const char* function, const Tensor& x) {
   if (!is_floating(x.dtype()))
     throw DtypeError(std::string(function) + ": the tensor is " + std::string(name_of(x.dtype())) +
                      "; it must be a floating type");
 }
 
-/// Uniform numbers in [0, 1) as torch draws them for T: f64 takes two words, all others one; those of the halves are
-/// not rounded yet.
+/// Draws a uniform number in [0, 1) as torch draws it for T: f64 takes two words, all others take one. Numbers for half
+/// floats are not rounded yet.
 template <typename T>
 Compute<T> draw_uniform(Generator& generator) {
   if constexpr (std::is_same_v<T, double>) return generator.uniform_f64();

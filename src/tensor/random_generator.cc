@@ -1,4 +1,5 @@
-// src/tensor/random_generator.cc: the Mersenne twister, its numbers one at a time, its state as bytes, the global one.
+// src/tensor/random_generator.cc: implements the Mersenne twister, its numbers one at a time, its state as bytes, and
+// the global generator.
 #include <attn/random.h>
 
 #include "runtime/fork.h"
@@ -13,7 +14,7 @@ namespace {
 
 constexpr std::uint32_t word_count = 624;
 
-// The bytes of a state, as torch.get_rng_state() lays them out (little-endian).
+// Offsets of the fields in the bytes of a state, as torch.get_rng_state() has them (little-endian).
 constexpr std::size_t seed_at = 0, left_at = 8, seeded_at = 12, next_at = 16, words_at = 24;
 constexpr std::size_t normal_at = words_at + 8 * word_count + 8, has_normal_at = normal_at + 16, state_bytes = 5056;
 
@@ -36,7 +37,7 @@ constexpr std::uint32_t tempered(std::uint32_t word) {
   return word ^ (word >> 18);
 }
 
-/// In [0, 1): the low bits of one word, or of two.
+/// Return a number in [0, 1) from the low bits of one word, or of two.
 constexpr float as_uniform(std::uint32_t word) {
   return static_cast<float>(static_cast<std::int32_t>(word & 0xffffffu)) * 0x1p-24f;
 }
@@ -156,7 +157,8 @@ void Generator::set_state(const std::vector<std::uint8_t>& bytes) {
   const auto next = get<std::uint64_t>(bytes, next_at);
   if (get<std::uint32_t>(bytes, seeded_at) == 0)
     throw FormatError("set_state: the state says that it was never seeded", seeded_at);
-  // A fresh seed stands at word 0 with one word left: the next draw refills, as it does at the end.
+  // After seeding, the state is at word 0 with one word left: the next draw refills, as it does at the end of the
+  // words.
   const bool fresh = left == 1 && next == 0;
   if (!fresh && (next == 0 || next > word_count || left != word_count + 1 - next))
     throw FormatError("set_state: next word " + std::to_string(next) + " with " + std::to_string(left) +

@@ -1,4 +1,4 @@
-// src/tensor/random_multinomial.cc: indices drawn by weight.
+// src/tensor/random_multinomial.cc: draws indices with probabilities given by weights.
 #include <attn/ops.h>
 
 #include "runtime/format.h"
@@ -28,7 +28,7 @@ void check(const Tensor& weights, std::int64_t samples, bool replacement) {
                      " weights; without replacement there must be as many weights");
 }
 
-/// ValueError unless the row can be drawn from.
+/// Throws ValueError unless the weights of the row are valid.
 template <typename C>
 void check_row(const C* row, std::int64_t n) {
   C sum = 0;
@@ -41,7 +41,8 @@ void check_row(const C* row, std::int64_t n) {
     throw ValueError(runtime::format("multinomial: a row of weights sums to {}; it must be positive", sum));
 }
 
-/// The indices of the largest weight / exponential, falling. The exponentials of all rows are drawn before.
+/// Returns the indices of the largest values of weight / exponential, in falling order. The exponentials of all rows
+/// are drawn earlier.
 template <typename C>
 void without_replacement(const C* weights, const C* exponentials, std::int64_t n, std::int64_t samples,
                          std::int64_t* indices) {
@@ -56,7 +57,7 @@ void without_replacement(const C* weights, const C* exponentials, std::int64_t n
   std::copy_n(order.begin(), samples, indices);
 }
 
-/// Each sample is a search in the running sum.
+/// Searches the cumulative sum of the weights for each sample.
 template <typename C>
 void with_replacement(const C* weights, std::int64_t n, std::int64_t samples, std::int64_t* indices,
                       Generator& generator) {

@@ -1,4 +1,4 @@
-// src/tensor/record.cc: who made a tensor, kept only where a gradient is wanted.
+// src/tensor/record.cc: records which operation made a tensor, only if a gradient is wanted.
 #include "tensor/record.h"
 
 #include "tensor/overlap.h"
@@ -23,10 +23,11 @@ std::shared_ptr<Node> make_node(const char* name, const std::vector<Tensor>& res
   return node;
 }
 
-using Steps = std::vector<std::pair<std::int64_t, std::int64_t>>;  // stride and size of dims, the largest stride first
+// stride and size of each dim, the largest stride first
+using Steps = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
-/// Whether a difference of indices moves by `distance`, of dims from the n-th on, each stride beyond what the later
-/// ones reach.
+/// Returns whether two index tuples that differ only in dims from the n-th on can be `distance` apart. Each stride
+/// exceeds the reach of the later dims.
 bool reaches(const Steps& steps, std::size_t n, std::int64_t distance) {
   if (n == steps.size()) return distance == 0;
   const auto [stride, size] = steps[n];
@@ -37,7 +38,7 @@ bool reaches(const Steps& steps, std::size_t n, std::int64_t distance) {
   return by(below) || by(below + 1);
 }
 
-/// Whether x and y of one storage have an element in common; where that is hard to say, yes.
+/// Returns whether x and y of one storage share an element; returns true if that is too hard to decide.
 bool meet(const Tensor& x, const Tensor& y) {
   if (x.data() == y.data()) return x.numel() > 0 && y.numel() > 0;
   if (!overlaps(x, y)) return false;
@@ -59,8 +60,9 @@ bool meet(const Tensor& x, const Tensor& y) {
   return reaches(steps, 0, bytes / element);
 }
 
-/// A result is kept without its history: with it, it and its node would hold each other. What the result was written
-/// over, as `out`, is kept at its version before: its value is gone, and a pass that asks for it says so.
+/// Saves x. A result is saved without its history, because the result and its node would hold each other. If the result
+/// was written over x, as `out`, x is saved with an older version: its values are lost, and a backward pass that needs
+/// them throws.
 Saved keep(const Tensor& x, const std::vector<Tensor>& results, bool in_place) {
   const auto found = std::find_if(results.begin(), results.end(),
                                   [&](const Tensor& result) { return x.defined() && x.impl() == result.impl(); });
@@ -79,8 +81,8 @@ Saved keep(const Tensor& x, const std::vector<Tensor>& results, bool in_place) {
 
 const Tensor& tensor_of(const Tensor& x) { return x; }
 const Tensor& tensor_of(const RecordedInput& input) { return *input.x; }
-/// A result that shows memory of the operation's own, as a product whose dim of 1 is squeezed, is no view: a change in
-/// place must find its history here, not in memory that nobody else sees.
+/// Removes the base of a result that is a view of the operation's own memory, for example a product whose dim of 1 was
+/// squeezed. A change in place must find its history here, not in memory that nobody else sees.
 template <typename Inputs>
 void leave_own_memory(const Tensor& result, const Inputs& inputs) {
   if (!result.defined() || !result.impl()->base.defined()) return;
@@ -92,7 +94,7 @@ void leave_own_memory(const Tensor& result, const Inputs& inputs) {
   result.impl()->base = {};
 }
 
-/// A tensor whose gradient the user asked to see, changed in place: it is the gradient of the new value that is meant.
+/// Moves a request to keep a gradient after a change in place: the gradient of the new value is meant.
 void move_retained(Node& before, int output, TensorImpl& impl) noexcept {
   const auto is_it = [&](const auto& kept) { return kept.first == output && kept.second.lock().get() == &impl; };
   const auto found = std::find_if(before.retained.begin(), before.retained.end(), is_it);
@@ -111,7 +113,8 @@ void begin_history(const std::shared_ptr<Node>& node, const std::vector<Tensor>&
 }  // namespace
 
 void set_history(TensorImpl& x, const std::shared_ptr<Node>& node, int output) noexcept {
-  const std::shared_ptr<Node> before = std::exchange(x.node, node);  // of a tensor changed in place
+  // the old history of a tensor that is changed in place
+  const std::shared_ptr<Node> before = std::exchange(x.node, node);
   const int output_before = std::exchange(x.output, output);
   x.requires_grad = true;
   if (before) move_retained(*before, output_before, x);
@@ -168,7 +171,7 @@ void record(const Operation& operation, const std::vector<Tensor>& results, Vjp 
 void mark_view(const Tensor& view, const Tensor& x) {
   TensorImpl& impl = *view.impl();
   impl.frozen = !recording;
-  if (!recording) return;  // a base would hold x's history for as long as the view lives
+  if (!recording) return;  // the base would keep x's history alive as long as the view lives
   impl.base = x.impl()->base.defined() ? x.impl()->base : x;
   if (const Node* node = impl.base.impl()->node.get()) impl.seen.store(node->sequence, std::memory_order_relaxed);
 }
@@ -183,7 +186,8 @@ Tensor& Tensor::requires_grad_(bool value) {
   if (!value && !leaf)
     throw ValueError(
         "requires_grad_: the tensor is the result of an operation; use detach() for one that requires no gradient");
-  if (value && leaf && impl_->base.defined()) {  // a view goes its own way: its base's history ends here
+  // a view that becomes a leaf no longer takes part in its base's history
+  if (value && leaf && impl_->base.defined()) {
     impl_->base.impl()->has_leaf_view = true;
     impl_->base = {};
   }

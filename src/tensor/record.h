@@ -1,4 +1,4 @@
-// src/tensor/record.h: how an operation tells the tape where its result came from, and how a gradient goes back.
+// src/tensor/record.h: lets an operation record on the tape how its result was made and how a gradient flows back.
 #pragma once
 #include "tensor/element.h"
 #include "tensor/node.h"
@@ -9,14 +9,15 @@
 
 namespace attn {
 
-/// Whether an operation on x is to be recorded, no_grad aside.
+/// Returns whether an operation on x must be recorded, no_grad aside.
 inline bool wants_grad(const Tensor& x) { return x.defined() && current(x).requires_grad; }
 inline bool wants_grad(std::span<const Tensor> tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return wants_grad(x); });
 }
 
-/// How the gradient of `input` follows from that of the result, `dy`: vjp(dy, saved...). "With respect to".
-/// The saved tensors are kept only when the input wants a gradient; the result itself may be among them.
+/// Holds how the gradient of `input` is computed from the gradient `dy` of the result: vjp(dy, saved...). "wrt" stands
+/// for "with respect to".
+/// The saved tensors are kept only if the input wants a gradient. The result itself may be one of them.
 template <typename F, typename... S>
 struct Wrt {
   const Tensor& input;
@@ -28,32 +29,32 @@ Wrt<F, S...> wrt(const Tensor& input, F vjp, const S&... saved) {
   return {input, std::move(vjp), {&saved...}};
 }
 
-/// One input of a record: it, and what its gradient needs.
+/// Holds one input of a record and what its gradient needs.
 struct RecordedInput {
   const Tensor* x;
   std::span<const Tensor* const> saved;
 };
-/// x with its history, half floats as f32: where a vjp has more than one rounding.
+/// Returns x with its history, half floats as f32. A vjp that rounds more than once uses it.
 inline Tensor widen(const Tensor& x) { return x.to(compute_dtype(x.dtype())); }
 
-/// A history that a tensor is about to have, with all memory it takes: nothing fails any more where it begins.
+/// Holds a history that a tensor is about to get. All its memory is already allocated, so that `begin` cannot fail.
 struct History {
-  std::shared_ptr<Node> node;     // none: nothing is recorded
-  std::shared_ptr<Node> of_view;  // where the result is a view, and `node` is its base's
+  std::shared_ptr<Node> node;     // null: nothing is recorded
+  std::shared_ptr<Node> of_view;  // set if the result is a view; `node` then is the node of its base
 
-  /// From now on it is the history of `result`.
+  /// Makes this the history of `result`.
   void begin(const Tensor& result) const noexcept;
-  /// The same for what was changed in place: its version goes up, recorded or not.
+  /// Does the same after a change in place, and raises the version of x, recorded or not.
   const Tensor& changed(const Tensor& x) const noexcept;
 };
 
-/// What the two below do when some input wants a gradient, unless no_grad holds. A first input that is the result is
-/// changed in place; where it is a view, it is its base that has a new history.
+/// Does what the two functions below do if some input wants a gradient, unless no_grad is on. If the first input is the
+/// result, it is changed in place; if that is a view, its base gets the new history.
 History history_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp);
-/// The same, and it begins at once.
+/// Does the same and begins the history at once.
 void record_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp);
 
-/// The gradients of all inputs.
+/// Returns a function that computes the gradients of all inputs.
 template <typename... W>
 auto vjp_of(const W&... inputs) {
   return [vjps = std::tuple(inputs.vjp...)](const Backward& at) {
@@ -73,21 +74,22 @@ auto vjp_of(const W&... inputs) {
   };
 }
 
-/// The history of a `result` of `name`. For changes in place, where it is asked for before the change: memory that runs
-/// out leaves all as it was.
+/// Returns the history for a `result` of operation `name`. A change in place calls it before the change, so that
+/// nothing has changed if memory runs out.
 template <typename... W>
 History history_of(const char* name, const Tensor& result, const W&... inputs) {
   if (!(wants_grad(inputs.input) || ...)) return {};
   return history_wanted(name, result, {{&inputs.input, inputs.saved}...}, vjp_of(inputs...));
 }
 
-/// Notes that `result` was made by the operation `name`, and returns it:
+/// Records that operation `name` made `result`, and returns `result`:
 ///
-///   return record("MulBackward0", y, wrt(a, [](auto& dy, auto& b) { return dy * b; }, b), wrt(b, [](auto& dy, auto& a)
-///   { return dy * a; }, a));
-///  A look at each input is all it costs when none wants a gradient. A vjp is written in operations of the library, so
-/// that it has a gradient itself. It may return a gradient of any shape that the input was broadcast to and of any
-/// floating dtype: the tape sums and converts. A vjp of more than one operation computes half floats widened; the tape
+///   return record("MulBackward0", y, wrt(a, [](auto& dy, auto& b) { return dy * b; }, b),
+///                                    wrt(b, [](auto& dy, auto& a) { return dy * a; }, a));
+///
+/// If no input wants a gradient, it costs only a look at each input. A vjp is written in operations of the library, so
+/// that it has a gradient itself. It may return a gradient of any shape to which the input was broadcast, and of any
+/// floating dtype: the tape sums and converts. A vjp of more than one operation computes half floats in f32; the tape
 /// rounds once.
 template <typename... W>
 Tensor record(const char* name, Tensor result, const W&... inputs) {
@@ -95,19 +97,19 @@ Tensor record(const char* name, Tensor result, const W&... inputs) {
     record_wanted(name, result, {{&inputs.input, inputs.saved}...}, vjp_of(inputs...));
   return result;
 }
-/// `view` shows memory of x: from now on both have one history.
+/// Marks `view` as a view of x's memory: both then share one history.
 void mark_view(const Tensor& view, const Tensor& x);
-/// The same for a result that is a view of its one input.
+/// Records a result that is a view of its only input.
 template <typename F>
 Tensor record_view(const char* name, Tensor result, const Tensor& input, F vjp) {
   mark_view(result, input);
   return record(name, result, wrt(input, std::move(vjp)));
 }
 
-/// The general form, for several results or gradients that come together; ask wants_grad first, filling this in costs
-/// more. `vjp` sees the saved tensors as at.saved(i), in this order; they are freed with the node, what it captures is
-/// not checked. Without a vjp the results say that they require a gradient, and a backward pass says that the operation
-/// has none.
+/// The general form, for several results or for gradients that are computed together. Filling it in costs more, so
+/// check wants_grad first. `vjp` reads the saved tensors as at.saved(i), in this order. They are freed with the node;
+/// tensors that `vjp` captures are not checked for changes. Without a vjp the results require a gradient, and a
+/// backward pass throws that the operation has none.
 struct Operation {
   const char* name;
   std::vector<Tensor> inputs, saved;
@@ -115,13 +117,13 @@ struct Operation {
 void record(const Operation& operation, const std::vector<Tensor>& results, Vjp vjp);
 
 // --- a view and its base have one history: the base's, seen through the view (view_history.cc) ---------------------
-/// The gradient of a change of `view` in place, as one of its base: `change` gives those of the view's old values and
-/// of the other inputs; what the view does not show keeps its gradient.
+/// Returns the vjp for the base of `view` when `view` is changed in place. `change` gives the gradients of the view's old
+/// values and of the other inputs. Elements that the view does not show keep their gradient.
 Vjp change_of_base(const Tensor& view, Vjp change);
 
-/// What makes `view` of its base, whose history is result `output` of `base_node` by then.
+/// Returns the node that makes `view` from its base. The base's history is result `output` of `base_node` then.
 std::shared_ptr<Node> view_node(const TensorImpl& view, const std::shared_ptr<Node>& base_node, int output);
-/// `node`, which view_node made for the base's node of that sequence, is the history of `view` from now on.
+/// Makes `node` the history of `view`. view_node made `node` for the base's node with this sequence.
 void set_view_history(TensorImpl& view, const std::shared_ptr<Node>& node, std::uint64_t sequence) noexcept;
 
 }  // namespace attn

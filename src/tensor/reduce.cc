@@ -1,4 +1,4 @@
-// src/tensor/reduce.cc: sum, mean, variance and norm along any dims.
+// src/tensor/reduce.cc: computes sum, mean, variance and norm along any dims.
 #include "kernels/rows/target.h"
 #include "runtime/floating_point.h"
 #include "runtime/parallel.h"
@@ -13,14 +13,14 @@ namespace {
 
 using kernels::RowOp;
 
-/// One value of n neighbours, half floats a block at a time in f32.
+/// Reduces n contiguous elements to one value; half floats are converted to f32 a block at a time.
 template <typename T>
 void reduce_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n, T* y) {
   const auto& table = kernels::row_kernels();
   const char* const from = static_cast<const char*>(advance(x, first));
   if (x.dtype() == dtype_of<T>) return table.row(op, element_of(dtype_of<T>), from, 1, y, 1, n);
   if constexpr (std::is_same_v<T, float>) {
-    constexpr std::int64_t block = 4096;  // of the order
+    constexpr std::int64_t block = 4096;  // part of the order of sums
     alignas(64) float wide[block];
     JoinedSums<float> sums;
     for (std::int64_t i = 0; i == 0 || i < n; i += block) {
@@ -34,8 +34,8 @@ void reduce_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n, T
   }
 }
 
-/// The sum of one long row, its parts shared among threads: each part is a whole subtree of the order, their sums are
-/// joined by the same tree.
+/// Sums one long row; threads share its parts. Each part is a whole subtree of the order of sums, and the same tree
+/// joins their sums.
 template <typename T>
 T sum_of_long_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n) {
   constexpr std::int64_t part = 16 * 4096;
@@ -49,10 +49,10 @@ T sum_of_long_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n)
   return canonical_nan(joined.total());
 }
 
-/// Whether rows lie side by side, as the columns of a matrix do.
+/// Returns whether the rows are adjacent columns of a matrix.
 bool are_columns(const Rows& rows) { return rows.stride != 1 && rows.x.dim() > 1 && rows.x.stride(-2) == 1; }
 
-/// Columns summed together, in parts cut by the shape; y is of the type the sums are computed in.
+/// Sums many columns together, in parts that depend only on the shape. y has the type in which the sums are computed.
 void sum_columns(const Rows& rows, const Tensor& y) {
   constexpr std::int64_t elements_a_part = 65536, least = 64;
   const std::int64_t columns = rows.x.size(-2),
@@ -66,19 +66,20 @@ void sum_columns(const Rows& rows, const Tensor& y) {
   });
 }
 
-/// One value a row of floating x, half floats in f32, in a tensor of the sizes of `reduced_sizes`.
+/// Computes one value for each row of floating x (half floats as f32), in a tensor of the sizes of `reduced_sizes`.
 Tensor reduce_rows(RowOp op, const Tensor& given, const Dims& reduced, const Dims& sizes) {
   constexpr std::int64_t long_row = 1 << 18;
   const auto& table = kernels::row_kernels();
   const Tensor result = empty(sizes, compute_dtype(given.dtype()));
-  if (op == RowOp::sum && given.dtype() == Dtype::bf16 && table.widen != nullptr) {  // columns as they are
+  // bf16 columns are summed without conversion in advance
+  if (op == RowOp::sum && given.dtype() == Dtype::bf16 && table.widen != nullptr) {
     const Rows rows(reduced_last(given.detach(), reduced));
     if (rows.count > 0 && are_columns(rows)) {
       sum_columns(rows, result);
       return result;
     }
   }
-  // Sums of half floats that are neighbours are taken as they are.
+  // Contiguous half floats are summed without conversion in advance.
   const bool as_given =
       op != RowOp::max && given.is_contiguous() && (reduced.empty() || reduced[0] == given.dim() - reduced.size());
   const Tensor x = as_given ? given.detach() : widened(given);
@@ -104,7 +105,7 @@ Tensor reduce_rows(RowOp op, const Tensor& given, const Dims& reduced, const Dim
   return result;
 }
 
-/// Integer and bool sums in i64, wrapping around as torch's do; read as they are.
+/// Sums integers and bool in i64, with wrap-around as in torch; reads them without conversion in advance.
 Tensor sum_integers(const Tensor& x, const Dims& reduced, const Dims& sizes) {
   const Rows rows(reduced_last(x, reduced));
   const Tensor result = empty(sizes, Dtype::i64);
@@ -126,7 +127,7 @@ std::int64_t count_of(const Tensor& x, const Dims& reduced) {
   return sizes.product();
 }
 
-/// x = f(x) for each element of a contiguous f32 or f64 tensor.
+/// Sets x = f(x) for each element of a contiguous f32 or f64 tensor.
 template <typename F>
 Tensor in_place(const Tensor& x, F f) {
   const runtime::DefaultFloatingPoint floating_point;
@@ -137,7 +138,8 @@ Tensor in_place(const Tensor& x, F f) {
   return x;
 }
 
-/// |x|^p = e^(p log |x|) in f64, by the kernels' own functions: the same bits on every machine.
+/// Computes |x|^p = e^(p log |x|) in f64 with the kernels' own functions, so that the bits are the same on every
+/// machine.
 Tensor power_of_absolute(const Tensor& x, double p) {
   const Tensor y = abs(x.detach().to(Dtype::f64)).contiguous();
   const auto& table = kernels::row_kernels();
@@ -149,21 +151,21 @@ Tensor power_of_absolute(const Tensor& x, double p) {
 
 Tensor sign(const Tensor& x) { return gt(x, 0).to(x.dtype()) - lt(x, 0).to(x.dtype()); }
 
-/// d |x|_p / dx, `y` the norm at every element: 0 where the norm is 0, as torch chooses.
+/// Computes d |x|_p / dx. `y` is the norm, broadcast to every element. The slope is 0 where the norm is 0, as in torch.
 Tensor norm_slope(double p, const Tensor& x, const Tensor& y, const Dims& reduced) {
   if (p == 0) return zeros_like(x);
   if (p == 1) return sign(x);
   if (p == 2) return masked_fill(x / y, eq(y, 0), 0);
-  if (std::isinf(p)) {  // shared by the elements of that magnitude
+  if (std::isinf(p)) {  // elements that have this magnitude share the gradient
     const Tensor reaches = eq(abs(x), y).to(x.dtype());
     return sign(x) * (reaches / sum(reaches, reduced, /*keepdim=*/true));
   }
-  // masked before the power too: its own gradient is infinite there
+  // Masked before the power too, because the gradient of the power is infinite there.
   const Tensor none = logical_or(eq(x, 0), eq(y, 0));
   return masked_fill(sign(x) * pow(masked_fill(abs(x), none, 1) / masked_fill(y, none, 1), p - 1), none, 0);
 }
 
-/// In the compute type of x.
+/// Returns the norm in the type in which x is computed.
 Tensor norm_of_rows(const Tensor& x, double p, const Dims& reduced, const Dims& sizes) {
   if (p == 2)
     return in_place(reduce_rows(RowOp::sum_of_squares, x, reduced, sizes), [](auto v) { return std::sqrt(v); });

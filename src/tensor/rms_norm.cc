@@ -1,4 +1,4 @@
-// src/tensor/rms_norm.cc: rows divided by the root of the mean of their squares.
+// src/tensor/rms_norm.cc: divides each row by the root of the mean of its squares.
 #include <attn/autograd.h>
 
 #include "tensor/defined.h"
@@ -9,7 +9,7 @@
 namespace attn {
 namespace {
 
-/// With z = x r and g = dy w: dx = (g - z mean(g z)) r, dw = sum dy z.
+/// Computes, with z = x r and g = dy w: dx = (g - z mean(g z)) r, dw = sum dy z.
 Gradients gradients(const Backward& at, const Dims& normalized, double eps) {
   const Tensor x = widen(at.saved(0)), weight = at.saved(1), dy = widen(at.grad());
   Dims dims;

@@ -1,4 +1,4 @@
-// src/tensor/rotary.cc: pairs of elements turned by angles: rotary position embedding.
+// src/tensor/rotary.cc: rotates pairs of elements by angles: rotary position embedding.
 #include <attn/ops.h>
 
 #include "tensor/build.h"
@@ -9,12 +9,12 @@
 namespace attn {
 namespace {
 
-/// Where the second element of each pair stands, in bytes from the first.
+/// Holds the offset of the second element of each pair from the first, in bytes.
 struct Halves {
   std::ptrdiff_t x, y;
 };
 
-/// (y1, y2) = (x1 cos - x2 sin, x2 cos + x1 sin), `sign` times sin.
+/// Computes (y1, y2) = (x1 cos - x2 sin, x2 cos + x1 sin), with sin multiplied by `sign`.
 template <typename T>
 void turn_run(char* const* data, const std::int64_t* strides, std::int64_t n, Halves second, Compute<T> sign) {
   for (std::int64_t i = 0; i < n; ++i) {
@@ -46,7 +46,7 @@ void check(const Tensor& x, const Tensor& cos, const Tensor& sin) {
   }
 }
 
-/// x turned, or turned back.
+/// Rotates x by the angles, or by the negative angles if `back`.
 Tensor turned(const Tensor& x, const Tensor& cos, const Tensor& sin, bool back) {
   const Tensor y = empty(x.sizes(), x.dtype());
   const int last = x.dim() - 1;
@@ -78,7 +78,7 @@ Tensor rotary_turn(const Tensor& x, const Tensor& cos, const Tensor& sin, bool b
     const auto d = halves(widen(dy)), v = halves(widen(x));
     return back ? d[0] * v[1] - d[1] * v[0] : d[1] * v[0] - d[0] * v[1];
   };
-  // A turn back is the gradient of a turn: rotations are orthogonal.
+  // The inverse rotation is the gradient of a rotation, because rotations are orthogonal.
   const auto wrt_x = [back](auto& dy, auto& cos, auto& sin) { return rotary_turn(dy, cos, sin, !back); };
   return record("RotaryBackward0", turned(x, cos, sin, back), wrt(x, wrt_x, cos, sin), wrt(cos, wrt_cos, x),
                 wrt(sin, wrt_sin, x));

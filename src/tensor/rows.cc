@@ -1,4 +1,4 @@
-// src/tensor/rows.cc: a tensor seen as rows, whichever dims are reduced.
+// src/tensor/rows.cc: arranges a tensor as rows, for any dims that are reduced.
 #include "tensor/rows.h"
 
 namespace attn {
@@ -6,7 +6,7 @@ namespace attn {
 Dims reduced_dims(const char* function, const Dims& dims, int rank) {
   bool reduced[max_rank] = {};
   for (const std::int64_t given : dims) {
-    if (rank == 0 && (given == 0 || given == -1)) continue;  // torch lets a number have dim 0
+    if (rank == 0 && (given == 0 || given == -1)) continue;  // torch allows dim 0 for a tensor of rank 0
     const int dim = wrap_dim(function, static_cast<int>(std::clamp<std::int64_t>(given, -1000, 1000)), rank);
     if (reduced[dim])
       throw ShapeError(std::string(function) + ": dims " + to_string(dims) + " name dim " + std::to_string(dim) +

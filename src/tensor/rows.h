@@ -1,5 +1,5 @@
-// src/tensor/rows.h: what operations along dims share: a tensor seen as rows, the split among threads, the result's
-// memory.
+// src/tensor/rows.h: declares what operations along dims share: a tensor as rows, the division among threads, the
+// memory of the result.
 #pragma once
 #include <attn/ops.h>
 
@@ -13,7 +13,7 @@
 
 namespace attn {
 
-/// `x` without history, half floats widened to f32.
+/// Returns `x` without gradient history, half floats widened to f32.
 inline Tensor widened(const Tensor& x) { return x.detach().to(compute_dtype(x.dtype())); }
 inline kernels::Element element_of(Dtype dtype) {
   return dtype == Dtype::f64 ? kernels::Element::f64 : kernels::Element::f32;
@@ -24,18 +24,19 @@ template <typename F>
 decltype(auto) with_compute_type(Dtype dtype, F&& function) {
   return dtype == Dtype::f64 ? function(Type<double>{}) : function(Type<float>{});
 }
-/// x, any NaN as the canonical one (0 / 0 has a sign bit on some processors).
+/// Returns x, but every NaN as the canonical one (0 / 0 sets the sign bit on some processors).
 template <typename T>
 T canonical_nan(T x) {
   return x != x ? std::numeric_limits<T>::quiet_NaN() : x;
 }
 
-/// The dims that are reduced, wrapped, each once, ascending; all of them when `dims` is empty.
+/// Returns the reduced dims as non-negative numbers, each once, ascending; all dims if `dims` is empty.
 Dims reduced_dims(const char* function, const Dims& dims, int rank);
-/// x's sizes with the reduced dims gone, or 1 where they are kept.
+/// Returns x's sizes with the reduced dims removed, or 1 if `keepdim`.
 Dims reduced_sizes(const Dims& sizes, const Dims& reduced, bool keepdim);
 
-/// One value a row, as `reduced_sizes` shapes it, seen at every element of the `sizes` it came from: a view.
+/// Broadcasts one value for each row, shaped as by `reduced_sizes`, to the `sizes` before the reduction. Returns a
+/// view.
 Tensor spread(const Tensor& y, const Dims& sizes, const Dims& reduced);
 
 /// A tensor as rows along its last dim: row r starts `offset(r)` elements after `data`.
@@ -50,10 +51,10 @@ struct Rows {
     return static_cast<T*>(x.data()) + offset(row);
   }
 };
-/// `x` with the reduced dims joined into one last dim: a view where the strides allow it.
+/// Returns `x` with the reduced dims joined into one last dim; a view if the strides allow it.
 Tensor reduced_last(const Tensor& x, const Dims& reduced);
 
-/// work(row) for each of `rows` rows of n elements; parts are cut by these two numbers only.
+/// Calls work(row) for each of `rows` rows of n elements. The division into parts depends only on these two numbers.
 template <typename F>
 void parallel_rows(std::int64_t rows, std::int64_t n, F&& work) {
   constexpr std::int64_t elements_a_part = 16384;
@@ -63,7 +64,7 @@ void parallel_rows(std::int64_t rows, std::int64_t n, F&& work) {
   });
 }
 
-/// Sums of neighbouring blocks joined in the order of docs/numerics.md section 5.
+/// Joins the sums of adjacent blocks in the order of docs/numerics.md section 5.
 template <typename T>
 class JoinedSums {
  public:
@@ -83,21 +84,21 @@ class JoinedSums {
   std::int64_t count_ = 0;
 };
 
-/// Results of more bytes than this are not in a cache when they are next asked for.
+/// Results larger than this many bytes are no longer in a cache at their next use.
 constexpr std::int64_t streamed_bytes = std::int64_t{16} << 20;
 
-/// `computed` as the result of `function`: itself, or rounded to `dtype`, or copied into `out`.
+/// Returns `computed` as the result of `function`: unchanged, rounded to `dtype`, or copied to `out`.
 Tensor deliver(const char* function, const Tensor& computed, const Tensor& out, Dtype dtype);
 
-/// ShapeError unless `normalized` ends the shape of x.
+/// Throws ShapeError unless `normalized` equals the last dims of x.
 void check_normalized(const char* function, const Tensor& x, const Dims& normalized);
-/// weight or bias of a norm in the compute type, contiguous; undefined stays so.
+/// Returns the weight or bias of a norm in the type of the computation, contiguous; undefined stays undefined.
 Tensor affine(const char* function, const char* name, const Tensor& given, const Dims& normalized, Dtype dtype);
 
-/// The norm of all of x as a number of its compute type, without history.
+/// Returns the norm of all elements of x in the type of the computation, without gradient history.
 Tensor wide_norm(const Tensor& x, double p);
 
-/// DtypeError unless x is a floating tensor.
+/// Throws DtypeError unless x is a floating tensor.
 void check_floating_point(const char* function, const Tensor& x);
 
 }  // namespace attn

@@ -1,5 +1,5 @@
-// src/tensor/slope.h: dy times the derivative of an activation: over tensors, to be differentiated again, or in one
-// pass by a kernel.
+// src/tensor/slope.h: multiplies dy by the derivative of an activation, in tensor operations that have gradients or in
+// one pass by a kernel.
 #pragma once
 #include <attn/autograd.h>
 
@@ -8,10 +8,11 @@
 
 namespace attn {
 
-/// In x's dtype, rounded once, without history.
+/// Returns the product in x's dtype, rounded once, without gradient history.
 Tensor times_slope(const Tensor& dy, const Tensor& x, kernels::Slope op);
 
-/// The same bits with a history where one is wanted: `slope` of a tensor in the operations of `op`.
+/// Returns the same bits. If a gradient is wanted, `slope` computes the derivative in tensor operations, so that the
+/// result has a history.
 template <typename F>
 Tensor times_slope(const Tensor& dy, const Tensor& x, kernels::Slope op, F slope) {
   return grad_enabled() ? widen(dy) * slope(widen(x)) : times_slope(dy, x, op);

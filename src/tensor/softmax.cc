@@ -1,4 +1,4 @@
-// src/tensor/softmax.cc: softmax, log_softmax and cumsum: as many values as they read, row by row.
+// src/tensor/softmax.cc: computes softmax, log_softmax and cumsum, row by row.
 #include <attn/autograd.h>
 
 #include "runtime/shares.h"
@@ -10,10 +10,10 @@
 namespace attn {
 namespace {
 
-/// Rows side by side whose gradients are made together.
+/// The number of adjacent rows whose gradients are computed together.
 constexpr std::int64_t gradient_columns = 256;
 
-/// x with `dim` moved last, the others in their order, so that input and result are walked alike.
+/// Moves `dim` last and keeps the order of the others, so that input and result are read in the same order.
 Tensor moved_last(const Tensor& x, int dim) {
   if (x.dim() == 0) return x.reshape({1});
   if (dim < 0) dim += x.dim();
@@ -24,7 +24,8 @@ Tensor moved_last(const Tensor& x, int dim) {
   return x.permute(order);
 }
 
-/// Rows side by side, in parts cut by the shape: those of x and of the result lie one element apart.
+/// Computes adjacent rows, in parts that depend only on the shape. Adjacent rows lie one element apart, in x and in the
+/// result.
 template <typename T>
 void softmax_columns(kernels::RowOp op, const Rows& from, const Rows& to) {
   constexpr std::int64_t elements_a_part = 32768, least = 16;
@@ -39,7 +40,7 @@ void softmax_columns(kernels::RowOp op, const Rows& from, const Rows& to) {
   });
 }
 
-/// Into `result`, of x's shape and dtype, f32 or f64; it may be x.
+/// Writes to `result`, which has x's shape and dtype (f32 or f64) and may be x.
 void softmax_rows(kernels::RowOp op, const Tensor& x, const Tensor& result, int dim) {
   const Rows from(moved_last(x, dim)), to(moved_last(result, dim));
   if (from.count == 0 || from.n == 0) return;
@@ -67,21 +68,21 @@ Tensor softmax_like(const char* function, kernels::RowOp op, const Tensor& x, in
   return deliver(function, wide, out, x.dtype());
 }
 
-// What a gradient is made of, over neighbours.
+// The functions below compute parts of the gradients for contiguous elements.
 template <typename T>
 void multiply_into(T* y, const T* a, const T* b, std::int64_t n) {
   ATTN_INDEPENDENT
   for (std::int64_t i = 0; i < n; ++i) y[i] = a[i] * b[i];
 }
-/// y = a - b total, one total for all or one for each.
+/// Computes y = a - b total, with one total for all elements or one for each.
 template <typename T, typename Total>
 void subtract_into(T* y, const T* a, const T* b, Total total, std::int64_t n) {
   ATTN_INDEPENDENT
   for (std::int64_t i = 0; i < n; ++i) y[i] = canonical_nan(a[i] - b[i] * total(i));
 }
 
-/// The gradients below of rows that lie side by side, `count` of them from the pointers on, or of one row of n
-/// neighbours.
+/// Computes the gradients of `gradient_of_rows` for `count` adjacent rows from the pointers on, or for one row of n
+/// contiguous elements.
 template <typename T>
 struct GradientPart {
   kernels::RowOp op;
@@ -114,8 +115,8 @@ struct GradientPart {
   }
 };
 
-/// The gradient of softmax, y dy - y sum(y dy), or of log_softmax, dy - e^y sum(dy), in the compute type and without
-/// history.
+/// Computes the gradient of softmax, y dy - y sum(y dy), or of log_softmax, dy - e^y sum(dy), in the type of the
+/// computation and without gradient history.
 Tensor gradient_of_rows(kernels::RowOp op, const Tensor& given_dy, const Tensor& given_y, int dim) {
   const Tensor y = widened(given_y).contiguous(), dy = widened(given_dy).contiguous(), dx = empty(y.sizes(), y.dtype());
   if (dx.numel() == 0) return dx;
@@ -126,7 +127,7 @@ Tensor gradient_of_rows(kernels::RowOp op, const Tensor& given_dy, const Tensor&
     };
     if (from.stride == 1 || from.n == 1)
       return parallel_rows(from.count, from.n, [&](std::int64_t row) { part_at(row).row(); });
-    // the dims behind `dim`
+    // the product of the dims after `dim`
     const std::int64_t columns = from.stride, parts = (columns + gradient_columns - 1) / gradient_columns;
     runtime::parallel_for_neighbours(from.count / columns * parts, [&](std::int64_t part) {
       const std::int64_t first = part / parts * columns + part % parts * gradient_columns;
@@ -136,7 +137,7 @@ Tensor gradient_of_rows(kernels::RowOp op, const Tensor& given_dy, const Tensor&
   return dx;
 }
 
-/// In operations that have gradients, or with the same bits in one pass over the rows.
+/// Computes the gradient in tensor operations that have gradients, or with the same bits in one pass over the rows.
 Tensor softmax_gradient(const Tensor& dy, const Tensor& y, int dim) {
   if (!grad_enabled()) return gradient_of_rows(kernels::RowOp::softmax, dy, y, dim);
   const Tensor product = widen(dy) * widen(y);
@@ -162,7 +163,7 @@ Tensor log_softmax(const Tensor& x, int dim, Tensor out) {
 
 namespace {
 
-/// The elements along `dim` from the last to the first: a view.
+/// Returns a view of the elements along `dim` from the last to the first.
 Tensor flip(const Tensor& x, int dim) {
   if (x.dim() == 0 || x.numel() == 0) return x;
   Dims strides = x.strides();
@@ -174,7 +175,8 @@ Tensor flip(const Tensor& x, int dim) {
 
 }  // namespace
 
-/// One chain of additions along the dim; integers and bool in i64, half floats in f32, each sum rounded once.
+/// Adds along the dim, one element after another. Integers and bool are summed in i64, half floats in f32; each sum is
+/// rounded once.
 Tensor cumsum(const Tensor& x, int dim) {
   if (x.dim() > 0 || (dim != 0 && dim != -1)) dim = wrap_dim("cumsum", dim, x.dim());
   const Dtype dtype = is_floating(x.dtype()) ? x.dtype() : Dtype::i64;

@@ -1,4 +1,5 @@
-// src/tensor/storage.cc: what a handle knows about its memory: sizes, strides, type, version, single values.
+// src/tensor/storage.cc: implements what a handle knows about its memory: sizes, strides, dtype, version, single
+// values.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -24,13 +25,13 @@ TensorImpl& defined_impl(const std::shared_ptr<TensorImpl>& impl) {
   return *impl;
 }
 
-/// A size or stride by its place, negative from the end.
+/// Returns the size or stride of dim d; a negative d counts from the end.
 std::int64_t at(const char* function, const Dims& dims, int d) {
   if (d >= 0 && d < dims.size()) return dims[d];
   return dims[wrap_dim(function, d, dims.size())];
 }
 
-/// The first byte and the one after the last; the same where there are no elements.
+/// Returns pointers to the first byte and behind the last byte; equal pointers if there are no elements.
 std::pair<const char*, const char*> extent(const Tensor& x) {
   const Dims &sizes = x.sizes(), &strides = x.impl()->strides;
   const auto bytes = static_cast<std::int64_t>(size_of(x.impl()->dtype));
@@ -44,7 +45,7 @@ std::pair<const char*, const char*> extent(const Tensor& x) {
   return {data + first * bytes, data + (last + 1) * bytes};
 }
 
-/// ShapeError where an element would lie beyond what 64 bits count.
+/// Throws ShapeError if the offset of an element exceeds 64 bits.
 void check_reach(const Dims& sizes, const Dims& strides, Dtype dtype) {
   std::int64_t reach = static_cast<std::int64_t>(size_of(dtype)), one = 0;
   if (sizes.product() == 0) return;
@@ -132,7 +133,7 @@ void Tensor::check_dtype(Dtype dtype) const {
 
 double Tensor::item() const {
   check_one_element(*this);
-  // a host that flushes denormals would see 0; volatile: converted here, not later
+  // A host that flushes denormals would read 0. volatile: the conversion happens here and not later.
   const runtime::DefaultFloatingPoint floating_point;
   volatile double value =
       with_type(dtype(), [&]<typename T>(Type<T>) { return convert<double>(*static_cast<const T*>(data())); });
@@ -189,7 +190,7 @@ void take_result_memory(const char* function, const Tensor& out, const Dims& siz
 Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype) {
   if (!out.defined()) return new_memory(sizes, dtype);
   take_result_memory(function, out, sizes, dtype);
-  return out.detach();  // the result's history is its own: `out` may be among the inputs
+  return out.detach();  // the result gets its own history: `out` may be one of the inputs
 }
 
 bool overlaps(const Tensor& a, const Tensor& b) {

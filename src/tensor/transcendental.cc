@@ -1,5 +1,5 @@
-// src/tensor/transcendental.cc: exp, log, tanh, gelu and their like, in the kernels' own arithmetic: the same bits
-// everywhere.
+// src/tensor/transcendental.cc: computes exp, log, tanh, gelu and similar functions with the kernels' arithmetic, so
+// that the bits are the same everywhere.
 #include <attn/ops.h>
 
 #include "tensor/binary.h"
@@ -14,7 +14,8 @@ namespace {
 
 using kernels::Unary;
 
-/// The kernel over neighbours; results of many bytes by way of a buffer that stays in the cache, and past the caches.
+/// Calls the kernel for contiguous elements. Large results go through a buffer that stays in the cache and are then
+/// stored past the caches.
 struct Kernel {
   Unary op;
   bool past_caches;
@@ -54,24 +55,24 @@ void check_floating(const char* function, const Tensor& x) {
 
 constexpr double pi = 3.14159265358979323846;
 
-// Slopes in operations of tensors; kernels/ref/slope.cc has the same steps.
+// Derivatives in tensor operations; kernels/ref/slope.cc has the same steps.
 
 constexpr auto tanh_slope = [](const auto& y) { return 1 - y * y; };
 constexpr auto sigmoid_slope = [](const auto& y) { return (1 - y) * y; };
 
-/// s + x s (1 - s), s = sigmoid(x).
+/// Computes s + x s (1 - s), s = sigmoid(x).
 constexpr auto silu_slope = [](const auto& x) {
   const auto s = sigmoid(x);
   return s + x * (s * (1 - s));
 };
 
-/// Phi(x) + x phi(x), the distribution of a normal variable and its density.
+/// Computes Phi(x) + x phi(x), with the distribution function Phi and the density phi of a normal variable.
 constexpr auto gelu_slope = [](const auto& x) {
   const auto distribution = (erf(x * std::sqrt(0.5)) + 1) * 0.5, density = exp(x * x * -0.5) * (1 / std::sqrt(2 * pi));
   return distribution + x * density;
 };
 
-/// (1 + t) / 2 + x/2 (1 - t^2) u', t = tanh(u), u = sqrt(2/pi) (x + 0.044715 x^3).
+/// Computes (1 + t) / 2 + x/2 (1 - t^2) u', t = tanh(u), u = sqrt(2/pi) (x + 0.044715 x^3).
 constexpr auto gelu_tanh_slope = [](const auto& x) {
   const double c = std::sqrt(2 / pi);
   const auto square = x * x, t = tanh((x + square * x * 0.044715) * c);

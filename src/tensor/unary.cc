@@ -1,4 +1,4 @@
-// src/tensor/unary.cc: functions of one tensor that are exact or correctly rounded.
+// src/tensor/unary.cc: computes functions of one tensor that are exact or correctly rounded.
 #include <attn/ops.h>
 
 #include "tensor/binary.h"
@@ -22,7 +22,7 @@ constexpr auto absolute = []<typename C>(C v) -> C {
   else return v < C{0} ? negative(v) : v;
 };
 
-/// -1, 0 or 1; 0 for NaN. It has no gradient.
+/// Returns -1, 0 or 1; 0 for NaN. It has no gradient.
 Tensor sign(const Tensor& x) {
   return map<void>("sign", x.detach(), {}, []<typename C>(C v) -> C {
     return v > C{0} ? C{1} : v < C{0} ? C(-1) : C{0};

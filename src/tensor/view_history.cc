@@ -1,5 +1,5 @@
-// src/tensor/view_history.cc: gradients of views by where their elements lie in their base, once one of them was
-// changed in place.
+// src/tensor/view_history.cc: computes gradients of views from the positions of their elements in the base, after the
+// base or a view of it was changed in place.
 #include <attn/ops.h>
 
 #include "runtime/fork.h"
@@ -12,13 +12,14 @@
 namespace attn {
 namespace {
 
-/// Which elements of a base a view shows, whatever views lie between. Places count elements of the base's memory.
+/// Describes which elements of a base a view shows, whatever views lie between. Positions count elements of the base's
+/// memory.
 struct Window {
   Dims base_sizes, base_strides;
   Dims sizes, strides;
-  std::int64_t first = 0;   // of the view, from the base's first
-  std::int64_t lowest = 0;  // of the base; not 0 where a stride is negative
-  std::int64_t extent = 0;  // of the base
+  std::int64_t first = 0;   // first element of the view, counted from the base's first
+  std::int64_t lowest = 0;  // lowest position of the base; not 0 if a stride is negative
+  std::int64_t extent = 0;  // number of positions of the base
 
   explicit Window(const TensorImpl& view)
       : base_sizes(view.base.sizes()), base_strides(view.base.strides()), sizes(view.sizes), strides(view.strides) {
@@ -32,12 +33,12 @@ struct Window {
     }
     extent = highest - lowest + 1;
   }
-  /// New memory laid out as the base's.
+  /// Allocates zeros with the layout of the base.
   Tensor like_base(Dtype dtype) const {
     const Tensor memory = zeros({extent}, dtype);
     return make_view(memory, advance(memory, -lowest), base_sizes, base_strides);
   }
-  /// The view in memory that is laid out as the base's.
+  /// Returns the view of memory that has the layout of the base.
   Tensor shown_of(const Tensor& laid_out) const {
     return make_view(laid_out, sizes.product() == 0 ? laid_out.data() : advance(laid_out, first), sizes, strides);
   }
@@ -45,7 +46,7 @@ struct Window {
 
 Tensor in_base(const Tensor& values, const Window& window);
 
-/// x of the base's sizes as the view shows it.
+/// Returns the part of x that the view shows; x has the base's sizes.
 Tensor shown(const Tensor& x, const Window& window) {
   Tensor laid_out = x.detach();
   if (!(x.strides() == window.base_strides)) {
@@ -56,8 +57,8 @@ Tensor shown(const Tensor& x, const Window& window) {
                 wrt(x, [window](auto& dy) { return in_base(dy, window); }));
 }
 
-/// Zeros in the base's sizes but for `values` where the view is; values that an expanded view shows of one element are
-/// added.
+/// Returns zeros of the base's sizes with `values` at the view's elements. If an expanded view shows an element several
+/// times, its values are added.
 Tensor in_base(const Tensor& values, const Window& window) {
   Dims repeated;
   for (int d = 0; d < window.sizes.size(); ++d)
@@ -71,7 +72,7 @@ Tensor in_base(const Tensor& values, const Window& window) {
   return record("AsStridedBackwardBackward0", result, wrt(values, [window](auto& dy) { return shown(dy, window); }));
 }
 
-/// x with `values` where the view is.
+/// Returns x with `values` at the view's elements.
 Tensor replaced(const Tensor& x, const Tensor& values, const Window& window) {
   const Tensor result = window.like_base(x.dtype());
   copy_values(result, x);
@@ -83,7 +84,7 @@ Tensor replaced(const Tensor& x, const Tensor& values, const Window& window) {
                 wrt(values, [window](auto& dy) { return shown(dy, window); }));
 }
 
-constinit std::mutex several_readers;  // of one view that is behind its base
+constinit std::mutex several_readers;  // for threads that read one view whose history is older than its base's
 const runtime::FreeInChild<several_readers> readers_of_child;
 
 }  // namespace

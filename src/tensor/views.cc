@@ -1,4 +1,4 @@
-// src/tensor/views.cc: other sizes and strides over the same memory; nothing is copied here.
+// src/tensor/views.cc: makes views with other sizes and strides over the same memory; copies nothing.
 #include <attn/ops.h>
 
 #include "tensor/build.h"
@@ -8,7 +8,7 @@
 namespace attn {
 namespace {
 
-/// `sizes` with its -1 replaced by what is left of `numel`.
+/// Returns `sizes` with -1 replaced by the size that `numel` leaves.
 Dims infer_sizes(const char* function, const Tensor& x, Dims sizes) {
   const auto fail = [&](const char* why) {
     return ShapeError(std::string(function) + ": shape " + to_string(x.sizes()) + " cannot become " + to_string(sizes) +
@@ -33,17 +33,17 @@ Dims infer_sizes(const char* function, const Tensor& x, Dims sizes) {
   return sizes;
 }
 
-/// As wrap_dim for what moves dims about: torch lets a number have dim 0 there.
+/// Does what wrap_dim does, for functions that move dims; for these torch allows dim 0 on a tensor of rank 0.
 int wrap_own_dim(const char* function, int dim, int rank) {
   return rank == 0 && (dim == 0 || dim == -1) ? 0 : wrap_dim(function, dim, rank);
 }
 
-/// Strides that show memory laid out by `x` in `sizes`, where there are such.
+/// Returns strides with which `sizes` views the memory of `x`, if there are such strides.
 std::optional<Dims> view_strides(const Tensor& x, const Dims& sizes) {
   if (x.numel() == 0) return x.sizes() == sizes ? x.strides() : contiguous_strides(sizes);
   Dims strides = sizes;
   int to = sizes.size() - 1;
-  // Each run of old dims that is one run of memory (from the last dim on) must be filled exactly by new dims.
+  // Each run of old dims that is contiguous in memory (from the last dim on) must be filled exactly by new dims.
   std::int64_t run = 1;
   std::int64_t run_stride = x.dim() ? x.strides().back() : 1;
   for (int from = x.dim() - 1; from >= 0; --from) {
@@ -61,22 +61,23 @@ std::optional<Dims> view_strides(const Tensor& x, const Dims& sizes) {
       run_stride = x.strides()[from - 1];
     }
   }
-  for (; to >= 0; --to) strides[to] = 1;  // rank 0 seen as [1, 1]
+  for (; to >= 0; --to) strides[to] = 1;  // rank 0 viewed as [1, 1]
   return strides;
 }
 
-/// The same memory from its first element on, in another order of dims or with other sizes; dy goes back by `vjp`.
+/// Returns a view that starts at the same element, with another order of dims or other sizes; `vjp` computes its
+/// gradient.
 template <typename F>
 Tensor restride(const char* name, const Tensor& x, const Dims& sizes, const Dims& strides, F vjp) {
   return record_view(name, make_view(x, x.data(), sizes, strides), x, vjp);
 }
 
-/// The gradient of the same elements in another shape.
+/// Returns the vjp for the same elements in another shape.
 auto reshaped(const Tensor& x) {
   return [sizes = x.sizes()](const Tensor& dy) { return dy.reshape(sizes); };
 }
 
-/// Zeros but for `values` at the places of a slice.
+/// Returns zeros with `values` at the positions of a slice.
 Tensor in_slice(const Tensor& values, const Dims& sizes, int dim, std::int64_t start, std::int64_t step) {
   const Tensor result = zeros(sizes, values.dtype());
   const auto slice = [dim, start, step, count = values.size(dim)](const Tensor& x) {
@@ -86,7 +87,7 @@ Tensor in_slice(const Tensor& values, const Dims& sizes, int dim, std::int64_t s
   return record("SliceBackwardBackward0", result, wrt(values, slice));
 }
 
-/// Parts of x that lie one after another along the dim: their gradients are put together again.
+/// Records parts of x that follow one another along the dim; their gradients are concatenated.
 std::vector<Tensor> record_parts(const char* name, const Tensor& x, std::vector<Tensor> parts, int dim) {
   for (const Tensor& part : parts) mark_view(part, x);
   if (!wants_grad(x)) return parts;
@@ -220,7 +221,7 @@ Tensor Tensor::expand(Dims sizes) const {
     if (sizes[i] < 0 || (old != 1 && old != sizes[i])) throw fail();
     strides[i] = is_new || old != sizes[i] ? 0 : this->strides()[i - shift];
   }
-  (void)sizes.product();  // the elements must be countable
+  (void)sizes.product();  // throws if the number of elements overflows
   return restride("ExpandBackward0", *this, sizes, strides, [](auto& dy) { return widen(dy); });  // the tape sums
 }
 
@@ -247,7 +248,7 @@ Tensor Tensor::squeeze(int dim) const {
 Tensor Tensor::unsqueeze(int dim) const {
   dim = wrap_dim("unsqueeze", dim, this->dim() + 1);
   Dims sizes = this->sizes(), strides = this->strides();
-  std::int64_t stride = 1;  // beyond 64 bits only beside a size 0, where nobody goes
+  std::int64_t stride = 1;  // overflows 64 bits only if another size is 0, and then no element is read
   if (dim < sizes.size()) (void)__builtin_mul_overflow(sizes[dim], strides[dim], &stride);
   strides.insert(dim, stride);
   sizes.insert(dim, 1);
