@@ -1,5 +1,5 @@
-// python/src/arguments.cc: calls whose arguments do not fit a function: one line that names it, where nanobind would
-// print its signatures.
+// python/src/arguments.cc: reports calls whose arguments do not fit a function in one line, where nanobind would print
+// its signatures.
 #include <nanobind/stl/string.h>
 
 #include "errors.h"
@@ -10,11 +10,12 @@
 namespace attn::python {
 namespace {
 
-/// Adds an overload that takes everything, so that it is asked after the function itself, and tells what is wrong.
+/// Adds an overload that accepts any arguments. It is tried after the function itself and raises a TypeError that says
+/// what is wrong.
 template <typename... Extra>
 void add_refusal(nb::handle scope, const std::string& name, const std::string& shown, const Extra&... extra) {
   const nb::object first = scope.attr(name.c_str()).attr("__nb_signature__")[0], signature = first[0], doc = first[1];
-  // of overloads with the same one help() shows it once
+  // help() shows the docstring once if all overloads have the same one
   const std::string same_doc = doc.is_none() ? "" : nb::cast<std::string>(doc);
   nb::cpp_function_def(
       [shown, signature](nb::args arguments, nb::kwargs keywords) -> nb::object {
@@ -25,7 +26,8 @@ void add_refusal(nb::handle scope, const std::string& name, const std::string& s
       nb::scope(scope), nb::name(name.c_str()), same_doc.c_str(), extra...);
 }
 
-/// Not the operators of two operands: of what they do not know Python asks the other one.
+/// Returns whether the function gets such an overload. Binary operators do not: Python must be able to try the other
+/// operand.
 bool is_told(const std::string& name) {
   if (!name.starts_with("_")) return true;
   for (const char* known : {"__init__", "__getitem__", "__repr__", "__str__", "__bool__", "__hash__", "__copy__",
@@ -37,7 +39,7 @@ bool is_told(const std::string& name) {
 }  // namespace
 
 void add_refusals(nb::module_& m) {
-  // functions and static methods; methods are of another type
+  // the type of functions and static methods; methods have another type
   const nb::object function = nb::borrow(m.attr("where").type());
   for (const char* name :
        {"where", "exp", "tanh", "minimum", "maximum", "info", "verify", "num_threads", "set_num_threads",
@@ -46,7 +48,7 @@ void add_refusals(nb::module_& m) {
   for (const char* cls : {"Mask", "Bias", "Score", "ScoreExpression", "ScoreTable", "Weights", "KvCache", "KvSequence",
                           "Plan", "VerifyReport", "ExplainStep", "Explanation"}) {
     const nb::object type = m.attr(cls);
-    // a copy: the class changes
+    // a copy, because the class changes during the loop
     const auto members = nb::cast<nb::dict>(nb::module_::import_("builtins").attr("dict")(type.attr("__dict__")));
     for (auto [key, value] : members) {
       const std::string name = nb::cast<std::string>(key);

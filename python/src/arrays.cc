@@ -1,4 +1,4 @@
-// python/src/arrays.cc: arrays of Python as tensors, and tensors as arrays.
+// python/src/arrays.cc: converts Python arrays to tensors, and tensors to arrays.
 #include "arrays.h"
 
 #include <nanobind/ndarray.h>
@@ -37,7 +37,7 @@ void check_rank(std::int64_t rank, const Argument& at) {
 
 PyArrayObject* array_of(nb::handle x) { return reinterpret_cast<PyArrayObject*>(x.ptr()); }
 
-/// Of NumPy's own types in this machine's order of bytes, and of ml_dtypes' bfloat16.
+/// Returns the dtype of an array: one of NumPy's own types in native byte order, or ml_dtypes' bfloat16.
 Dtype numpy_dtype(PyArrayObject* x, const Argument& at) {
   const PyArray_Descr* descr = PyArray_DESCR(x);
   if (PyArray_ISNOTSWAPPED(x)) switch (descr->type_num) {
@@ -58,7 +58,8 @@ Dtype numpy_dtype(PyArrayObject* x, const Argument& at) {
                    : "its bytes must stand in this machine's order, as x.astype(x.dtype.newbyteorder('=')) has them");
 }
 
-/// Pointer, sizes and strides; false when the strides are no whole number of elements or the memory is not aligned.
+/// Reads pointer, sizes and strides; returns false when a stride is not a whole number of elements or the memory is not
+/// aligned.
 bool describe(PyArrayObject* x, View& to) {
   const auto bytes = static_cast<std::int64_t>(PyArray_ITEMSIZE(x));
   to.data = PyArray_DATA(x);
@@ -81,7 +82,7 @@ View numpy_view(nb::handle x, const Argument& at) {
   View view{.dtype = numpy_dtype(array_of(x), at)};
   if (describe(array_of(x), view)) return view;
   view.sizes = view.strides = Dims();
-  view.copy = (*numpy.array)(x);  // aligned, its own memory
+  view.copy = (*numpy.array)(x);  // an aligned copy with its own memory
   describe(array_of(view.copy), view);
   return view;
 }
@@ -128,7 +129,7 @@ View torch_view(nb::handle x, const Argument& at) {
   while (known < dtype_count && torch.dtypes[known] != dtype.ptr()) ++known;
   if (known == dtype_count) refuse_dtype(at, nb::cast<std::string>(nb::str(dtype)).substr(std::strlen("torch.")));
   view.dtype = static_cast<Dtype>(known);
-  // A view that is negated lazily shows the bytes before it (torch's imaginary part of a conjugate).
+  // For a lazily negated view, data_ptr shows the bytes before the negation (torch's imaginary part of a conjugate).
   if (call(x, torch.is_neg).is(Py_True)) view.copy = call(x, torch.resolve_neg);
   const nb::handle source = view.copy.is_valid() ? nb::handle(view.copy) : x;
   nb::object sizes = nb::steal(PyObject_GetAttr(source.ptr(), torch.shape));
@@ -169,9 +170,9 @@ std::optional<Dtype> dtype_of_dlpack(nb::dlpack::dtype dtype) {
   return std::nullopt;
 }
 
-/// A __dlpack__ may compute with attn, but not have attn read its own array for ever: nanobind asks in several ways, so
-/// that a few levels were as many calls as two to their power. After the first refusal nobody is asked until the
-/// outermost reading has ended.
+/// Stops endless recursion: an object's __dlpack__ may compute with attn, but must not pass the object itself to attn
+/// again. nanobind calls __dlpack__ in several ways, so each level of recursion would multiply the calls. After the
+/// first refusal no __dlpack__ is called until the outermost read has ended.
 class Asking {
  public:
   explicit Asking(const Argument& at) {
@@ -232,8 +233,9 @@ View dlpack_view(nb::handle x, const Argument& at) {
   return view;
 }
 
-/// Asks for large pages where megabytes are about to be written: fresh memory then takes a fault for 2 MiB instead of
-/// one for 4 KiB, which were a tenth of the time of a linear layer. No more than advice.
+/// Requests large pages for memory of several megabytes that is about to be written. Fresh memory then takes one page
+/// fault for each 2 MiB instead of each 4 KiB; those faults took a tenth of the time of a linear layer. The system may
+/// ignore the request.
 void expect_writes(const View& view) {
 #if defined(__linux__)
   constexpr std::uintptr_t page = 2 << 20;
@@ -259,9 +261,9 @@ Tensor tensor_of(const View& view, std::function<void(void*)> deleter = {}) {
 
 namespace {
 
-/// Holds what the view is of.
+/// Returns a tensor that keeps the view's memory alive.
 Tensor kept(nb::handle x, const View& view) {
-  // Of a torch tensor its memory is held, not the object, whose memory may be exchanged (x.data = y).
+  // Of a torch tensor this holds the memory, not the object, because x.data = y can replace the object's memory.
   nb::object owner = view.copy.is_valid()                 ? view.copy
                      : view.framework == Framework::torch ? call(x, Torch::get().detach)
                                                           : nb::borrow(x);
@@ -367,7 +369,7 @@ NewArray empty_array(const Tensor& like_view, nb::handle like, const Dims& sizes
           tuple_of(sizes), nb::arg("dtype") = nb::handle(torch.dtypes[static_cast<int>(like_view.dtype())]));
       return {array, read.writable(array, "out")};
     }
-    // what it shares with `like` need not be asked again: half a microsecond
+    // saves half a microsecond: what the array shares with `like` is not read again
     nb::object array = (*torch.empty_like)(like);
     const View view{.data = PyLong_AsVoidPtr(call(array, torch.data_ptr).ptr()),
                     .sizes = sizes,

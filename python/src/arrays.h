@@ -1,5 +1,5 @@
-// python/src/arrays.h: NumPy arrays, torch tensors and whatever speaks DLPack as tensors of the library, without
-// copies; and back.
+// python/src/arrays.h: converts NumPy arrays, torch tensors and other DLPack arrays to tensors of the library and back,
+// without copies.
 #pragma once
 #include <attn/tensor.h>
 
@@ -13,38 +13,39 @@ namespace attn::python {
 
 namespace nb = nanobind;
 
-/// Where an array came from, and so what its results are. Of other libraries' arrays the results are NumPy's.
+/// The library an array came from; results are arrays of the same one. For arrays of other libraries results are
+/// NumPy's.
 enum class Framework : std::uint8_t { numpy, torch };
 
-/// An array of Python as the library sees it.
+/// Describes the memory of a Python array.
 struct View {
   void* data = nullptr;
   Dims sizes = {}, strides = {};  // in elements
   Dtype dtype = Dtype::f32;
   Framework framework = Framework::numpy;
-  nb::object copy = {};  // where the array's own memory could not be used, what holds the elements instead
+  nb::object copy = {};  // holds the elements if the array's own memory cannot be used
 };
 
-/// Who asks for an argument: errors name both.
+/// Names a function and its argument, for error messages.
 struct Argument {
   const char* function;
   const char* name;
 };
 
-/// Reads pointer, sizes and strides. The memory is the array's own but for arrays that are not aligned, strides that
-/// are no whole number of elements, and torch's lazy negation, which are copied.
+/// Reads pointer, sizes and strides. The memory is the array's own. Copied are only: arrays that are not aligned,
+/// arrays with a stride that is not a whole number of elements, and lazily negated torch tensors.
 ///
-/// Errors   TypeError for what is no array, for dtypes without a place in the library (other byte orders and objects
-///          are named), masked arrays, sparse tensors; ValueError for memory that is not the CPU's.
+/// Errors   TypeError for anything but an array, for dtypes the library does not have (the error names other byte
+///          orders and objects), masked arrays, sparse tensors; ValueError for memory that is not the CPU's.
 View view_of(nb::handle x, const Argument& argument);
 
-/// Whether `x` is a tensor of torch that wants a gradient, where torch records.
+/// Returns whether `x` is a torch tensor that requires a gradient while torch records gradients.
 bool wants_gradient(nb::handle x);
-/// TypeError where `x` is a tensor of torch that wants a gradient, in a call whose results are none.
+/// Throws a TypeError if `x` is a torch tensor that requires a gradient, in a call whose results have none.
 void refuse_gradient(nb::handle x, const Argument& argument);
 
-/// A tensor that is good while `x` lives and the reader does: the arguments of one call. With `keeps`, as long as the
-/// tensor itself.
+/// Reads the arguments of one call as tensors. They are valid as long as the array and the reader live; with `keeps`
+/// they keep the array's memory alive themselves.
 class Reader {
  public:
   explicit Reader(const char* function, bool keeps = false) : function_(function), keeps_(keeps) {}
@@ -53,11 +54,11 @@ class Reader {
   Tensor operator()(nb::handle x, const char* name);
   /// None gives an undefined tensor.
   Tensor optional(nb::handle x, const char* name) { return x.is_none() ? Tensor() : (*this)(x, name); }
-  /// Whole numbers in a list or an array of any width (integers.h).
+  /// Reads whole numbers from a list or from an array of any width (integers.h).
   Tensor integers(nb::handle x, const char* name);
-  /// Memory for a result: that of the array itself, which must be writable.
+  /// Returns the array's own memory, to write a result into it; the array must be writable.
   Tensor writable(nb::handle x, const char* name);
-  /// That of the first array that was read.
+  /// Returns the framework of the first array that was read.
   Framework framework() const { return framework_.value_or(Framework::numpy); }
 
  private:
@@ -67,19 +68,19 @@ class Reader {
   std::vector<nb::object> copies_;
 };
 
-/// A tensor that keeps the array's memory alive, whatever becomes of the array's name.
+/// Returns a tensor that keeps the array's memory alive.
 Tensor keep(nb::handle x, const Argument& argument);
 
-/// The tensor's memory as an array of that framework; nothing is copied.
+/// Returns the tensor's memory as an array of that framework; nothing is copied.
 nb::object to_python(const Tensor& x, Framework framework);
 
-/// An array and its memory.
+/// Holds an array and a tensor over its memory.
 struct NewArray {
   nb::object array;
   Tensor tensor;
 };
-/// Uninitialised: laid out as `like` (an array of the framework, read as `like_view`) where the sizes are its own, else
-/// row-major.
+/// Allocates an uninitialised array. Its layout is that of `like` (an array of the framework, read as `like_view`) if
+/// the sizes are equal, else row-major.
 NewArray empty_array(const Tensor& like_view, nb::handle like, const Dims& sizes, Framework framework);
 
 }  // namespace attn::python

@@ -1,5 +1,5 @@
-// python/src/attention.cc: attention, scaled_dot_product_attention, attention_scores: arguments of Python to a call and
-// back.
+// python/src/attention.cc: binds attention, scaled_dot_product_attention and attention_scores: converts arguments and
+// results.
 #include <attn/attention_backward.h>
 #include <attn/autograd.h>
 
@@ -17,7 +17,7 @@
 namespace attn::python {
 namespace {
 
-/// Sizes of attention's output: those of q, but for the last.
+/// Returns the sizes of attention's output: those of q, with the last dim of v.
 std::optional<Dims> output_sizes(const Tensor& q, const Tensor& v) {
   if (q.dim() < 2 || v.dim() != q.dim()) return std::nullopt;
   Dims sizes = q.sizes();
@@ -25,9 +25,9 @@ std::optional<Dims> output_sizes(const Tensor& q, const Tensor& v) {
   return sizes;
 }
 
-/// Without history; with `saved` what a recorded call would keep.
+/// Runs the call without gradient history; with `saved` it also returns what a recorded call would keep.
 nb::tuple run(Call& call, nb::handle q, AttentionSaved* saved) {
-  NewArray output;  // memory of the framework, where the shapes are as the call wants them; else the library's own
+  NewArray output;  // the framework's memory if the shapes fit; else the library allocates
   if (!call.out.is_none()) {
     output.array = nb::borrow(call.out);
     output.tensor = call.read.writable(call.out, "out");
@@ -50,8 +50,8 @@ nb::tuple attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle opti
   return run(call, q, nullptr);
 }
 
-/// The same, and what attention_resumed needs: (results, (output, max, sum, keys)), None for the output of the results
-/// and for no keys.
+/// Does the same and also returns what attention_resumed needs: (results, (output, max, sum, keys)). `output` is None
+/// if the output of the results serves; `keys` is None if there are none.
 nb::tuple attention_kept(nb::handle q, nb::handle k, nb::handle v, nb::handle options) {
   Call call("attention", q, k, v, options);
   AttentionSaved saved{.output = {}, .max = {}, .sum = {}, .exact = true};
@@ -62,8 +62,8 @@ nb::tuple attention_kept(nb::handle q, nb::handle k, nb::handle v, nb::handle op
       results, nb::make_tuple(array(saved.output), array(saved.max), array(saved.sum), array(saved.weight_keys)));
 }
 
-/// Of the inputs those that a gradient is wanted of, on the tape, in the order q, k, v, sinks, arrays of the score, of
-/// the bias, of score_mod, as far as they are given. `needs`: a flag each, or None: all.
+/// Makes the inputs that need a gradient require it and returns them, in the order q, k, v, sinks, arrays of the score,
+/// of the bias, of score_mod, as far as given. `needs`: one flag for each input, or None for all.
 std::vector<Tensor> begin_history(Call& call, nb::handle q, nb::handle k, nb::handle v, nb::handle needs) {
   std::vector<Tensor> inputs;
   const std::vector<Leaf> leaves = call.leaves(q, k, v);
@@ -79,7 +79,7 @@ std::vector<Tensor> begin_history(Call& call, nb::handle q, nb::handle k, nb::ha
   return inputs;
 }
 
-/// As attention_of, recorded: (results, tape).
+/// Does the same as attention_of, but records the call: (results, tape).
 nb::tuple attention_recorded(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::handle needs) {
   Call call("attention", q, k, v, options, true);
   Tape tape{.inputs = begin_history(call, q, k, v, needs), .outputs = {}, .framework = call.read.framework()};
@@ -92,7 +92,7 @@ nb::tuple attention_recorded(nb::handle q, nb::handle k, nb::handle v, nb::handl
   return nb::make_tuple(shown(result, {}, call), std::move(tape));
 }
 
-/// The tape of a call that attention_kept ran, with dropout by the seed of its results.
+/// Returns the tape of a call that attention_kept ran; the options hold the dropout seed that the call returned.
 Tape attention_resumed(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::handle needs, nb::tuple kept) {
   constexpr const char* function = "attention_resumed";
   Call call("attention", q, k, v, options, true);
@@ -113,7 +113,7 @@ Tape attention_resumed(nb::handle q, nb::handle k, nb::handle v, nb::handle opti
   return tape;
 }
 
-/// The arrays of a call that can have gradients, in the order of `needs`.
+/// Returns the arrays of a call that can have gradients, in the order of `needs`.
 nb::list inputs_of(nb::handle q, nb::handle k, nb::handle v, nb::handle options) {
   Call call("attention", q, k, v, options);
   nb::list arrays;

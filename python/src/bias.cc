@@ -1,4 +1,4 @@
-// python/src/bias.cc: attn.Bias.
+// python/src/bias.cc: binds attn.Bias.
 #include <attn/bias.h>
 #include <attn/ops.h>
 
@@ -26,14 +26,14 @@ constexpr const char* bias_doc =
 
 Gradients flow to the arrays that terms are made of. Immutable; the arrays are shared, not copied.)doc";
 
-/// The numbers of a list or tuple as f32.
+/// Converts the numbers of a list or tuple to f32.
 Tensor numbers(nb::handle list, const Argument& at) {
   std::vector<double> values;
   for (nb::handle each : list) values.push_back(number(each, at));
   return tensor<double>(values).to(Dtype::f32);
 }
 
-/// The usual slopes; a number of heads that no model has is a mistake, not an allocation.
+/// Returns the standard ALiBi slopes; refuses an implausible number of heads before it allocates memory.
 Tensor usual_slopes(nb::handle heads, const Argument& at) {
   constexpr std::int64_t most = 1 << 20;
   const std::int64_t count = whole(heads, at);
@@ -65,7 +65,7 @@ PyBias joined(const PyBias& a, const PyBias& b) {
   return sum;
 }
 
-/// The same terms over other arrays, None for those that stay.
+/// Returns the same terms over other arrays; None keeps a term's array.
 PyBias with_arrays(const PyBias& self, const std::vector<nb::object>& arrays) {
   if (arrays.size() != self.arrays.size())
     throw ValueError(
@@ -98,7 +98,7 @@ nb::tuple reduced_term(const PyBias& self) {
   }
 }
 
-/// Of several terms: the sum of those before the last and the last.
+/// Reduces several terms to a sum: all but the last, plus the last.
 nb::tuple reduced(const PyBias& self) {
   if (self.arrays.empty()) return nb::make_tuple(nb::type<PyBias>(), nb::make_tuple());
   if (self.arrays.size() == 1) return reduced_term(self);
@@ -117,7 +117,7 @@ std::string align_text(Align align) {
   return align == Align::unset ? "" : align == Align::top_left ? ", align=\"top_left\"" : ", align=\"bottom_right\"";
 }
 
-/// Few numbers as themselves, so that the text can be evaluated again; many as dtype and shape.
+/// Returns few numbers as text, so that it can be evaluated again; for many, the dtype and shape.
 std::string values_text(const Tensor& x) {
   constexpr std::int64_t few = 64;
   if (x.dim() != 1 || x.dtype() != Dtype::f32 || x.numel() > few)

@@ -1,4 +1,4 @@
-// python/src/cache.cc: attn.KvCache and attention over it.
+// python/src/cache.cc: binds attn.KvCache and attention over a cache.
 #include <attn/cache.h>
 
 #include <nanobind/stl/string.h>
@@ -40,18 +40,18 @@ A key's position is how many were appended before it; it stays when older keys a
 Raises ValueError for a released or foreign sequence and a position out of range, attn.CacheFull for an append without room; a call that raises has changed
 nothing. Threads may share it.)doc";
 
-/// How many forks lie between the process that loaded attn and this one.
+/// Counts the forks between the process that loaded attn and this one.
 constinit std::atomic<unsigned> forks{0};
 [[maybe_unused]] const int counted = pthread_atfork(nullptr, nullptr, [] { ++forks; });
 
-/// A cache that threads of Python may share: who changes it is alone, who reads it is not. Locks are taken without the
-/// GIL.
+/// A cache that Python threads may share: one thread at a time changes it, several may read it. Locks are taken without
+/// the GIL.
 struct PyCache {
   KvCache cache;
   mutable std::shared_mutex lock;
   mutable unsigned forks_known = forks;    // read and written with the GIL
-  bool half_changed = false;               // now, by who has the lock
-  Framework framework = Framework::numpy;  // of gathered rows: what was appended last
+  bool half_changed = false;               // only the thread that holds the lock writes it
+  Framework framework = Framework::numpy;  // for gathered rows: the framework of the rows appended last
 
   explicit PyCache(const KvCacheOptions& options) : cache(options) {}
 
@@ -78,7 +78,7 @@ struct PyCache {
   }
 
  private:
-  /// The lock of threads that a forked child does not have would never be given back.
+  /// Replaces the lock in a forked child: a thread that the child does not have may hold it and would never release it.
   void free_in_child() const {
     if (const unsigned now = forks; std::exchange(forks_known, now) != now)
       ::new (static_cast<void*>(&lock)) std::shared_mutex;
@@ -158,7 +158,7 @@ void construct(PyCache* self, nb::handle key_heads, nb::handle head_dim, nb::han
   new (self) PyCache(options);
 }
 
-/// A method that changes one sequence by a number.
+/// Returns a method that changes one sequence by a number.
 template <void (KvCache::*method)(KvSequence, std::int64_t)>
 auto changed_by(const char* function, const char* name) {
   return [function, name](PyCache& self, nb::handle sequence, nb::handle x) {
@@ -168,7 +168,7 @@ auto changed_by(const char* function, const char* name) {
   };
 }
 
-/// A method that tells a number of one sequence.
+/// Returns a method that reads a number of one sequence.
 template <std::int64_t (KvCache::*method)(KvSequence) const>
 auto told(const char* function) {
   return [function](const PyCache& self, nb::handle sequence) {

@@ -1,4 +1,4 @@
-// python/src/call.cc: each option of attention by name: what Python gives, as the library wants it.
+// python/src/call.cc: converts each option of attention from Python to the library, by name.
 #include "call.h"
 
 #include <nanobind/stl/string.h>
@@ -39,7 +39,7 @@ PyWeights rows_of(nb::handle x, const Argument& at) {
   return {Weights::rows(keep(indices, at)), {indices}};
 }
 
-/// "rows(0, -1)" and "top_k(2)", as the command has them; nothing where it is none of these.
+/// Parses "rows(0, -1)" and "top_k(2)", as the command writes them; returns nothing for other texts.
 std::optional<PyWeights> listed_weights(const std::string& given, const char* function) {
   const std::size_t open = given.find('(');
   const std::string name = given.substr(0, open);
@@ -86,13 +86,13 @@ struct Option {
   void (*set)(Call& call, nb::handle given);
 };
 
-/// A number of AttentionOptions.
+/// Reads a number of AttentionOptions.
 template <double AttentionOptions::* member>
 void set_number(Call& call, nb::handle given, const char* name) {
   call.options.*member = number(given, {call.read.function(), name});
 }
 
-/// Lengths, starts, offsets of AttentionOptions.
+/// Reads lengths, starts or offsets of AttentionOptions.
 template <Tensor AttentionOptions::* member>
 void set_integers(Call& call, nb::handle given, const char* name) {
   call.options.*member = call.read.integers(given, name);

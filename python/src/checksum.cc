@@ -1,4 +1,4 @@
-// python/src/checksum.cc: whether memory is still what it was, at the memory's own speed.
+// python/src/checksum.cc: computes a checksum of memory at memory bandwidth, to detect changes.
 #include <bit>
 #include <cstring>
 
@@ -9,8 +9,8 @@
 namespace attn::python {
 namespace {
 
-/// Each step is a bijection of the lane, so a change of one word always shows; the rotation carries what only changes
-/// signs to where the product spreads it. Eight chains hide the product's latency.
+/// Each step is a bijection of the lane, so a change of one word always changes the result. The rotation moves sign
+/// bits to where the multiplication spreads them. Eight chains hide the multiplication's latency.
 std::uint64_t checksum(const unsigned char* bytes, std::size_t size) {
   constexpr int lanes = 8;
   constexpr std::size_t step = lanes * sizeof(std::uint64_t);

@@ -1,4 +1,4 @@
-// python/src/errors.cc: exceptions of the library as exceptions of Python.
+// python/src/errors.cc: translates the library's exceptions to Python's.
 #include "errors.h"
 
 #include <attn/cache.h>

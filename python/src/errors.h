@@ -1,4 +1,4 @@
-// python/src/errors.h: what the library throws becomes TypeError, ValueError or OSError with the library's text.
+// python/src/errors.h: translates the library's exceptions to TypeError, ValueError or OSError with the library's text.
 #pragma once
 #include <attn/error.h>
 
@@ -15,19 +15,20 @@ std::string text(fmt::format_string<Values...> form, Values&&... values) {
   return fmt::format(form, std::forward<Values>(values)...);
 }
 
-/// A TypeError of Python in the words the library would use.
+/// Returns a TypeError with a text like the library's.
 template <typename... Values>
 DtypeError type_error(fmt::format_string<Values...> form, Values&&... values) {
   return DtypeError(fmt::format(form, std::forward<Values>(values)...));
 }
 
-/// Goes on as if the object had not raised; not where it was no error at all (KeyboardInterrupt, SystemExit).
+/// Clears the Python error that an object raised. Rethrows one that is not an Exception (KeyboardInterrupt,
+/// SystemExit).
 inline void forget_error() {
   if (PyErr_Occurred() != nullptr && PyErr_ExceptionMatches(PyExc_Exception) == 0) throw nb::python_error();
   PyErr_Clear();
 }
 
-/// "numpy.ndarray": the type of an object, for errors.
+/// Returns the type of an object for error messages, such as "numpy.ndarray".
 inline std::string name_of_type(nb::handle x) { return nb::cast<std::string>(nb::type_name(x.type())); }
 
 /// Translates ShapeError, ValueError and FormatError to ValueError, DtypeError to TypeError, IoError to OSError, and a

@@ -1,4 +1,4 @@
-// python/src/explain.cc: attn.explain: the steps of an attention on a text, and their drawings.
+// python/src/explain.cc: binds attn.explain: the steps of attention on a text, and their drawings.
 #include <attn/explain.h>
 
 #include <nanobind/stl/optional.h>
@@ -22,7 +22,7 @@ struct Option {
   void (*set)(ExplainOptions& to, nb::handle given);
 };
 
-/// A matrix that outlives the call: steps hold it.
+/// Reads a matrix that stays valid after the call, because steps hold it.
 template <Tensor ExplainOptions::* member>
 void set_matrix(ExplainOptions& to, nb::handle x, const char* name) {
   to.*member = keep(x, {function, name});
@@ -33,7 +33,7 @@ void set_size(ExplainOptions& to, nb::handle x, const char* name) {
   to.*member = whole(x, {function, name});
 }
 
-/// The caller's own rule for words.
+/// Calls the caller's own function that splits words.
 std::function<std::vector<std::string>(const std::string&)> cutter(nb::handle x) {
   if (!PyCallable_Check(x.ptr()))
     throw type_error("{}: cut_words is a {}; a function of a text that gives its words is needed", function,
@@ -135,18 +135,17 @@ std::vector<std::string> hidden_of(const ExplainStep& step) {
   return all;
 }
 
-/// NumPy's protocol: without it numpy.asarray(step) would be an array of one object.
+/// Implements NumPy's __array__: without it numpy.asarray(step) would be an array of one object.
 nb::object array_of(const ExplainStep& step, nb::handle dtype, nb::handle copy) {
   if (!step.values.defined()) throw type_error("ExplainStep: {} has words, no numbers; they are in rows", step.name);
   const nb::object values = to_python(step.values, Framework::numpy);
   const nb::module_ numpy = nb::module_::import_("numpy");
-  // NumPy 1's array knows no copy=None
+  // numpy.array of NumPy 1 does not know copy=None
   if (copy.is_none()) return numpy.attr("asarray")(values, nb::arg("dtype") = dtype);
   return numpy.attr("array")(values, nb::arg("dtype") = dtype, nb::arg("copy") = copy);
 }
 
-// What pickles and copies are made of: the fields in their order. The values of a copy are its own only where it is a
-// deep one.
+// The state of pickles and copies: the fields in their order. Only a deep copy gets its own values.
 
 nb::tuple state_of(const ExplainStep& step) {
   const std::vector<int> hidden = [&] {

@@ -1,4 +1,4 @@
-// python/src/frameworks.cc: NumPy and torch, looked up once.
+// python/src/frameworks.cc: looks up the objects of NumPy and torch once.
 #include "frameworks.h"
 
 #include "numpy_api.h"
@@ -6,12 +6,12 @@
 namespace attn::python {
 namespace {
 
-/// A reference that is never given back.
+/// Keeps a reference that is never released.
 nb::object* forever(nb::object x) { return new nb::object(std::move(x)); }
 PyObject* forever_pointer(nb::object x) { return x.release().ptr(); }
 PyObject* name(const char* text) { return PyUnicode_InternFromString(text); }
 
-/// A module that has been imported already, else null.
+/// Returns a module that has already been imported, else null.
 nb::object imported(const char* name) {
   nb::object modules = nb::module_::import_("sys").attr("modules");
   PyObject* module = PyDict_GetItemString(modules.ptr(), name);
@@ -21,9 +21,9 @@ nb::object imported(const char* name) {
 PyObject* known_ndarray = nullptr;
 PyObject* known_tensor = nullptr;
 
-/// What `make` gives, made once. No static that is made in place: an import hands the GIL on, and who took it would
-/// wait for the static while its maker waits for the GIL. Under the GIL a pointer needs no lock; of two that were made
-/// side by side the first one counts.
+/// Returns what `make` returns, made once. It uses no function-local static: an import releases the GIL, and a thread
+/// that then takes the GIL would wait for the static while the first thread waits for the GIL. With the GIL held, a
+/// pointer needs no lock; if two were made at the same time, the first one is used.
 template <typename T, typename F>
 T* once(T*& known, F make) {
   if (known == nullptr) {
@@ -33,7 +33,7 @@ T* once(T*& known, F make) {
   return known;
 }
 
-/// Whether x is of `type` of the module `module`, as far as that has been imported.
+/// Returns whether x is of `type` of the module `module`; false if the module has not been imported.
 bool is_of(nb::handle x, PyObject*& known, const char* module, const char* type) {
   if (known == nullptr) {
     nb::object found = imported(module);

@@ -1,5 +1,5 @@
-// python/src/frameworks.h: the objects of NumPy and torch that the glue asks for, found once, and never imported before
-// they are needed.
+// python/src/frameworks.h: finds the objects of NumPy and torch that the bindings need, once; imports neither before it
+// is needed.
 #pragma once
 #include <attn/dtype.h>
 
@@ -13,14 +13,14 @@ namespace nb = nanobind;
 
 inline constexpr int dtype_count = 7;
 
-/// Held for the life of the process: modules may be gone before the last array is.
+/// Held for the life of the process, because a module may be gone before the last array is.
 struct Numpy {
   PyObject* ndarray;
   nb::object *array, *masked;
-  std::array<PyObject*, dtype_count> dtypes{};  // by Dtype; bfloat16 is asked for when needed
+  std::array<PyObject*, dtype_count> dtypes{};  // by Dtype; bfloat16 is looked up when needed
 
   static const Numpy& get();
-  /// NumPy's dtype; of bfloat16, ml_dtypes'.
+  /// Returns NumPy's dtype; for bfloat16 that of ml_dtypes.
   nb::handle dtype(Dtype dtype) const;
 };
 
@@ -35,7 +35,7 @@ struct Torch {
 };
 
 bool is_numpy(nb::handle x);
-/// Whether it is a torch.Tensor. False without asking when nobody has imported torch.
+/// Returns whether x is a torch.Tensor; false if torch has not been imported.
 bool is_torch(nb::handle x);
 
 }  // namespace attn::python

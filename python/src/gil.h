@@ -1,4 +1,4 @@
-// python/src/gil.h: Python's lock, given away and taken again, also while the interpreter ends.
+// python/src/gil.h: releases and takes the GIL, also while the interpreter ends.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -7,9 +7,9 @@
 
 namespace attn::python {
 
-/// Runs `take`. A daemon thread that waits for the lock when the interpreter ends is ended there by pthread_exit
-/// (before Python 3.14), whose unwinding would meet functions that throw nothing, and abort the process: the thread
-/// sleeps instead, until the process is over.
+/// Runs `take`, which takes the GIL. Before Python 3.14, a daemon thread that waits for the GIL while the interpreter
+/// ends is ended by pthread_exit; its unwinding would reach noexcept functions and abort the process. So the thread
+/// sleeps instead until the process ends.
 template <typename F>
 auto taken_or_asleep(F take) noexcept {
   try {
@@ -19,7 +19,7 @@ auto taken_or_asleep(F take) noexcept {
   }
 }
 
-/// Without the lock, as long as it lives.
+/// Releases the GIL for its lifetime.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -33,7 +33,7 @@ class Unlocked {
   PyThreadState* state_;
 };
 
-/// With the lock, on any thread.
+/// Holds the GIL for its lifetime, on any thread.
 class Locked {
  public:
   Locked() : state_(taken_or_asleep([] { return PyGILState_Ensure(); })) {}

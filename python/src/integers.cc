@@ -1,5 +1,5 @@
-// python/src/integers.cc: whole numbers of Python, in lists or in arrays of any width, as an array that the library
-// reads.
+// python/src/integers.cc: converts whole numbers of Python, in lists or in arrays of any width, to an array that the
+// library reads.
 #include "integers.h"
 
 #include <attn/ops.h>
@@ -15,10 +15,10 @@
 namespace attn::python {
 namespace {
 
-constexpr std::int64_t most_listed = 1 << 24;  // more are an array, or a slip of the finger
+constexpr std::int64_t most_listed = 1 << 24;  // longer lists are refused: they must be arrays, or are mistakes
 constexpr int most_dims = 2;
 
-/// Lists of one length each, or numbers.
+/// Collects the numbers of a list, or of lists of equal length.
 struct Listed {
   std::vector<std::int64_t> values;
   Dims sizes;
@@ -45,7 +45,7 @@ struct Listed {
 
   std::int64_t count_of(nb::handle list) const {
     const Py_ssize_t count = PySequence_Size(list.ptr());
-    if (count < 0) forget_error();  // a range beyond 2^63
+    if (count < 0) forget_error();  // a range longer than 2^63
     if (count < 0 || count > most_listed) refuse_count();
     return count;
   }
@@ -78,7 +78,7 @@ nb::object of_numpy(nb::handle x, const Argument& at) {
   const int bytes = nb::cast<int>(dtype.attr("itemsize"));
   const bool as_it_is = kind == "i" && bytes >= 4 && nb::cast<bool>(dtype.attr("isnative"));
   if (as_it_is || (kind != "i" && kind != "u")) return nb::borrow(x);
-  // says what does not fit
+  // whole() reports a number that does not fit
   if (kind == "u" && bytes == 8 && nb::cast<std::int64_t>(x.attr("size")) > 0)
     static_cast<void>(whole(x.attr("max")(), at));
   return x.attr("astype")("int64");

@@ -1,18 +1,18 @@
-// python/src/integers.h: lengths, rows and ids: whole numbers in lists, tuples, ranges and arrays of any width.
+// python/src/integers.h: reads lengths, rows and ids: whole numbers in lists, tuples, ranges and arrays of any width.
 #pragma once
 #include "arrays.h"
 
 namespace attn::python {
 
-/// A list, a tuple or a range.
+/// Returns whether x is a list, a tuple or a range.
 bool is_listed(nb::handle x);
 
-/// Whole numbers as an array that view_of reads: lists (of lists, too) become NumPy's int64, so do integers of other
-/// widths (torch's stay torch's); int64, int32 and what is no array of integers stay as they are, for the library to
-/// judge.
+/// Converts whole numbers to an array that view_of reads. Lists (also lists of lists) and integers of other widths
+/// become NumPy's int64 (torch's stay torch's). int64, int32 and everything that is not an array of integers are
+/// returned unchanged; the library checks them.
 ///
-/// Errors   TypeError for what is neither a list nor an array, for numbers of a list that are not whole; ValueError for
-///          lists of unequal lengths, for more than 2^24 numbers in lists, for what does not fit into 64 bits.
+/// Errors   TypeError for anything but a list or an array, and for numbers of a list that are not whole; ValueError for
+///          lists of unequal lengths, for more than 2^24 numbers in lists, for numbers that do not fit into 64 bits.
 nb::object integers(nb::handle x, const Argument& argument);
 
 }  // namespace attn::python

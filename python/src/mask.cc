@@ -1,4 +1,4 @@
-// python/src/mask.cc: attn.Mask.
+// python/src/mask.cc: binds attn.Mask.
 #include <attn/mask.h>
 
 #include <nanobind/stl/string.h>
@@ -28,7 +28,7 @@ i + Tk - Tq ("bottom_right", a cache); without an alignment a mask is fine until
 Mask(text) reads the notation: causal, causal(top_left), window(3, 0), prefix(4), all, none, with & | ~ ( ). Masks of arrays have no
 notation. Raises ValueError that shows the place that was not understood. Immutable.)doc";
 
-/// Lengths of a call from keywords, each None or integers [B].
+/// Reads the lengths of a call from keywords, each None or integers [B].
 Lengths lengths_of(const char* function, nb::handle query_lengths, nb::handle key_lengths, nb::handle key_start,
                    nb::handle query_start) {
   const auto numbers = [function](nb::handle x, const char* name) {
@@ -44,14 +44,14 @@ PyMask of_array(const char* made, nb::handle x, const Mask& mask) {
   return {mask, {nb::borrow(x)}, made, {nb::borrow(x)}};
 }
 
-/// A factory of one array.
+/// Makes a mask from one array.
 template <Mask (*factory)(const Tensor&)>
 PyMask of_array(const char* made, nb::handle x, const Argument& at) {
   return of_array(made, x, factory(keep(x, at)));
 }
 
-/// The same of one whose True hides a pair. Whole numbers are refused: 1 says "this is a token" nearly everywhere
-/// (attention_mask of transformers), and would hide it here.
+/// Makes a mask from an array whose True hides a pair. Whole numbers are refused: nearly everywhere 1 means "this is a
+/// token" (attention_mask of transformers), but here it would hide the token.
 template <Mask (*factory)(const Tensor&)>
 PyMask of_hidden(const char* made, nb::handle x, const Argument& at, const char* attend, const char* more) {
   const Tensor hidden = keep(x, at);
@@ -82,7 +82,7 @@ PyMask documents(nb::handle ids, nb::handle key_ids) {
   return mask;
 }
 
-/// a & b or a | b, or ~a without b; NotImplemented where b is a stranger.
+/// Returns a & b or a | b, or ~a without b; NotImplemented if b is not a mask.
 nb::object joined(const char* made, nb::handle a, nb::handle b, Mask (*join)(const Mask&, const Mask&)) {
   const PyMask* const left = as<PyMask>(a);
   const PyMask* const right = b.is_valid() ? as<PyMask>(b) : left;
@@ -97,7 +97,8 @@ nb::object joined(const char* made, nb::handle a, nb::handle b, Mask (*join)(con
   return nb::cast(std::move(mask));
 }
 
-/// Its text; of one with arrays what it was made of, so that a copied or saved mask is over copied or saved arrays.
+/// Reduces a mask to its text; a mask with arrays to the parts it was made of, so that a copied or saved mask uses
+/// copied or saved arrays.
 nb::tuple reduced(const PyMask& self) {
   if (self.made == nullptr) {
     const std::string notation = self.mask.to_string();
@@ -114,7 +115,7 @@ nb::tuple reduced(const PyMask& self) {
                                 : made_again<PyMask>(self.made, self.parts[0], self.parts[1]);
 }
 
-/// Itself, which nobody can change; one with arrays over copies of them.
+/// Returns the mask itself, which is immutable; a mask with arrays is made again over copies of them.
 nb::object deep_copied(const PyMask& self, nb::handle memo) {
   if (self.made == nullptr) return nb::cast(self);
   const nb::tuple call = reduced(self);

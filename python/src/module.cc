@@ -1,4 +1,4 @@
-// python/src/module.cc: attn._core, the library as Python sees it; the package in python/attn/ is its face.
+// python/src/module.cc: defines attn._core, the extension module; python/attn/ is the public package.
 #include "errors.h"
 #include "terms.h"
 
@@ -8,8 +8,8 @@ namespace nb = nanobind;
 
 namespace {
 
-/// What is looked up once, nanobind's part of it too, is the first interpreter's; a second one (mod_wsgi's) would put
-/// its own in place of it.
+/// Raises in a second interpreter (such as mod_wsgi's): objects that are looked up once, also in nanobind, belong to
+/// the first interpreter, and the second one would replace them.
 void refuse_second_interpreter() {
   static PyInterpreterState* const first = PyInterpreterState_Get();
   static auto* const first_internals = nb::detail::internals;
@@ -23,7 +23,7 @@ void refuse_second_interpreter() {
 NB_MODULE(_core, m) {
   using namespace attn::python;
   refuse_second_interpreter();
-  nb::set_leak_warnings(false);  // classes live as long as the process; what leaks is measured by the tests
+  nb::set_leak_warnings(false);  // classes live as long as the process; tests measure leaks
   add_errors(m);
   add_mask(m);
   add_bias(m);
@@ -39,5 +39,5 @@ NB_MODULE(_core, m) {
   add_runtime(m);
   add_random(m);
   add_checksum(m);
-  add_refusals(m);  // after what it is about
+  add_refusals(m);  // last, because it reads the functions added before
 }

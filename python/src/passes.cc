@@ -1,5 +1,5 @@
-// python/src/passes.cc: the two passes of attention and matrix products on the caller's memory: what attn.torch builds
-// its operators on.
+// python/src/passes.cc: binds the two passes of attention and the matrix products on the caller's memory; attn.torch
+// builds its operators on them.
 #include <attn/attention_backward.h>
 #include <attn/autograd.h>
 #include <attn/ops.h>
@@ -12,8 +12,8 @@
 namespace attn::python {
 namespace {
 
-/// A call in arrays of rank 4 and a tuple of numbers: (scale, softcap, causal, window_left, window_right, bottom_right,
-/// dropout_p, dropout_seed), the last None where it is to be drawn.
+/// Reads a call: arrays of rank 4 and a tuple of numbers (scale, softcap, causal, window_left, window_right,
+/// bottom_right, dropout_p, dropout_seed); a dropout_seed of None is drawn.
 struct Pass {
   Reader read;
   Tensor q, k, v;
@@ -45,7 +45,7 @@ Tensor memory_of(Reader& read, nb::handle x, const char* name) {
   return x.is_none() ? Tensor() : read.writable(x, name);
 }
 
-/// Writes output, max and sum (or no max and sum: None) and gives the weights that were asked for, or None.
+/// Writes output, max and sum (max and sum may both be None) and returns the requested weights, or None.
 nb::object forward(nb::tuple operands, nb::tuple numbers, nb::handle weights, nb::handle output, nb::handle max,
                    nb::handle sum) {
   constexpr const char* function = "attention";
@@ -67,8 +67,8 @@ nb::object forward(nb::tuple operands, nb::tuple numbers, nb::handle weights, nb
   return to_python(result, pass.read.framework());
 }
 
-/// The gradients of q, k, v, bias and sinks, None where none is wanted. `saved`: output, max, sum. `wanted`: those of
-/// k, v, bias, sinks.
+/// Returns the gradients of q, k, v, bias and sinks, with None for those that are not wanted. `saved`: output, max,
+/// sum. `wanted`: flags for k, v, bias, sinks.
 nb::tuple backward(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::handle grad_output, nb::tuple wanted) {
   constexpr const char* function = "attention_backward";
   Pass pass(function, operands, numbers);
@@ -93,7 +93,7 @@ nb::tuple backward(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::h
                         shown(gradients.sinks));
 }
 
-/// x weight^T + bias into `out`.
+/// Writes x weight^T + bias into `out`.
 void linear_into(nb::handle x, nb::handle weight, nb::handle bias, nb::handle out) {
   Reader read("linear");
   const Tensor rows = read(x, "input"), matrix = read(weight, "weight"), added = read.optional(bias, "bias"),
@@ -103,7 +103,7 @@ void linear_into(nb::handle x, nb::handle weight, nb::handle bias, nb::handle ou
   linear(rows, matrix, added, memory);
 }
 
-/// a b into `out`.
+/// Writes the product a b into `out`.
 void matmul_into(nb::handle a, nb::handle b, nb::handle out) {
   Reader read("matmul");
   const Tensor left = read(a, "a"), right = read(b, "b"), memory = read.writable(out, "out");

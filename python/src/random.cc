@@ -1,4 +1,4 @@
-// python/src/random.cc: the library's generator, which dropout without a seed draws from.
+// python/src/random.cc: binds the library's generator, which dropout without a seed draws from.
 #include <attn/random.h>
 
 #include "scalars.h"

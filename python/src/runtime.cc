@@ -1,4 +1,4 @@
-// python/src/runtime.cc: threads, the machine, notices as warnings.
+// python/src/runtime.cc: binds threads and machine information, and turns notices into warnings.
 #include <attn/memory.h>
 #include <attn/runtime.h>
 
@@ -34,8 +34,8 @@ nb::dict info_of() {
   return all;
 }
 
-/// Traces to stderr, as without Python; notices become warnings. A handler must not throw: where warnings are errors,
-/// the warning is shown by Python's hook for errors that have no caller.
+/// Prints traces to stderr, as without Python; turns notices into warnings. A handler must not throw: where warnings
+/// are errors, Python's hook for unraisable errors shows the warning.
 void tell(MessageKind kind, std::string_view line) {
   if (kind == MessageKind::trace) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());

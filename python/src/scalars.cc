@@ -1,4 +1,4 @@
-// python/src/scalars.cc: numbers, flags and words of Python.
+// python/src/scalars.cc: converts Python's numbers, flags and words.
 #include "scalars.h"
 
 #include "errors.h"
@@ -57,7 +57,7 @@ std::uint64_t seed(nb::handle x, const Argument& at) {
 bool flag(nb::handle x, const Argument& at) {
   if (x.ptr() == Py_True) return true;
   if (x.ptr() == Py_False) return false;
-  // bool, once bool_
+  // NumPy's bool, named bool_ in NumPy 1
   const bool numpys =
       name_of_type(x).starts_with("bool") && nb::cast<std::string>(x.type().attr("__module__")) == "numpy";
   if (!numpys && !PyLong_CheckExact(x.ptr())) refuse(x, at, "True or False");

@@ -1,4 +1,4 @@
-// python/src/score.cc: attn.Score: how a query and a key make one number.
+// python/src/score.cc: binds attn.Score: the function that computes one number from a query and a key.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 

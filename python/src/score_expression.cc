@@ -1,4 +1,4 @@
-// python/src/score_expression.cc: attn.ScoreExpression: Python's operators build the library's expression.
+// python/src/score_expression.cc: binds attn.ScoreExpression: Python's operators build the library's expression.
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -44,7 +44,7 @@ Of a table (what a function captures is one while it is traced): the same again,
 
 using Expression = PyScoreExpression;
 
-/// A tensor that expressions look up, and the array it came from.
+/// A tensor that expressions index, and the array it came from.
 struct PyScoreTable {
   Tensor values;
   std::string name;
@@ -58,7 +58,7 @@ void add_arrays(Expression& to, const Expression& from) {
   }
 }
 
-/// A ScoreExpression, a number, or a table of rank 0. Nothing else: `valid` is false.
+/// Reads an operand: a ScoreExpression, a number, or a table of rank 0. For anything else `valid` is false.
 struct Operand {
   Expression value;
   bool valid = true;
@@ -74,7 +74,7 @@ struct Operand {
     else valid = false;
   }
 
-  /// A number, where the array has no dims; what is to have a gradient is looked up, as one that the function names.
+  /// Reads an array without dims as a number; if it requires a gradient, as a table, like one that the function names.
   void of_array(nb::handle x) {
     if (nb::object rank = nb::getattr(x, "ndim", nb::none());
         !PyLong_Check(rank.ptr()) || !nb::cast<bool>(rank.attr("__eq__")(0))) {
@@ -120,7 +120,7 @@ Expression joined(Binary f, const Expression& a, const Expression& b) {
   return result;
 }
 
-/// a op b and, for Python's mirrored methods, b op a; NotImplemented where the other operand is a stranger.
+/// Returns a op b or, for Python's reflected methods, b op a; NotImplemented if the other operand has an unknown type.
 template <bool Mirrored>
 nb::object binary(Binary f, const Expression& a, nb::handle b) {
   Operand other(b);
@@ -158,7 +158,8 @@ Expression parsed(nb::handle given, nb::handle tables) {
   return result;
 }
 
-/// Its text, and the arrays by their names: where each name stands for one thing, that is the same expression again.
+/// Reduces an expression to its text and its arrays by name; if each name stands for one array, they make the same
+/// expression again.
 nb::tuple reduced(const Expression& self) {
   const std::string notation = self.expression.to_string();
   std::set<std::string> names{"s", "b", "h", "i", "j", "exp", "tanh", "abs", "min", "max", "where", "inf", "nan"};
@@ -206,7 +207,7 @@ void add_operators(Class& c) {
   add_operator(c, "__ne__", nullptr, [](const auto& a, const auto& b) { return a != b; });
 }
 
-/// A function of the module on one expression.
+/// Adds a module function of one expression.
 void add_function(nb::module_& m, const char* name, Unary f) {
   m.def(
       name,
@@ -269,18 +270,18 @@ void add_score_expression(nb::module_& m) {
             return arrays;
           },
           "What it looks up.");
-  c.attr("__array_ufunc__") = nb::none();  // NumPy's scalars leave arithmetic to the expression
+  c.attr("__array_ufunc__") = nb::none();  // lets the expression handle arithmetic with NumPy's scalars
   nb::class_<PyScoreTable> t(m, "ScoreTable", table_doc);
   t.def(
        "__init__",
        [](PyScoreTable* self, nb::handle values, nb::handle name) {
-         // what a function captures is a table already while it is traced
+         // an array that the function captures already is a table while the function is traced
          const PyScoreTable* const given = as<PyScoreTable>(values);
          const std::string shown = !name.is_none() ? word(name, {"ScoreTable", "name"}) : given ? given->name : "table";
          const bool same = given && shown == given->name;
          const nb::object array = given ? given->array : nb::borrow(values);
          const Tensor kept = same ? given->values : keep(array, {"ScoreTable", "values"});
-         ScoreTable(kept, shown);  // checks
+         ScoreTable(kept, shown);  // throws for a wrong table or name
          new (self) PyScoreTable{kept, shown, array};
        },
        nb::arg("values").none(), nb::arg("name") = nb::none())
@@ -301,7 +302,7 @@ void add_score_expression(nb::module_& m) {
       .def_ro("name", &PyScoreTable::name)
       .def_prop_ro("rank", [](const PyScoreTable& self) { return self.values.dim(); });
   c.attr("__module__") = t.attr("__module__") = "attn";
-  t.attr("__iter__") = nb::none();  // without it Python would count up indices for ever
+  t.attr("__iter__") = nb::none();  // without it Python would iterate over indices for ever
   m.def("_symbols", [] {
     const auto symbol = [](ScoreExpression x) { return Expression{std::move(x), {}}; };
     return nb::make_tuple(symbol(ScoreExpression::score()), symbol(ScoreExpression::batch()),

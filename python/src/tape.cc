@@ -1,4 +1,4 @@
-// python/src/tape.cc: the backward pass of a recorded call.
+// python/src/tape.cc: runs the backward pass of a recorded call.
 #include "tape.h"
 
 #include <attn/autograd.h>
@@ -10,8 +10,8 @@
 namespace attn::python {
 namespace {
 
-/// grads: one an output, None where nothing flows back. With `record` the gradients have a tape of their own, from the
-/// inputs and grads.
+/// Returns the gradients of the inputs. `grads`: one for each output, or None. With `record` the gradients have a tape
+/// of their own, whose inputs are the inputs and `grads`.
 nb::object backward(const Tape& self, nb::list grads, bool record) {
   constexpr const char* function = "Tape.backward";
   if (nb::len(grads) != self.outputs.size())
@@ -26,7 +26,7 @@ nb::object backward(const Tape& self, nb::list grads, bool record) {
     Tensor x = record ? keep(grad, {function, "a gradient"}) : read(grad, "a gradient");
     if (record) x.requires_grad_();
     if (record) next.inputs.push_back(x);
-    if (!self.outputs[n].requires_grad()) continue;  // no row and no key: it depends on nothing
+    if (!self.outputs[n].requires_grad()) continue;  // an output that has no row or no key depends on no input
     outputs.push_back(self.outputs[n]);
     given.push_back(x);
   }

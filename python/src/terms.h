@@ -1,5 +1,5 @@
-// python/src/terms.h: biases, scores and expressions beside the arrays they are made of, so that gradients find their
-// way back.
+// python/src/terms.h: pairs masks, biases, scores and expressions with the arrays they are made of, so that gradients
+// reach these arrays.
 #pragma once
 #include <attn/attention.h>
 
@@ -11,8 +11,8 @@
 
 namespace attn::python {
 
-/// A mask; `arrays`: those that it holds; `parts`: where there are some, what `made` makes it of, which is a name of
-/// Mask's or of the module operator.
+/// A mask. `arrays`: the arrays that it holds. If it holds any, `made` and `parts` make it again: `made` is the name of
+/// a method of Mask or of a function of the module operator, `parts` are its arguments.
 struct PyMask {
   Mask mask;
   std::vector<nb::object> arrays = {};
@@ -20,48 +20,48 @@ struct PyMask {
   std::vector<nb::object> parts = {};
 };
 
-/// A plan; `told`: the steps of one that was copied or pickled, since the library's numbers mean something else where
-/// it has other kernels.
+/// A plan. `told`: the steps of a plan that was copied or pickled, because on a machine with other kernels the
+/// library's numbers have another meaning.
 struct PyPlan {
   Plan plan;
   std::vector<PlanStep> told = {};
   std::vector<PlanStep> steps() const { return told.empty() ? plan.steps() : told; }
 };
 
-/// Which weights; `arrays`: the indices, where it has some.
+/// A choice of weights. `arrays`: the indices, if it has any.
 struct PyWeights {
   Weights weights;
   std::vector<nb::object> arrays = {};
 };
 
-/// A bias; `arrays`: of each term what it was made of, or None (numbers that were copied).
+/// A bias. `arrays`: for each term the array it was made of, or None (copied numbers).
 struct PyBias {
   Bias bias;
   std::vector<nb::object> arrays;
 };
 
-/// What __reduce__ gives: T's method `name` with these arguments makes the object again. Arrays stay arrays: the bias
-/// of a copied module is over the copied parameter.
+/// Returns the result of __reduce__: T's method `name` with these arguments makes the object again. Arrays stay arrays:
+/// the bias of a copied module uses the copied parameter.
 template <typename T, typename... Arguments>
 nb::tuple made_again(const char* name, Arguments&&... arguments) {
   return nb::make_tuple(nb::module_::import_("attn._copies").attr("made"),
                         nb::make_tuple(nb::type<T>(), name, std::forward<Arguments>(arguments)...));
 }
 
-/// How a query and a key make a number; `arrays`: w, or w_q, w_k, w.
+/// A score function. `arrays`: w, or w_q, w_k, w.
 struct PyScore {
   Score score;
   std::vector<nb::object> arrays;
 };
 
-/// What an expression looks up.
+/// An array that an expression indexes.
 struct PyLookup {
   const void* tensor;  // the identity of the tensor
   nb::object array;
   std::string name;
 };
 
-/// A function of a score; `arrays`: what it looks up.
+/// A score_mod expression. `arrays`: the arrays that it indexes.
 struct PyScoreExpression {
   ScoreExpression expression;
   std::vector<PyLookup> arrays;
@@ -73,7 +73,7 @@ struct PyScoreExpression {
   }
 };
 
-/// The term over other values.
+/// Returns the same term over other values.
 Bias with_values(const Bias::Term& term, const Tensor& values);
 
 void add_mask(nb::module_& m);

@@ -1,4 +1,4 @@
-// python/src/verify.cc: attn.verify: the kernels of this machine against the specification.
+// python/src/verify.cc: binds attn.verify, which compares the kernels of this machine with the reference code.
 #include <attn/runtime.h>
 #include <attn/verify.h>
 
