@@ -1,4 +1,4 @@
-// include/attn/attn.h: everything.
+// include/attn/attn.h: includes every public header.
 #pragma once
 #include <attn/attention.h>
 #include <attn/attention_backward.h>

@@ -1,5 +1,5 @@
-// include/attn/explain.h: attention on a text as named steps with all their numbers, and their text, JSON and SVG
-// forms.
+// include/attn/explain.h: runs attention on a text as named steps with all their numbers, and writes them as text, JSON
+// or SVG.
 #pragma once
 #include <attn/attention.h>
 #include <attn/cache.h>
@@ -15,116 +15,121 @@
 
 namespace attn {
 
-/// The language of titles, notes and sources; names and formulas are the same in all.
+/// The language of titles, notes and sources. Names and formulas are the same in all languages.
 enum class Language { en, zh };
 
-/// How a token's place enters: not at all, added to x (Vaswani 2017), or as a rotation of q and k (Su 2021,
-/// 2104.09864).
+/// How positions are encoded: not at all, added to x (Vaswani 2017), or as a rotation of q and k (Su 2021, 2104.09864).
 enum class Positions { none, sinusoidal, rotary };
 
-/// Why a pair takes no part. `mask` is any part of the mask that is neither causal nor a window; `score`: its score
-/// became -inf; `not_asked`: it does take part, but is not among the weights that were asked for.
+/// Why a pair is masked. `mask`: by a part of the mask that is neither causal nor a window; `score`: its score became
+/// -inf; `not_asked`: the pair does take part, but its weight is not among those that were requested.
 enum class Hidden : std::uint8_t { visible, causal, window, mask, padding, score, not_asked };
 
-/// What is added to the scores: ALiBi's slopes, or a relative-position table of 8 buckets, drawn with rand; ALiBi by
-/// distance both ways.
+/// The bias added to the scores: ALiBi, a relative-position table of 8 buckets drawn with rand, or ALiBi by absolute
+/// distance.
 enum class ExplainBias { none, alibi, relative, alibi_symmetric };
 
-/// What `explain` does. The defaults are those of a first lesson: Embedding(50000, 3), then w_query and w_key
-/// rand(3, 2) and w_value rand(3, 4), each from a fresh `seed`.
+/// Options of `explain`. The defaults are those of a first lesson: Embedding(50000, 3), then w_query and w_key rand(3,
+/// 2) and w_value rand(3, 4), each from a fresh `seed`.
 struct ExplainOptions {
   std::optional<std::string> to = std::nullopt;  ///< cross-attention: keys and values come from this text
   Score::Kind score = Score::Kind::scaled_dot;
   Mask mask = {};
   std::int64_t heads = 1;
   std::int64_t dim = 3;  ///< of the embedding
-  std::int64_t dk = 2;   ///< of q and k, a head
-  std::int64_t dv = 4;   ///< of v, a head
+  std::int64_t dk = 2;   ///< of q and k, per head
+  std::int64_t dv = 4;   ///< of v, per head
   std::uint64_t seed = 123;
   Positions positions = Positions::none;
   text::Tokens tokens = text::Tokens::automatic;
-  /// Cuts words where spaces do not (Chinese, Japanese); used when `tokens` is `words`, which alone knows spaces only.
+  /// Splits text that has no spaces (Chinese, Japanese) into words. Used when `tokens` is `words`, which otherwise
+  /// splits at white space only.
   std::function<std::vector<std::string>(const std::string&)> cut_words = {};
-  /// Own matrices instead of random ones: w_query, w_key [dim, heads * dk], w_value [dim, heads * dv], or [heads, dim,
-  /// dk] and so on. All three or none; they set dim, dk, dv. `embedding` [ids, dim] may come alone.
+  /// The caller's matrices instead of random ones: w_query, w_key [dim, heads * dk], w_value [dim, heads * dv], or
+  /// [heads, dim, dk] and so on. Give all three or none; they set dim, dk and dv. `embedding` [ids, dim] may be given
+  /// alone.
   Tensor w_query = {}, w_key = {}, w_value = {}, embedding = {};
   double softcap = 0, temperature = 1;  ///< as in AttentionOptions
   ExplainBias bias = ExplainBias::none;
   ScoreExpression score_mod = {};
-  std::optional<double> sink = std::nullopt;  ///< a logit, the same of each head
-  double dropout_p = 0;                       ///< by counter, with `seed`
-  Weights weights = Weights::none;            ///< a step of its own shows those asked for
-  bool packed = false;                        ///< a step compares the sentences packed one behind the other
-  /// steps show the keys and values from a cache, and what comes of them
+  std::optional<double> sink = std::nullopt;  ///< a logit, the same for each head
+  double dropout_p = 0;                       ///< counter-based dropout, seeded with `seed`
+  Weights weights = Weights::none;            ///< shown in an extra step
+  /// adds a step that compares the sentences concatenated as packed sequences
+  bool packed = false;
+  /// Adds steps that show the keys and values read from a cache, and the results with them.
   std::optional<KvStorage> cache = std::nullopt;
-  std::optional<std::int64_t> query = std::nullopt;  ///< this row (from 0) is opened: every product and sum
-  /// Also the way back, for the loss L = 1/2 sum of context^2: the gradients of the context, v, the weights after
-  /// dropout and before, the scores that enter softmax, those before temperature, score_mod and softcap, q and k.
+  /// this row (from 0) is worked out in detail: every product and sum
+  std::optional<std::int64_t> query = std::nullopt;
+  /// Adds the backward pass for the loss L = 1/2 sum of context^2: the gradients of the context, v, the weights after
+  /// and before dropout, the scores that enter softmax, the scores before temperature, score_mod and softcap, and q and
+  /// k.
   bool gradients = false;
   Language language = Language::en;
 };
 
-/// One step: a name, a formula, numbers with heads for rows and columns.
+/// One step: a name, a formula, and numbers with labels for rows and columns.
 struct ExplainStep {
   enum class Kind {
-    words,    ///< tokens: `rows` holds them, no values
-    ids,      ///< i64, one a token
-    table,    ///< a vector a row
+    words,    ///< tokens: `rows` holds them; there are no values
+    ids,      ///< i64, one per token
+    table,    ///< one vector per row
     pairs,    ///< queries as rows, keys as columns
-    weights,  ///< pairs that add up to 1 along a row: drawn as a heat map
-    keys,     ///< keys as rows, the stages of one query's sum as columns
-    checks,   ///< i64, 1 where what `note` says holds
+    weights,  ///< pairs whose rows sum to 1: drawn as a heat map
+    keys,     ///< rows are keys, columns are the stages of one query's sum
+    checks,   ///< i64, 1 where the statement in `note` holds
   };
   Kind kind = Kind::table;
-  std::string name;     ///< "scores": the same in every language
-  std::string title;    ///< in the language asked for
+  std::string name;     ///< "scores"; the same in every language
+  std::string title;    ///< in the requested language
   std::string formula;  ///< "q · k"
-  std::string note;     ///< the term, in a few words
-  std::string source;   ///< where the numbers come from
-  Dims shape;           ///< of `values`: [B, H, rows, columns] without the dims that are not there
+  std::string note;     ///< the term in a few words
+  std::string source;   ///< the origin of the numbers, in words
+  Dims shape;           ///< of `values`: [B, H, rows, columns] without unused dims
   Tensor values;        ///< f32, f64 or i64
   std::int64_t batch = 1, heads = 1;
-  bool key_rows = false;                                ///< rows are the keys' tokens (k, v), not the queries'
-  std::vector<std::vector<std::string>> rows, columns;  ///< heads of rows and columns, one list a sentence
-  std::vector<Hidden> hidden;                           ///< one a value, or empty
+  bool key_rows = false;                                ///< the rows are tokens of the keys (k, v), not of the queries
+  std::vector<std::vector<std::string>> rows, columns;  ///< labels of rows and columns, one list per sentence
+  std::vector<Hidden> hidden;                           ///< one per value, or empty
 };
 
-/// A run of attention, step by step; `to_text`, `to_json` and `to_svg` only draw it.
+/// A run of attention, step by step. `to_text`, `to_json` and `to_svg` only draw it.
 struct ATTN_API Explanation {
   static constexpr int version = 1;
   std::vector<std::string> texts;
   std::optional<std::string> to;
   bool batch = false;
   Language language = Language::en;
-  std::string mask;  ///< its notation; empty when everything is seen
+  std::string mask;  ///< the mask's notation; empty when nothing is masked
   std::optional<std::int64_t> query;
   std::vector<ExplainStep> steps;
-  std::vector<ExplainStep> parameters;  ///< W_q, W_k, W_v and the score's own, so that every number can be checked
+  /// W_q, W_k, W_v and the score's own parameters, so that every number can be checked
+  std::vector<ExplainStep> parameters;
 
-  /// The step of that name; ValueError lists the names there are.
+  /// Returns the step of that name; ValueError lists the existing names.
   const ExplainStep& step(const std::string& name) const;
 };
 
-/// Runs attention on a text, keeping every step; several texts make a batch, padded on the right.
-/// Scores are `attention_scores`, weights and context `attention`: the same bits.
-/// Errors   ValueError (no token, more than 2048 of them, a query that is not there), ShapeError (own matrices, a mask
-///          that does not fit).
+/// Runs attention on a text and keeps every step. Several texts make a batch, padded on the right. Scores have the bits
+/// of `attention_scores`, weights and context those of `attention`.
+/// Errors   ValueError (no token, more than 2048 tokens, a query that does not exist), ShapeError (the caller's
+///          matrices or a mask do not fit).
 ATTN_API Explanation explain(const std::string& text, const ExplainOptions& options = {});
 ATTN_API Explanation explain_batch(const std::vector<std::string>& texts, const ExplainOptions& options = {});
 
-/// What `to_text` draws on. The caller asks the terminal.
+/// The properties of the terminal that `to_text` draws on; the caller finds them out.
 struct TextOptions {
   enum class Colour { none, palette, rgb };  ///< `palette`: 256 colours
   int width = 100;
   Colour colour = Colour::none;
 };
-/// Tables for a terminal: at most `width` columns (of less than 40: 40), East Asian characters counted as two; long
-/// sentences are shown in part, and it says which.
+/// Returns tables for a terminal, at most `width` columns wide (at least 40). East Asian characters count as two
+/// columns. Long sentences are shown in part, and the text says which part.
 ATTN_API std::string to_text(const Explanation& explanation, const TextOptions& options = {});
-/// {"attn_explain": 1, "text", "steps": [{"name", "title", "formula", "shape", "dtype", "values", ...}], ...}. Numbers
-/// read back to the same bits; a hidden pair is null; nan, inf and -inf are strings.
+/// Returns {"attn_explain": 1, "text", "steps": [{"name", "title", "formula", "shape", "dtype", "values", ...}], ...}.
+/// Numbers read back to the same bits; a masked pair is null; nan, inf and -inf are strings.
 ATTN_API std::string to_json(const Explanation& explanation);
-/// A drawing of its own (no fonts, scripts or styles from elsewhere), for light and dark pages.
+/// Returns a self-contained SVG drawing (no external fonts, scripts or styles) for light and dark pages.
 ATTN_API std::string to_svg(const Explanation& explanation);
 
 }  // namespace attn

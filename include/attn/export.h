@@ -1,4 +1,4 @@
-// include/attn/export.h: which symbols leave the shared library.
+// include/attn/export.h: marks the symbols that the shared library exports.
 #pragma once
 
 #if defined(ATTN_STATIC)

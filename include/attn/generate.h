@@ -1,4 +1,4 @@
-// include/attn/generate.h: a language model goes on with ids or texts: sampling, stopping, streaming.
+// include/attn/generate.h: continues ids or texts with a language model: sampling, stopping, streaming.
 #pragma once
 #include <attn/model.h>
 #include <attn/tokenizer.h>
@@ -10,55 +10,58 @@
 #include <string_view>
 #include <vector>
 
-// What this header declares is in attn::model, as the model itself.
+// The declarations of this header are in the library attn::model, as those of model.h.
 namespace attn {
 
-/// How the next token is chosen. In this order: repetition penalty, temperature, top_k, top_p, one draw.
+/// How the next token is chosen. Order: repetition penalty, temperature, top_k, top_p, one random draw.
 struct SampleOptions {
-  double temperature = 1;  ///< logits are divided by it; 0: always the likeliest, of equals the first
-  std::int64_t top_k = 0;  ///< only the k likeliest, of equals the first; 0: all
-  /// only the fewest likeliest that together have this probability. Source: Holtzman 2019 (1904.09751)
+  double temperature = 1;  ///< logits are divided by it; 0: always the most likely token, the first of equals
+  std::int64_t top_k = 0;  ///< keep only the k most likely tokens, the first of equals; 0: all
+  /// Keep only the smallest set of most likely tokens with at least this total probability. Source: Holtzman 2019
+  /// (1904.09751).
   double top_p = 1;
-  /// divides positive logits of tokens that are there already, multiplies negative. Source: Keskar 2019 (1909.05858)
+  /// Divides the positive logits of tokens that have occurred and multiplies their negative ones. Source: Keskar 2019
+  /// (1909.05858).
   double repetition_penalty = 1;
 };
 
-/// The next token from logits [V] of any floating dtype, computed in f64; `before`: the tokens so far. Draws one
-/// uniform_f64 unless the temperature is 0.
-/// Errors   ValueError for an option out of its range, and for logits of which one is NaN or none is above -inf
+/// Returns the next token from logits [V] of any floating dtype, computed in f64. `before`: the tokens so far. Draws
+/// one uniform_f64 unless the temperature is 0.
+/// Errors   ValueError for an option out of range, and for logits that contain NaN or have none above -inf
 ATTN_API std::int64_t sample(const Tensor& logits, const std::vector<std::int64_t>& before,
                              const SampleOptions& options, Generator& generator);
 
 /// Why a text ended.
 enum class Finish {
-  length,   ///< as many tokens as were asked for
-  end,      ///< a token that ends texts; it is not part of the result
+  length,   ///< the requested number of tokens is reached
+  end,      ///< an end token; it is not part of the result
   stop,     ///< a stop text; it is not part of the result
-  stopped,  ///< the caller's function said so
+  stopped,  ///< the caller's function returned false
 };
 
 struct GenerateOptions {
-  std::int64_t tokens = 100;  ///< at most so many new ones
+  std::int64_t tokens = 100;  ///< at most this many new tokens
   SampleOptions sample = {};
-  /// of each prompt's own generator, so that a prompt's text is the same alone and beside others
+  /// Seeds each prompt's own generator, so that a prompt gives the same text alone and with others.
   std::uint64_t seed = 0;
   std::optional<std::vector<std::int64_t>> end_tokens = std::nullopt;  ///< default: those of the model's config
-  bool cache = true;  ///< keys and values are kept; without, each token runs the whole text: the same tokens
-  /// Called for each new token of each prompt; false ends that prompt's text after it.
+  /// use a KV cache; without it each token recomputes the whole text, with the same tokens as result
+  bool cache = true;
+  /// Called for each new token of each prompt; returning false ends that prompt's text after this token.
   std::function<bool(std::size_t prompt, std::int64_t token)> on_token = {};
 };
 
 struct Generated {
-  std::vector<std::int64_t> tokens;  ///< the new ones
+  std::vector<std::int64_t> tokens;  ///< the new tokens
   Finish finish = Finish::length;
 };
 
-/// Goes on with each prompt; prompts run side by side, their next tokens as one batch.
-///  Longer than the context: when the text has more tokens than fit, its oldest are forgotten half a context at a time;
-/// positions then count from the first that is left.
-/// Threads  any number at once with a model in eval mode; one in training mode is switched meanwhile
-/// Errors   ValueError for a prompt without tokens, an id that is not in the vocabulary, options out of their range
-/// Bits     the tokens depend neither on the cache, nor on the other prompts, nor on the threads
+/// Continues each prompt; the prompts run together, their next tokens as one batch.
+///  When a text has more tokens than the context, its oldest tokens are dropped, half a context at a time; positions
+/// then count from the first remaining token.
+/// Threads  any number at once with a model in eval mode; a model in training mode is switched to eval meanwhile
+/// Errors   ValueError for a prompt without tokens, an id outside the vocabulary, options out of range
+/// Bits     the tokens do not depend on the use of a cache, the other prompts or the threads
 ATTN_API std::vector<Generated> generate(const LanguageModel& model,
                                          const std::vector<std::vector<std::int64_t>>& prompts,
                                          const GenerateOptions& options = {});
@@ -66,19 +69,19 @@ ATTN_API std::vector<Generated> generate(const LanguageModel& model,
 struct GenerateTextOptions {
   GenerateOptions tokens = {};
   std::vector<std::string> stop = {};  ///< the text ends before the first of these; none may be empty
-  /// Called with each piece of each prompt's text as soon as it is certain: whole characters, and nothing that may be
-  /// the begin of a stop text; false ends that prompt's text.
+  /// Called with each piece of each prompt's text as soon as it is final: whole characters, and nothing that may be the
+  /// beginning of a stop text. Returning false ends that prompt's text.
   std::function<bool(std::size_t prompt, std::string_view piece)> on_text = {};
 };
 
 struct GeneratedText {
-  std::string text;  ///< without the prompt
+  std::string text;  ///< the new text, without the prompt
   std::vector<std::int64_t> tokens;
   Finish finish = Finish::length;
 };
 
-/// `generate` on texts, each with what the tokenizer's post-processor puts around it. Bytes that are no UTF-8 become
-/// U+FFFD. Errors as it; ValueError too when the tokenizer has more ids than the model.
+/// Encodes each prompt (special tokens included), calls `generate` and decodes the result. Bytes that are not UTF-8
+/// become U+FFFD. Throws what `generate` throws, and ValueError if the tokenizer has more ids than the model.
 ATTN_API std::vector<GeneratedText> generate_text(const LanguageModel& model, const Tokenizer& tokenizer,
                                                   const std::vector<std::string>& prompts,
                                                   const GenerateTextOptions& options = {});

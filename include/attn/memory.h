@@ -1,4 +1,4 @@
-// include/attn/memory.h: the memory that the library keeps for later, and how to have it back.
+// include/attn/memory.h: returns the memory that the library caches to the system.
 #pragma once
 #include <attn/export.h>
 
@@ -6,10 +6,10 @@
 
 namespace attn {
 
-/// Gives memory that is free back to the system: the blocks of freed tensors that wait for the next of their size (64
-/// KiB and more, at most 1 GiB, never more than was in use at once), and with glibc what its heap holds free. Returns
-/// the bytes of those blocks. What is in use stays; the next calls take new memory, at the price of its first touch.
-/// Thread-safe.
+/// Returns unused memory to the system: blocks of freed tensors that are cached for tensors of the same size (64 KiB
+/// and more, at most 1 GiB, never more than was in use at once), and with glibc the free part of its heap. The return
+/// value is the bytes of those blocks. Memory in use stays. Later calls allocate again, which costs page faults on
+/// first access. Thread-safe.
 ATTN_API std::size_t release_free_memory();
 
 }  // namespace attn

@@ -1,5 +1,5 @@
-// include/attn/model.h: decoder-only language models: the shapes of GPT-2, Llama, Mistral and Qwen, their files,
-// training and decoding.
+// include/attn/model.h: decoder-only language models with the architectures of GPT-2, Llama, Mistral and Qwen: loading,
+// saving, training and decoding.
 #pragma once
 #include <attn/cache.h>
 #include <attn/nn.h>
@@ -11,24 +11,24 @@
 #include <string>
 #include <vector>
 
-// What this header declares is in a library of its own: link attn::model (which brings attn with it).
+// The declarations of this header are in a separate library: link attn::model (which brings attn with it).
 namespace attn {
 
-/// The shape of a model: everything but its weights. The defaults are GPT-2's.
+/// The architecture of a model: everything except its weights. The defaults are GPT-2's.
 struct ATTN_API ModelConfig {
   enum class Norm { layer_norm, rms_norm };
   enum class Positions { learned, rotary };
   enum class Activation {
     gelu,       ///< x/2 (1 + erf(x / sqrt 2))
-    gelu_tanh,  ///< its tanh form, GPT-2's "gelu_new"
+    gelu_tanh,  ///< the tanh form of gelu, GPT-2's "gelu_new"
     swiglu,     ///< silu(x W_gate) * (x W_up). Source: Shazeer 2020 (2002.05202)
   };
 
   std::int64_t vocab_size = 50257;  ///< V
-  std::int64_t context = 1024;      ///< most tokens of a sequence
+  std::int64_t context = 1024;      ///< maximum tokens of a sequence
   std::int64_t layers = 12;
   std::int64_t heads = 12;     ///< Hq
-  std::int64_t kv_heads = 0;   ///< Hk, divides heads; 0: as heads
+  std::int64_t kv_heads = 0;   ///< Hk, divides heads; 0: same as heads
   std::int64_t width = 768;    ///< C
   std::int64_t head_dim = 0;   ///< D; 0: width / heads
   std::int64_t mlp_width = 0;  ///< 0: 4 width
@@ -38,22 +38,25 @@ struct ATTN_API ModelConfig {
   double rotary_theta = 10000;
   std::optional<nn::RotaryScaling> rotary_scaling = std::nullopt;
   Activation activation = Activation::gelu_tanh;
-  bool attention_bias = true;                             ///< of the projections around attention
-  std::optional<bool> attention_out_bias = std::nullopt;  ///< of the one after it; none given: as attention_bias
-  bool qk_norm = false;                                   ///< RMS norm over each head's q and k, before they are turned
-  std::int64_t sliding_window = 0;  ///< a token sees itself and the sliding_window - 1 before it; 0: all before it
+  bool attention_bias = true;  ///< whether the projections to q, k and v have a bias
+  /// the same for the projection after attention; default: attention_bias
+  std::optional<bool> attention_out_bias = std::nullopt;
+  bool qk_norm = false;  ///< RMS norm of each head's q and k, before rotary embedding
+  /// a token sees itself and the sliding_window - 1 tokens before it; 0: all before it
+  std::int64_t sliding_window = 0;
   bool mlp_bias = true;
-  bool tied_head = true;  ///< the output layer is the table of the tokens
-  double dropout = 0;     ///< in training: of the embeddings, the attention weights and what each layer adds
-  std::vector<std::int64_t> end_tokens = {};  ///< ids after which a text is over
+  bool tied_head = true;  ///< the output layer shares the weights of the token embedding
+  /// in training: of the embeddings, the attention weights and the output of each residual branch
+  double dropout = 0;
+  std::vector<std::int64_t> end_tokens = {};  ///< ids that end a text
 
   std::int64_t key_value_heads() const { return kv_heads > 0 ? kv_heads : heads; }
   std::int64_t dim_of_head() const { return head_dim > 0 ? head_dim : heads > 0 ? width / heads : 0; }
   std::int64_t dim_of_mlp() const { return mlp_width > 0 ? mlp_width : 4 * width; }
   bool bias_of_out() const { return attention_out_bias.value_or(attention_bias); }
-  /// What a token sees: what stands before it, all or the sliding window, and itself.
+  /// Returns the mask: a token sees itself and the tokens before it, all or those in the sliding window.
   Mask mask() const;
-  /// Numbers in the weights, a tied table once. ValueError as `check`.
+  /// Returns the number of weights; a tied table counts once. ValueError as `check`.
   std::int64_t parameters() const;
 
   /// 4 layers, 4 heads, width 128, context 64: minutes on a laptop.
@@ -63,47 +66,48 @@ struct ATTN_API ModelConfig {
   /// GPT-2 small: 12 layers, 12 heads, width 768, context 1024.
   static ModelConfig small(std::int64_t vocab_size = 50257);
 
-  /// ValueError, one line, for a shape that is none: a size below 1 (0 where the field says what it means), heads that
-  /// do not divide, a number that is not finite, a value that its enumeration does not have.
+  /// Throws ValueError, one line, for an invalid architecture: a size below 1 (fields that define 0 may be 0), heads
+  /// that do not divide, a number that is not finite, an invalid enumerator.
   void check() const;
 
-  /// A config.json of transformers' GPT-2, Llama, Mistral, Qwen 2 or Qwen 3, or what `to_json` writes; `name` opens the
-  /// error texts.
-  /// Errors   FormatError for text that is no JSON; ValueError names a field that is missing, of another kind or asks
-  ///          for what is not here (another model_type, activation or kind of rotary scaling, windows that differ from
-  ///          layer to layer)
+  /// Reads a config.json of transformers' GPT-2, Llama, Mistral, Qwen 2 or Qwen 3, or one that `to_json` wrote. Error
+  /// texts begin with `name`.
+  /// Errors   FormatError for text that is not JSON; ValueError names a field that is missing, has another type or has
+  ///          a value that is not supported (another model_type, activation or kind of rotary scaling, windows that
+  ///          differ from layer to layer)
   static ModelConfig from_json(const std::string& text, const std::string& name = "config.json");
-  /// As transformers reads it where it has the shape (model_type gpt2, llama, mistral, qwen2 or qwen3); other shapes
-  /// have the model_type "attn" and the names of this struct. ValueError as `check`.
+  /// Writes transformers' form if transformers has this architecture (model_type gpt2, llama, mistral, qwen2 or qwen3);
+  /// otherwise model_type "attn" with the field names of this struct. ValueError as `check`.
   std::string to_json(Dtype dtype = Dtype::f32) const;
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
-/// Keys and values of every layer for some sequences: with them the next token costs one token's work. A call that
-/// fails leaves them as they were. It moves, and is not copied, as KvCache.
+/// The KV cache of every layer for some sequences: with it the next token costs the work of one token. A call that
+/// fails leaves it unchanged. Movable, not copyable, as KvCache.
 ///
 /// Threads   as KvCache
 class ATTN_API ModelCache {
  public:
-  /// Room for `sequences` sequences, each of which may grow up to the context.
+  /// Makes room for `sequences` sequences, each of up to `context` tokens.
   ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype dtype = Dtype::f32,
              KvStorage storage = KvStorage::same);
   ModelCache(ModelCache&&) noexcept = default;
   ModelCache& operator=(ModelCache&&) noexcept = default;
   std::int64_t sequences() const { return static_cast<std::int64_t>(handles_.size()); }
-  /// Tokens of a sequence so far; ValueError for a sequence that is not there, as below.
+  /// Returns the tokens of a sequence so far. ValueError for a sequence that does not exist, here and below.
   std::int64_t length(std::int64_t sequence) const;
-  /// Forgets the tokens from `length` on.
+  /// Removes the tokens from position `length` on.
   void truncate(std::int64_t sequence, std::int64_t length);
-  /// Sequence i becomes what sequence from[i] was, as a beam search goes on with the best beams: keys and values are
-  /// shared until one of them grows, and copied then. ValueError unless there is one for each sequence.
+  /// Sequence i becomes a copy of what sequence from[i] was, as beam search continues with the best beams. The copies
+  /// share pages until one of them grows; the shared page is copied then. ValueError unless `from` has one entry per
+  /// sequence.
   void reorder(const std::vector<std::int64_t>& from);
 
  private:
   friend class LanguageModel;
   const std::vector<KvSequence>& handles(std::int64_t sequence) const;
   std::vector<KvCache> layers_;
-  std::vector<std::vector<KvSequence>> handles_;  // of each sequence, one a layer
+  std::vector<std::vector<KvSequence>> handles_;  // of each sequence, one per layer
 };
 
 /// A decoder-only transformer.
@@ -116,46 +120,48 @@ class ATTN_API ModelCache {
 /// Names    embedding, positions, blocks.0.attention_norm, blocks.0.attention.qkv (q, k, v rows one under another),
 ///          blocks.0.attention.{q_norm, k_norm} (with qk_norm), blocks.0.attention.out, blocks.0.mlp_norm,
 ///          blocks.0.mlp.{gate, up, down}, norm, head (not when tied)
-/// Draws    what nanoGPT's model draws from the same state of torch's generator: for GPT-2's shape the weights are
-///          equal number for number. All weights N(0, 0.02), biases 0, norms 1; the last projection of each residual
-///          branch N(0, 0.02 / sqrt(2 layers))
-/// Bits     a row's logits depend neither on the batch, nor on the threads, nor on a cache
+/// Draws    the same random numbers as nanoGPT's model from the same state of torch's generator: for GPT-2's
+///          architecture the weights are identical. All weights N(0, 0.02), biases 0, norms 1; the last projection of
+///          each residual branch N(0, 0.02 / sqrt(2 layers))
+/// Bits     a row's logits do not depend on the batch, the threads or the use of a cache
 /// Source   Radford 2019 (GPT-2); Touvron 2023 (2302.13971, Llama); Jiang 2023 (2310.06825, Mistral); Yang 2024
 ///          (2407.10671, Qwen 2) and 2025 (2505.09388, Qwen 3)
 class ATTN_API LanguageModel : public nn::Module {
  public:
-  /// Draws from the global generator, or from `generator`.
+  /// Draws the weights from `generator`; null: from the global generator.
   explicit LanguageModel(const ModelConfig& config, Dtype dtype = Dtype::f32, Generator* generator = nullptr);
 
-  /// A folder with config.json and model.safetensors (or the parts that model.safetensors.index.json names), as
-  /// transformers saves the families that `ModelConfig::from_json` reads: their names, GPT-2's transposed weights, tied
-  /// heads. `dtype`: default that of the file; of tensors of several that of config.json (dtype or torch_dtype) if it
-  /// holds each of them without loss, else the narrowest that does. The model comes in eval mode.
-  /// Errors   IoError; FormatError, also where a checksum that `save` wrote is not that of the tensors; ValueError, one
-  ///          line, that names every tensor that is missing, unexpected or of another shape
+  /// Loads a folder with config.json and model.safetensors (or the parts that model.safetensors.index.json names), as
+  /// transformers saves the architectures that `ModelConfig::from_json` reads: with transformers' names, GPT-2's
+  /// transposed weights, and tied heads. `dtype`: by default that of the file. If its tensors have several dtypes: that
+  /// of config.json (dtype or torch_dtype) if it holds each of them without loss, else the narrowest dtype that does.
+  /// The loaded model is in eval mode.
+  /// Errors   IoError; FormatError, also if the tensors do not match the checksum that `save` wrote; ValueError, one
+  ///          line, names every tensor that is missing, unexpected or of another shape
   static LanguageModel load(const std::string& folder, std::optional<Dtype> dtype = std::nullopt);
-  /// Writes config.json and model.safetensors, each whole or not at all, the weights with a checksum, into a folder
-  /// that is made when it is not there.
+  /// Writes config.json and model.safetensors, each whole or not at all, the weights with a checksum. Creates the
+  /// folder if needed.
   void save(const std::string& folder) const;
 
-  /// Logits of every position. ValueError for more than `context` tokens or an id that is not in the vocabulary.
+  /// Returns the logits of every position. ValueError for more than `context` tokens or an id outside the vocabulary.
   Tensor forward(const Tensor& ids) const;
   Tensor operator()(const Tensor& ids) const { return forward(ids); }
-  /// The mean cross entropy of targets i64 [B, T] (-100: counts for nothing).
+  /// Returns the mean cross entropy of targets i64 [B, T] (targets of -100 are left out).
   Tensor loss(const Tensor& ids, const Tensor& targets) const;
 
-  /// What the output layer is given, [B, T, C], and what it makes of it, [.., V].
+  /// Return the input of the output layer, [B, T, C], and the output layer applied to it, [.., V].
   Tensor hidden(const Tensor& ids) const;
   Tensor logits(const Tensor& hidden) const;
-  /// The same for ids that go on with sequences of a cache: row b with sequences[b] (default: b), which then holds them
-  /// too. Without gradients and without dropout. The numbers are those of the whole sequence, bit for bit.
-  /// Errors   ValueError for a sequence that is not there, or twice, or longer than the context then; DtypeError for a
-  ///          cache of another dtype
+  /// The same for ids that continue sequences of a cache: row b continues sequences[b] (default: b), and the cache then
+  /// holds these ids too. Without gradients and dropout. The bits are those of computing the whole sequence.
+  /// Errors   ValueError for a sequence that does not exist, is given twice, or would be longer than the context;
+  ///          DtypeError for a cache of another dtype
   Tensor hidden(const Tensor& ids, ModelCache& cache, const std::vector<std::int64_t>& sequences = {}) const;
 
-  /// What a layer's attention is given for these ids, beside the mask `config.mask()`.
+  /// The q, k and v of one layer's attention for these ids; its mask is `config.mask()`.
   struct Heads {
-    Tensor q, k, v;  ///< [B, Hq, T, D], [B, Hk, T, D] twice; normed and turned already where the model does so
+    /// [B, Hq, T, D], [B, Hk, T, D] twice; after the norm and the rotary embedding, if the model has them
+    Tensor q, k, v;
   };
   Heads heads(const Tensor& ids, std::int64_t layer) const;
 
@@ -169,7 +175,7 @@ class ATTN_API LanguageModel : public nn::Module {
   LanguageModel(const ModelConfig& config, std::shared_ptr<const Parts> parts);  // weights are zeros
   template <typename Attend>
   Tensor run(const Tensor& ids, const Tensor& positions, Attend&& attend) const;
-  const std::shared_ptr<const Parts> parts_;  // const: a move copies the handle, as of every module
+  const std::shared_ptr<const Parts> parts_;  // const: moving copies the handle, as in every module
 };
 
 }  // namespace attn

@@ -1,4 +1,4 @@
-// include/attn/nn.h: modules with torch's names, parameters and random numbers.
+// include/attn/nn.h: includes every module of attn::nn.
 #pragma once
 #include <attn/nn/containers.h>
 #include <attn/nn/init.h>

@@ -1,4 +1,4 @@
-// include/attn/optim.h: optimisers with torch's names and numbers, learning rates over time, gradients kept in bounds.
+// include/attn/optim.h: optimisers with torch's names and numbers, learning-rate schedules, and gradient clipping.
 #pragma once
 #include <attn/tensor.h>
 
@@ -9,23 +9,23 @@
 
 namespace attn::optim {
 
-/// Names and tensors, as nn::StateDict.
+/// Names and tensors, as in nn::StateDict.
 using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
-/// Parameters that share options; options may be changed between steps (the learning rate above all), not
-/// which parameters there are: ValueError by step().
+/// Parameters that share options. Options (such as the learning rate) may change between steps; the list of parameters
+/// may not: step() then throws ValueError.
 template <typename Options>
 struct Group {
   std::vector<Tensor> parameters;
   Options options = {};
 };
 
-/// What every optimiser is: parameters, and for each of them what earlier steps left.
-///  A step changes parameters in place by their `grad()`; one without a gradient is passed over. Half floats are kept
-/// besides as f32 ("master"), so that steps smaller than their last digit add up; the copy is made anew when the
-/// parameter has other values than the step left. A step that throws, also for want of memory, has changed nothing. No
-/// parameters at all are a ValueError, as in torch. Thread safety: one thread at a time, and none that reads the
-/// parameters.
+/// The base of all optimisers: holds the parameters and the state that earlier steps left for each.
+///  step() changes parameters in place by their `grad()`; a parameter without a gradient is skipped. For bf16 and f16
+/// parameters the optimiser keeps an f32 copy ("master"), so that steps below their precision add up; the copy is made
+/// again if the parameter was changed since the last step. A step that throws (out of memory included) has changed
+/// nothing. An empty list of parameters is a ValueError, as in torch. Thread safety: one thread at a time, and no other
+/// thread may read the parameters meanwhile.
 class ATTN_API Optimizer {
  public:
   Optimizer(const Optimizer&) = delete;
@@ -33,39 +33,39 @@ class ATTN_API Optimizer {
   virtual ~Optimizer() = default;
 
   virtual void step() = 0;
-  /// Drops the gradients.
+  /// Sets the gradients of all parameters to undefined.
   void zero_grad() const;
 
-  /// "state.<parameter>.step", "state.<parameter>.exp_avg", ...: copies, parameters counted through all groups. Options
-  /// are not in it.
+  /// Returns copies of the state, named "state.<parameter>.step", "state.<parameter>.exp_avg", ..., where <parameter>
+  /// counts through all groups. Options are not included.
   StateDict state_dict() const;
-  /// Before the parameters' values are loaded or after. ValueError, one line that names every key that is missing,
-  /// unexpected or of another shape; nothing was changed then.
+  /// Loads such a state, before or after the parameters' values are loaded. ValueError, one line, names every key that
+  /// is missing, unexpected or of another shape; then nothing was changed.
   void load_state_dict(const StateDict& dict);
 
  protected:
-  /// Of one parameter.
+  /// The state of one parameter.
   struct State {
     std::int64_t step = 0;
-    std::vector<Tensor> buffers;       // one a name, undefined while not there
-    Tensor master;                     // of a half float
-    std::uint64_t master_version = 0;  // of the parameter that `master` stands for
+    std::vector<Tensor> buffers;       // one per name; undefined before the first step
+    Tensor master;                     // of a half-float parameter: its f32 copy
+    std::uint64_t master_version = 0;  // the version of the parameter for which `master` was made
   };
-  /// A parameter as a step sees it: the values to change, of f32 or f64, and their gradient, contiguous. `half`: the
-  /// parameter of half floats that the step itself writes, or undefined; the gradient is then of its dtype.
+  /// One parameter in one step: the values to change, f32 or f64, and their gradient, contiguous. `half`: the
+  /// half-float parameter, if the step itself writes it; the gradient then has its dtype. Otherwise undefined.
   struct Step {
     std::size_t parameter;
-    State next;  // what will be kept of it
+    State next;  // the state after the step
     Tensor values, gradient, half = {};
   };
   Optimizer(std::vector<Tensor> parameters, std::vector<std::string> buffer_names);
-  /// A step of each parameter that has a gradient, with the memory that it takes. `halves`: this kind of optimiser
-  /// writes parameters of half floats.
+  /// Prepares a step of each parameter that has a gradient and allocates its memory. `halves`: this optimiser writes
+  /// half-float parameters itself.
   std::vector<Step> prepare_steps(bool halves) const;
-  /// Copies values and gradient where the step has memory of its own for them; the steps share it, so that one ends
-  /// before the next begins.
+  /// Copies values and gradient into the step's own memory, if it has some. The steps share that memory, so one step
+  /// must end before the next begins.
   void begin_step(const Step& step) const;
-  /// Writes the values into the parameter, where the step has not, and keeps its state.
+  /// Writes the values into the parameter, if the step has not done so, and stores its state.
   void end_step(Step& step);
 
   std::vector<Tensor> parameters_;
@@ -80,13 +80,13 @@ struct AdamWOptions {
   std::pair<double, double> betas = {0.9, 0.999};
   double eps = 1e-8;
   double weight_decay = 1e-2;
-  bool amsgrad = false;   ///< the largest v so far in the root
-  bool maximize = false;  ///< climb
-  bool decoupled = true;  ///< false: torch's Adam, the decay is added to the gradient
+  bool amsgrad = false;   ///< use the largest v so far in the square root
+  bool maximize = false;  ///< ascend instead of descend
+  bool decoupled = true;  ///< false: torch's Adam, weight decay is added to the gradient
 };
 
-/// Loshchilov and Hutter 2017 (1711.05101). Errors: ValueError for options outside their range, a parameter that is no
-/// leaf or twice.
+/// The AdamW optimiser. Source: Loshchilov and Hutter 2017 (1711.05101). Errors: ValueError for options out of range,
+/// and for a parameter that is not a leaf or is given twice.
 class ATTN_API AdamW final : public Optimizer {
  public:
   explicit AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options = {});
@@ -114,9 +114,9 @@ class ATTN_API SGD final : public Optimizer {
   std::vector<Group<SGDOptions>> groups;
 };
 
-/// The learning rate of a step, counted from 0: a line from peak / (warmup + 1) up to `peak` at step `warmup`, then a
-/// half cosine or a line down to `last` at step `steps`, and `last` from there on. As torch's SequentialLR of LinearLR
-/// and CosineAnnealingLR (or LinearLR).
+/// Computes the learning rate of a step, counted from 0. It rises linearly from peak / (warmup + 1) to `peak` at step
+/// `warmup`, falls by a half cosine or linearly to `last` at step `steps`, and then stays at `last`. As torch's
+/// SequentialLR of LinearLR and CosineAnnealingLR (or LinearLR).
 struct ATTN_API Schedule {
   enum class Decay { cosine, linear, none };
   double peak = 1e-3;
@@ -124,16 +124,17 @@ struct ATTN_API Schedule {
   std::int64_t warmup = 0;
   std::int64_t steps = 0;
   Decay decay = Decay::cosine;
-  /// ValueError when step or warmup is negative, or warmup beyond the steps of a decay.
+  /// ValueError when step or warmup is negative, or warmup exceeds the steps of a decay.
   double operator()(std::int64_t step) const;
 };
 
 struct ClipOptions {
-  double norm_type = 2;             ///< inf: the largest magnitude
-  bool error_if_nonfinite = false;  ///< ValueError instead of gradients that become NaN or 0
+  double norm_type = 2;  ///< inf: the largest magnitude
+  /// ValueError for a norm that is not finite, instead of gradients that become NaN or 0
+  bool error_if_nonfinite = false;
 };
-/// Multiplies all gradients by min(1, max_norm / (norm + 1e-6)); returns their norm before, taken of the norms of each.
-/// 0 without any.
+/// Multiplies all gradients by min(1, max_norm / (norm + 1e-6)). Returns the norm before that: the norm of the
+/// gradients' norms. Returns 0 if there is no gradient.
 ATTN_API double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
                                 const ClipOptions& options = {});
 

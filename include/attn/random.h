@@ -1,4 +1,4 @@
-// include/attn/random.h: torch's random numbers, bit for bit (PyTorch 2.13, CPU, AVX2 or AVX-512 kernels).
+// include/attn/random.h: draws torch's random numbers, bit for bit (PyTorch 2.13, CPU, AVX2 or AVX-512 kernels).
 #pragma once
 #include <attn/tensor.h>
 
@@ -7,28 +7,30 @@
 
 namespace attn {
 
-/// mt19937 with torch's extras: the kept normal of the scalar path. Not thread-safe; the global one has a lock.
+/// mt19937 with torch's extra state: the second normal number of a pair, kept by the scalar path. Not thread-safe; the
+/// global generator has a lock.
 class ATTN_API Generator {
  public:
   explicit Generator(std::uint64_t seed = 67280421310721ull) { manual_seed(seed); }
-  /// Only the low 32 bits count; forgets the kept normal.
+  /// Seeds with the low 32 bits; forgets the kept normal.
   void manual_seed(std::uint64_t seed);
   std::uint64_t initial_seed() const { return seed_; }
   std::uint32_t u32();
-  /// The next n of them, as from n calls.
+  /// Writes the next n words, the same as n calls would return.
   void u32(std::uint32_t* words, std::int64_t n);
-  /// Two words, the first is the high half.
+  /// Joins two words; the first is the high half.
   std::uint64_t u64();
-  /// [0, 1): 24 bits of one word.
+  /// Uniform in [0, 1): 24 bits of one word.
   float uniform_f32();
-  /// [0, 1): 53 bits of two words.
+  /// Uniform in [0, 1): 53 bits of two words.
   double uniform_f64();
-  /// n of them, as from n calls of the one of that type.
+  /// Writes n numbers, the same as n calls of uniform_f32 or uniform_f64.
   void uniform(float* x, std::int64_t n);
   void uniform(double* x, std::int64_t n);
-  /// One normal by the scalar path (double; keeps the second of each pair).
+  /// Draws one normal number by the scalar path (double; keeps the second of each pair).
   double normal();
-  /// The whole state (words, position, seed, kept normal) as bytes, and back; FormatError when the bytes are not one.
+  /// Returns the whole state (words, position, seed, kept normal) as bytes, and restores it; FormatError for bytes that
+  /// are not such a state.
   std::vector<std::uint8_t> state() const;
   void set_state(const std::vector<std::uint8_t>& bytes);
 
@@ -43,23 +45,23 @@ class ATTN_API Generator {
 
 /// Seeds the global generator.
 ATTN_API void manual_seed(std::uint64_t seed);
-/// The global generator and the lock that must be held while it is used directly; functions below take the lock
-/// themselves.
+/// Returns the global generator, and the lock that a caller must hold while it uses that generator directly; the
+/// functions below take the lock themselves.
 ATTN_API Generator& default_generator();
 ATTN_API std::mutex& default_generator_mutex();
 
-// Without a generator the global one is used, under its lock.
+// Without a generator these use the global one, under its lock.
 ATTN_API Tensor rand(Dims sizes, Dtype dtype = Dtype::f32);
 ATTN_API Tensor rand(Dims sizes, Generator& generator, Dtype dtype = Dtype::f32);
 ATTN_API Tensor randn(Dims sizes, Dtype dtype = Dtype::f32);
 ATTN_API Tensor randn(Dims sizes, Generator& generator, Dtype dtype = Dtype::f32);
-/// i64 in [low, high).
+/// Draws i64 numbers in [low, high).
 ATTN_API Tensor randint(std::int64_t low, std::int64_t high, Dims sizes);
 ATTN_API Tensor randint(std::int64_t low, std::int64_t high, Dims sizes, Generator& generator);
 ATTN_API Tensor randperm(std::int64_t n);
 ATTN_API Tensor randperm(std::int64_t n, Generator& generator);
 
-// In place, in the tensor's memory order; return the tensor.
+// These fill the tensor in place, in its memory order, and return it.
 ATTN_API Tensor uniform_(Tensor x, double low = 0, double high = 1);
 ATTN_API Tensor uniform_(Tensor x, double low, double high, Generator& generator);
 ATTN_API Tensor normal_(Tensor x, double mean = 0, double std = 1);
@@ -68,13 +70,13 @@ ATTN_API Tensor bernoulli_(Tensor x, double p = 0.5);
 ATTN_API Tensor bernoulli_(Tensor x, double p, Generator& generator);
 ATTN_API Tensor exponential_(Tensor x, double lambda = 1);
 ATTN_API Tensor exponential_(Tensor x, double lambda, Generator& generator);
-/// 0 or 1 in p's shape and dtype, 1 with the probability given per element.
+/// Draws 0 or 1 in p's shape and dtype: each element is 1 with the probability that p gives for it.
 ATTN_API Tensor bernoulli(const Tensor& p);
 ATTN_API Tensor bernoulli(const Tensor& p, Generator& generator);
-/// Indices drawn by weight from the last dim of [weights] or [rows, weights].
+/// Draws indices into the last dim of [weights] or [rows, weights], in proportion to the weights.
 ATTN_API Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement = false);
 ATTN_API Tensor multinomial(const Tensor& weights, std::int64_t samples, bool replacement, Generator& generator);
-/// x * keep / (1 - p); p = 0, p = 1 and training = false draw nothing.
+/// Computes x * keep / (1 - p); draws nothing if p = 0, p = 1 or training = false.
 ATTN_API Tensor dropout(const Tensor& x, double p = 0.5, bool training = true);
 ATTN_API Tensor dropout(const Tensor& x, double p, bool training, Generator& generator);
 

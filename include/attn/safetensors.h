@@ -1,4 +1,4 @@
-// include/attn/safetensors.h: named tensors in a file, in the format models are shared in.
+// include/attn/safetensors.h: reads and writes named tensors in a safetensors file.
 #pragma once
 #include <attn/tensor.h>
 
@@ -12,15 +12,15 @@
 
 namespace attn {
 
-/// What a safetensors file holds.
+/// The content of a safetensors file.
 struct ATTN_API Safetensors {
-  std::vector<std::pair<std::string, Tensor>> tensors;  // loaded: in the order of their data in the file
+  std::vector<std::pair<std::string, Tensor>> tensors;  // after loading: in the order of their data in the file
   std::map<std::string, std::string> metadata;
 
-  /// Null when there is no tensor of that name.
+  /// Returns null when there is no tensor of that name.
   const Tensor* find(std::string_view name) const;
-  /// ValueError when there is none. Of a file that ends with the statement, as in `load_safetensors(path).at("w")`: by
-  /// value.
+  /// Throws ValueError when there is no tensor of that name. On a temporary, as in `load_safetensors(path).at("w")`, it
+  /// returns by value.
   const Tensor& at(std::string_view name) const&;
   Tensor at(std::string_view name) const&& { return at(name); }
 };
@@ -28,23 +28,23 @@ struct ATTN_API Safetensors {
 /// Reads a whole file; every tensor owns its memory.
 ///
 /// Dtypes   F64, F32, F16, BF16, I64, I32, BOOL; DtypeError names a tensor of any other.
-/// Errors   IoError when the file cannot be read. FormatError with the byte offset when it is not what it says: a
-///          length beyond the file, JSON that is not the format's, a name twice, sizes that do not fit, data that
-///          overlap, leave holes or do not fill the file, a rank above 8, a checksum that is not that of the rest
-///          (those that attn train and LanguageModel::save write have one, the metadata's attn_checksum, which is left
-///          out of `metadata`). Then nothing is returned. ValueError for a path with a zero byte.
+/// Errors   IoError when the file cannot be read. FormatError with the byte offset when it is not a valid safetensors
+///          file: a length beyond the file, invalid JSON, a repeated name, sizes that do not match, data that overlaps,
+///          leaves gaps or does not fill the file, a rank above 8, a wrong checksum (attn train and LanguageModel::save
+///          write one as attn_checksum into the metadata; it is left out of `metadata`). Then nothing is returned.
+///          ValueError for a path with a zero byte.
 ATTN_API Safetensors load_safetensors(const std::string& path);
-/// The same from memory; the bytes are copied.
+/// Reads the same format from memory; the bytes are copied.
 ATTN_API Safetensors parse_safetensors(std::span<const std::byte> bytes);
 
-/// Writes tensors of any strides; the same bytes as Python's safetensors writes. The file appears whole or not at all:
-/// a temporary file is synced and takes its name.
+/// Writes tensors of any strides, with the same bytes as Python's safetensors. The file is complete or absent, never
+/// partial: a temporary file is synced and renamed.
 ///
-/// Errors   ValueError for a name that is given twice, is "__metadata__" or not UTF-8, for metadata named
+/// Errors   ValueError for a name that is repeated, is "__metadata__" or is not UTF-8, for metadata named
 ///          attn_checksum, and for an undefined tensor; IoError.
 ATTN_API void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors,
                                const std::map<std::string, std::string>& metadata = {});
-/// The bytes that `save_safetensors` writes.
+/// Returns the bytes that `save_safetensors` writes.
 ATTN_API std::vector<std::byte> safetensors_bytes(const std::vector<std::pair<std::string, Tensor>>& tensors,
                                                   const std::map<std::string, std::string>& metadata = {});
 

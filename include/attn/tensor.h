@@ -1,4 +1,4 @@
-// include/attn/tensor.h: the tensor handle: shared memory, sizes, strides, a dtype, and what gradients need.
+// include/attn/tensor.h: the tensor handle: shared memory, sizes, strides, a dtype, and gradient state.
 #pragma once
 #include <attn/dims.h>
 #include <attn/dtype.h>
@@ -17,18 +17,18 @@ namespace attn {
 
 struct TensorImpl;
 
-/// A handle to an n-dimensional array of rank 0 to 8. Copies of the handle share the memory; `clone` copies it.
-///  Views (`transpose`, `slice`, `expand`, ...) share memory, the version counter and the history of gradients: after a
-/// change in place of a tensor or of any view of it, all of them have the gradient of what they show. Owned memory is
-/// 64-byte aligned. Thread safety: different tensors, and concurrent reads of one, are safe; a write needs the caller's
-/// own order.
+/// A handle to an n-dimensional array of rank 0 to 8. Copies of the handle share the memory; `clone` copies the memory.
+///  Views (`transpose`, `slice`, `expand`, ...) share memory, the version counter and the gradient history with their
+/// base. After an in-place change of a tensor or of any view of it, all of them have the gradient of their new values.
+/// Owned memory is 64-byte aligned. Thread safety: using different tensors, or reading one, from several threads is
+/// safe; the caller must order writes.
 class ATTN_API Tensor {
  public:
-  /// An undefined tensor: no memory, `defined()` is false. It stands for "not given" in options; what asks it for
-  /// sizes, elements or a dtype is told so by a ValueError.
+  /// An undefined tensor: it has no memory and `defined()` is false. In options it means "not given". Asking for its
+  /// sizes, elements or dtype is a ValueError.
   Tensor() = default;
 
-  /// Memory of the caller as a tensor; nothing is copied. `deleter(data)` runs when the last handle is gone.
+  /// Makes a tensor of the caller's memory without a copy. `deleter(data)` runs when the last handle is gone.
   /// Empty `strides` means row-major. Strides count elements and may be 0 or negative.
   static Tensor from_blob(void* data, Dims sizes, Dtype dtype, Dims strides = {},
                           std::function<void(void*)> deleter = {});
@@ -36,77 +36,79 @@ class ATTN_API Tensor {
   bool defined() const { return impl_ != nullptr; }
   explicit operator bool() const { return defined(); }
   int dim() const;
-  /// Of a tensor that ends with the statement, as in `x.t().sizes()`: by value.
+  /// For a temporary tensor, as in `x.t().sizes()`: returns by value.
   const Dims& sizes() const&;
   Dims sizes() const&& { return sizes(); }
   const Dims& strides() const&;
   Dims strides() const&& { return strides(); }
-  /// Size of dimension `d`; negative counts from the end.
+  /// Returns the size of dimension `d`; a negative d counts from the end.
   std::int64_t size(int d) const;
   std::int64_t stride(int d) const;
   std::int64_t numel() const;
   Dtype dtype() const;
   bool is_contiguous() const;
 
-  /// First element. The typed form throws DtypeError when T is not the tensor's type.
+  /// Returns the address of the first element. The typed form throws DtypeError when T is not the tensor's type.
   void* data() const;
   template <typename T>
   T* data() const {
     check_dtype(dtype_of<T>);
     return static_cast<T*>(data());
   }
-  /// The one element of a tensor with numel() == 1, converted to double or int64.
+  /// Returns the one element of a tensor with numel() == 1, converted to double or int64.
   double item() const;
   std::int64_t item_int() const;
-  /// All elements in row-major order, converted.
+  /// Returns all elements in row-major order, converted.
   std::vector<double> to_vector() const;
   std::vector<std::int64_t> to_int_vector() const;
 
   // --- gradients -----------------------------------------------------------------------------------------------
-  // The tape is in autograd.h.
+  // autograd.h has the backward pass.
   bool requires_grad() const;
-  /// A view becomes a leaf that goes its own way, apart from the history of what it shows.
+  /// Turns gradients on or off. Called on a view, it makes the view a leaf: same memory, but no longer part of the base
+  /// tensor's gradient history.
   Tensor& requires_grad_(bool value = true);
-  /// Whether no recorded operation made it: gradients end here.
+  /// Whether no recorded operation produced this tensor; gradients end here.
   bool is_leaf() const;
-  /// What backward passes have added up; undefined before the first. Of a tensor that is no leaf: with retain_grad()
-  /// only.
+  /// Returns the sum of the gradients from all backward passes; undefined before the first. A tensor that is not a leaf
+  /// has one only after retain_grad().
   Tensor grad() const;
-  /// Replaces it (a tensor of the same shape and dtype, its elements apart in memory, that later passes add to in
-  /// place), or drops it (undefined).
+  /// Replaces the gradient, or removes it (undefined). The new one must have the same shape and dtype and elements that
+  /// do not overlap in memory, because later passes add to it in place.
   void set_grad(const Tensor& grad) const;
   void retain_grad() const;
-  /// attn::backward(*this, grad).
+  /// Calls attn::backward(*this, grad).
   void backward(const Tensor& grad = {}) const;
-  /// The operation that made it as torch names it, "MulBackward0"; empty for a leaf.
+  /// Returns torch's name of the operation that produced this tensor, "MulBackward0"; empty for a leaf.
   std::string grad_fn() const;
-  /// The same memory without history: changes in place of one are none of the other's, though its values change.
+  /// Returns a tensor of the same memory without gradient history. An in-place change of one changes the values of the
+  /// other, but not its history.
   Tensor detach() const;
-  /// Counts in-place changes of the memory; views share it.
+  /// Returns the number of in-place changes of the memory; views share the counter.
   std::uint64_t version() const;
-  /// Called by every in-place operation.
+  /// Every in-place operation calls this.
   void bump_version() const;
 
   // --- copies --------------------------------------------------------------------------------------------------
   Tensor clone() const;
   Tensor contiguous() const;
   Tensor to(Dtype dtype) const;
-  /// Copies `source`, broadcast and converted, into this memory.
+  /// Copies `source` into this memory, with broadcasting and conversion.
   const Tensor& copy_(const Tensor& source) const;
   const Tensor& fill_(Scalar value) const;
   const Tensor& zero_() const { return fill_(0); }
 
   // --- views (share memory) ------------------------------------------------------------------------------------
-  /// A view where the strides allow it, else a copy. One size may be -1.
+  /// Returns a view if the strides allow it, else a copy. One size may be -1.
   Tensor reshape(Dims sizes) const;
-  /// As reshape, but ShapeError where a copy would be needed.
+  /// As reshape, but throws ShapeError where a copy would be needed.
   Tensor view(Dims sizes) const;
   Tensor transpose(int a, int b) const;
   Tensor permute(Dims order) const;
-  /// Rank 2 transposed (rank 0 and 1 unchanged); higher ranks reverse all dims, as torch's `.T` did.
+  /// Transposes rank 2; returns rank 0 and 1 unchanged; reverses all dims of higher ranks, as torch's `.T` did.
   Tensor t() const;
   Tensor select(int dim, std::int64_t index) const;
-  /// Python's x[start:end:step] along `dim`; negative and out-of-range bounds clamp as in Python. step >= 1.
+  /// Returns Python's x[start:end:step] along `dim`; negative and out-of-range bounds clamp as in Python. step >= 1.
   Tensor slice(int dim, std::int64_t start, std::optional<std::int64_t> end = std::nullopt,
                std::int64_t step = 1) const;
   Tensor narrow(int dim, std::int64_t start, std::int64_t length) const;
@@ -118,11 +120,11 @@ class ATTN_API Tensor {
   std::vector<Tensor> split(std::int64_t size, int dim = 0) const;
   std::vector<Tensor> split(const std::vector<std::int64_t>& sizes, int dim = 0) const;
   std::vector<Tensor> chunk(std::int64_t chunks, int dim = 0) const;
-  /// x[i] along the first dimension.
+  /// Returns x[i] along the first dimension.
   Tensor operator[](std::int64_t index) const { return select(0, index); }
-  /// Copy repeated along each dim, as torch's repeat.
+  /// Returns a copy repeated along each dim, as torch's repeat.
   Tensor repeat(Dims times) const;
-  /// Rows of dim 0 (or `dim`) picked by an i64 index tensor of any shape (copy).
+  /// Returns a copy of the rows of `dim` that an i64 index tensor of any shape selects.
   Tensor index_select(int dim, const Tensor& index) const;
 
   // --- the commonest operations as methods; all operations are functions in ops.h -------------------------------
@@ -137,7 +139,7 @@ class ATTN_API Tensor {
   Tensor exp() const;
   Tensor tanh() const;
   Tensor sqrt() const;
-  /// In place: this += other * alpha, and so on; `other` broadcasts.
+  /// Changes this tensor in place: this += other * alpha, and so on; `other` broadcasts.
   const Tensor& add_(const Tensor& other, Scalar alpha = 1) const;
   const Tensor& sub_(const Tensor& other, Scalar alpha = 1) const;
   const Tensor& mul_(const Tensor& other) const;
@@ -155,11 +157,11 @@ class ATTN_API Tensor {
   const Tensor& operator*=(Scalar value) const { return mul_(value); }
   const Tensor& operator/=(Scalar value) const { return div_(value); }
 
-  /// As torch prints it: tensor([[1., 2.]]), four decimals, summarised above 1,000 elements.
+  /// Returns torch's text form: tensor([[1., 2.]]), four decimals, summarised above 1,000 elements.
   std::string to_string() const;
 
   TensorImpl* impl() const { return impl_.get(); }
-  /// Handles to this tensor; views are tensors of their own.
+  /// Returns the number of handles to this tensor; views are separate tensors.
   long use_count() const { return impl_.use_count(); }
   explicit Tensor(std::shared_ptr<TensorImpl> impl) : impl_(std::move(impl)) {}
 
@@ -170,7 +172,7 @@ class ATTN_API Tensor {
 
 ATTN_API std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 
-/// How `to_string` prints, as torch.set_printoptions.
+/// Options of `to_string`, as torch.set_printoptions.
 struct PrintOptions {
   int precision = 4;
   std::int64_t threshold = 1000;

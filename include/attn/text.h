@@ -1,4 +1,5 @@
-// include/attn/text.h: text becomes tokens, tokens become ids, and back; and how wide a text stands on a terminal.
+// include/attn/text.h: splits text into tokens, maps tokens to ids and back, and computes the width of text on a
+// terminal.
 #pragma once
 #include <attn/export.h>
 
@@ -10,43 +11,44 @@
 
 namespace attn::text {
 
-/// How a text is cut.
+/// How a text is split into tokens.
 enum class Tokens {
-  words,       // at white space
-  characters,  // each character by itself, white space left out; marks stay with their letter, emoji sequences whole
-  automatic,   // Han, Hiragana, Katakana and their punctuation by characters, everything else by words, side by side
+  words,  // at white space
+  // every character is a token, without white space; combining marks stay with their letter, emoji sequences stay whole
+  characters,
+  automatic,  // Han, Hiragana, Katakana and their punctuation by characters, everything else by words
 };
 
-/// The tokens of a UTF-8 text, in order.
+/// Returns the tokens of a UTF-8 text, in order.
 ///
-/// Commas are no tokens; all other punctuation stays where it stands ("first." is a word, "。" is a character). "," is
-/// removed as the classic `sentence.replace(',', '').split()` does, so "1,000" is one word; the commas of Chinese and
-/// Japanese ("，", "、", "､") separate, for no space follows them. White space is Python's.
+/// Commas are not tokens; all other punctuation stays in place ("first." is a word, "。" is a character). "," is
+/// removed, as the common `sentence.replace(',', '').split()` does, so "1,000" is one word. The commas of Chinese and
+/// Japanese ("，", "、", "､") separate words, because no space follows them. White space is defined as in Python.
 /// Errors   ValueError with the offset of the first byte that is not UTF-8.
 ATTN_API std::vector<std::string> split(std::string_view text, Tokens tokens = Tokens::automatic);
 
-/// Tokens as one text: a space between words, none beside Chinese and Japanese characters.
+/// Joins tokens to one text, with a space between words, but none next to Chinese and Japanese characters.
 ATTN_API std::string join(const std::vector<std::string>& tokens);
 
-/// Distinct tokens in the order of their code points (Python's `sorted`); a token's id is its place.
-/// Thread safety: constant once made.
+/// The distinct tokens in the order of their code points (Python's `sorted`); a token's id is its index. Thread safety:
+/// immutable.
 class ATTN_API Vocabulary {
  public:
   Vocabulary() = default;
-  /// Any order, any repetition. ValueError when a token is not UTF-8.
+  /// Takes tokens in any order, with repetitions. ValueError when a token is not UTF-8.
   explicit Vocabulary(std::vector<std::string> tokens);
-  /// The vocabulary of a text's own tokens.
+  /// Makes the vocabulary of the tokens of a text.
   static Vocabulary of(std::string_view text, Tokens tokens = Tokens::automatic) {
     return Vocabulary(split(text, tokens));
   }
 
   std::int64_t size() const { return static_cast<std::int64_t>(tokens_.size()); }
-  /// All tokens, by id.
+  /// Returns all tokens, in the order of their ids.
   const std::vector<std::string>& tokens() const { return tokens_; }
   std::optional<std::int64_t> find(std::string_view token) const;
-  /// ValueError names the first token that is not in the vocabulary.
+  /// Returns the ids of the tokens; ValueError names the first token that is not in the vocabulary.
   std::vector<std::int64_t> encode(const std::vector<std::string>& tokens) const;
-  /// ValueError names an id out of range.
+  /// Returns the token of an id; ValueError names an id out of range.
   const std::string& token(std::int64_t id) const;
   std::vector<std::string> decode(const std::vector<std::int64_t>& ids) const;
 
@@ -54,13 +56,15 @@ class ATTN_API Vocabulary {
   std::vector<std::string> tokens_;  // sorted
 };
 
-/// Offset of the first byte that is not UTF-8 (overlong forms, surrogates and values above U+10FFFF are not); none:
-/// valid.
+/// Returns the offset of the first byte that is not valid UTF-8 (overlong forms, surrogates and values above U+10FFFF
+/// are invalid); nullopt if the text is valid.
 ATTN_API std::optional<std::size_t> invalid_utf8(std::string_view text);
 
-/// Columns on a terminal: Chinese, Japanese, Korean and emoji two, combining marks none, a byte that is not UTF-8 one.
+/// Returns the columns that a text takes on a terminal: two for Chinese, Japanese, Korean and emoji, none for combining
+/// marks, one for a byte that is not UTF-8.
 ATTN_API int display_width(std::string_view text);
-/// At most `columns` wide: cut at a character, with "…" for what is gone. `columns` 0 gives "".
+/// Shortens the text to at most `columns` columns: cut between characters, with "…" for the removed part. `columns` 0
+/// gives "".
 ATTN_API std::string truncate_to_width(std::string_view text, int columns);
 
 }  // namespace attn::text

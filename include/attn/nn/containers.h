@@ -1,4 +1,4 @@
-// include/attn/nn/containers.h: modules in a row: called one after another, or kept in a list.
+// include/attn/nn/containers.h: modules called one after another (Sequential), and lists of modules (ModuleList).
 #pragma once
 #include <attn/nn/module.h>
 
@@ -6,7 +6,7 @@
 
 namespace attn::nn {
 
-/// y = m_n(... m_1(m_0(x))); the modules are named "0", "1", ... Source: torch.nn.Sequential.
+/// Computes y = m_n(... m_1(m_0(x))); the modules are named "0", "1", ... Source: torch.nn.Sequential.
 ///
 ///   nn::Sequential mlp(nn::Linear(4, 16), nn::GELU(), nn::Linear(16, 4));
 class ATTN_API Sequential : public Module {
@@ -15,7 +15,7 @@ class ATTN_API Sequential : public Module {
   explicit Sequential(const M&... modules) {
     (push_back(modules), ...);
   }
-  /// Any module that is called with one tensor and gives one.
+  /// Appends a module that takes one tensor and returns one.
   template <typename M>
   void push_back(const M& module) {
     register_module(std::to_string(size()), module);
@@ -34,7 +34,7 @@ class ATTN_API Sequential : public Module {
       std::make_shared<std::vector<std::function<Tensor(const Tensor&)>>>();
 };
 
-/// Modules of one type, named "0", "1", ...; the owner calls them. Source: torch.nn.ModuleList.
+/// A list of modules of one type, named "0", "1", ...; the owner calls them. Source: torch.nn.ModuleList.
 template <typename M>
 class ModuleList : public Module {
  public:
@@ -44,7 +44,7 @@ class ModuleList : public Module {
     modules_->push_back(module);
   }
   std::int64_t size() const { return static_cast<std::int64_t>(modules_->size()); }
-  /// ValueError unless 0 <= index < size().
+  /// Throws ValueError unless 0 <= index < size().
   const M& operator[](std::int64_t index) const {
     if (index < 0 || index >= size())
       throw ValueError("ModuleList: index " + std::to_string(index) + " must be from 0 to " +

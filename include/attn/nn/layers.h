@@ -1,4 +1,4 @@
-// include/attn/nn/layers.h: the modules around attention: linear maps, tables, norms, dropout, activations.
+// include/attn/nn/layers.h: the layers around attention: linear maps, embeddings, norms, dropout, activations.
 #pragma once
 #include <attn/nn/module.h>
 #include <attn/ops.h>
@@ -10,10 +10,10 @@ namespace attn::nn {
 struct LinearOptions {
   bool bias = true;
   Dtype dtype = Dtype::f32;
-  bool draw = true;  ///< false: zeros, for values that are set or loaded next
+  bool draw = true;  ///< false: zeros, for values that are set or loaded later
 };
 
-/// y = x W^T + b
+/// Computes y = x W^T + b.
 ///
 /// Shapes   x [.., in_features] -> [.., out_features]; weight [out_features, in_features], bias [out_features]
 /// Dtypes   f32, f64, bf16, f16, the same for x and the parameters
@@ -30,17 +30,17 @@ class ATTN_API Linear : public Module {
 };
 
 struct EmbeddingOptions {
-  /// a row of zeros that gets no gradient; negative counts from the end
+  /// This row is zeros and gets no gradient; a negative index counts from the end.
   std::optional<std::int64_t> padding_idx = std::nullopt;
   Dtype dtype = Dtype::f32;
-  bool draw = true;  ///< false: zeros, for values that are set or loaded next
+  bool draw = true;  ///< false: zeros, for values that are set or loaded later
 };
 
-/// Rows of a table: y[..] = weight[index[..]].
+/// Selects rows of a table: y[..] = weight[index[..]].
 ///
 /// Shapes   index [..] (i64 or i32) -> [.., embedding_dim]; weight [num_embeddings, embedding_dim]
 /// Draws    weight: N(0, 1), the padding row too, which is then set to 0
-/// Errors   ValueError for an index out of range, or a padding_idx that is no row
+/// Errors   ValueError for an index out of range, or a padding_idx outside the table
 /// Source   torch.nn.Embedding
 class ATTN_API Embedding : public Module {
  public:
@@ -59,7 +59,7 @@ struct LayerNormOptions {
   Dtype dtype = Dtype::f32;
 };
 
-/// y = (x - mean) / sqrt(var + eps) * weight + bias over the last dims, biased variance.
+/// Computes y = (x - mean) / sqrt(var + eps) * weight + bias over the last dims, with the biased variance.
 ///
 /// Shapes   x [.., normalized_shape..] -> the same; weight, bias normalized_shape (ones and zeros, nothing is drawn)
 /// Errors   ShapeError when x does not end in normalized_shape
@@ -76,12 +76,12 @@ class ATTN_API LayerNorm : public Module {
 };
 
 struct RMSNormOptions {
-  std::optional<double> eps = std::nullopt;  ///< default: the epsilon of x's dtype, of f32 for half floats
+  std::optional<double> eps = std::nullopt;  ///< default: the machine epsilon of x's dtype (of f32 for half floats)
   bool elementwise_affine = true;
   Dtype dtype = Dtype::f32;
 };
 
-/// y = x / sqrt(mean x^2 + eps) * weight over the last dims.
+/// Computes y = x / sqrt(mean x^2 + eps) * weight over the last dims.
 ///
 /// Shapes   x [.., normalized_shape..] -> the same; weight normalized_shape (ones, nothing is drawn)
 /// Errors   ShapeError when x does not end in normalized_shape
@@ -97,7 +97,8 @@ class ATTN_API RMSNorm : public Module {
   const Tensor weight;
 };
 
-/// In training: x * keep / (1 - p), keep drawn from torch's stream of the global generator; else x.
+/// In training computes x * keep / (1 - p), with keep drawn from the global generator as torch does; otherwise returns
+/// x.
 ///
 /// Errors   ValueError unless 0 <= p <= 1
 /// Source   Srivastava 2014; torch.nn.Dropout
@@ -109,7 +110,7 @@ class ATTN_API Dropout : public Module {
   const double p;
 };
 
-/// x/2 (1 + erf(x / sqrt 2)), or its tanh form. Source: Hendrycks 2016 (1606.08415).
+/// Computes x/2 (1 + erf(x / sqrt 2)), or its tanh form. Source: Hendrycks 2016 (1606.08415).
 class ATTN_API GELU : public Module {
  public:
   explicit GELU(GeluApproximate form = GeluApproximate::none) : approximate(form) {}
@@ -118,14 +119,14 @@ class ATTN_API GELU : public Module {
   const GeluApproximate approximate;
 };
 
-/// max(x, 0).
+/// Computes max(x, 0).
 class ATTN_API ReLU : public Module {
  public:
   Tensor forward(const Tensor& x) const { return relu(x); }
   Tensor operator()(const Tensor& x) const { return forward(x); }
 };
 
-/// tanh(x).
+/// Computes tanh(x).
 class ATTN_API Tanh : public Module {
  public:
   Tensor forward(const Tensor& x) const { return tanh(x); }

@@ -1,4 +1,4 @@
-// include/attn/nn/module.h: what every module is: named parameters, buffers and submodules, and whether it trains.
+// include/attn/nn/module.h: the base of all modules: named parameters, buffers and submodules, and the training switch.
 #pragma once
 #include <attn/tensor.h>
 
@@ -9,42 +9,41 @@
 
 namespace attn::nn {
 
-/// Names and tensors, in torch's order: the parameters of a module, its buffers, then its submodules, each as
-/// registered.
+/// Names and tensors in torch's order: the parameters of a module, its buffers, then its submodules, each in the order
+/// of registration.
 using StateDict = std::vector<std::pair<std::string, Tensor>>;
 
 /// The base of all modules.
-///  A module is a handle, as a tensor is: a copy shares parameters, submodules and the training switch, so modules are
-/// held by value, passed by value and put into containers without pointers or owners. Parameters are `const Tensor`
-/// members beside their registration: their values change (an optimiser, load_state_dict), their identity never does.
-/// So what is registered and what forward() reads cannot come apart, and there is no virtual function: containers keep
-/// callables.
+///  A module is a handle, as a tensor is: copies share parameters, submodules and the training switch, so modules are
+/// held and passed by value, without pointers or owners. Parameters are `const Tensor` members that are also
+/// registered: their values change (by an optimiser or load_state_dict), but a member always refers to the registered
+/// tensor, so that forward() reads what is registered. There are no virtual functions: containers store callables.
 ///
 ///   struct Block : nn::Module {
 ///     const nn::Linear up = register_module("up", nn::Linear(4, 16));
 ///     const Tensor gain = register_parameter("gain", ones({16}));
 ///     Tensor forward(const Tensor& x) const { return up(x) * gain; }
 ///   };
-///  Thread safety: forward() of one module may run in several threads; train, eval and load_state_dict need the
-/// caller's order.
+///  Thread safety: forward() of one module may run in several threads; the caller must order train, eval and
+/// load_state_dict.
 class ATTN_API Module {
  public:
-  /// Turns training on or off here and in all submodules: dropout looks at it.
+  /// Turns training mode on or off here and in all submodules; dropout depends on it.
   void train(bool on = true) const;
   void eval() const { train(false); }
   bool is_training() const;
 
   std::vector<Tensor> parameters() const;
-  /// "heads.0.w_query" and so on.
+  /// Names are "heads.0.w_query" and so on.
   StateDict named_parameters() const;
   StateDict named_buffers() const;
 
-  /// Parameters and buffers, detached; they share memory with the module.
+  /// Returns parameters and buffers, detached; they share memory with the module.
   StateDict state_dict() const;
-  /// Copies values (converted to the dtype here) into this module's parameters and buffers.
-  /// strict = false leaves out keys that are missing or unexpected; shapes must always match.
-  /// Errors   ValueError, one line that names every missing, unexpected, repeated and misshapen key; nothing was
-  ///          changed then.
+  /// Copies values into this module's parameters and buffers, converted to their dtype. strict = false ignores keys
+  /// that are missing or unexpected; shapes must always match.
+  /// Errors   ValueError, one line, names every missing, unexpected, repeated and misshapen key; then nothing was
+  ///          changed.
   void load_state_dict(const StateDict& dict, bool strict = true) const;
 
  protected:
@@ -53,8 +52,8 @@ class ATTN_API Module {
   Module& operator=(const Module&) = delete;
   ~Module() = default;
 
-  // Each returns what it was given, for the member that keeps it. An undefined tensor is "none" and is not listed.
-  // ValueError when the name is empty, holds a dot or is taken.
+  // Each returns its argument, for the member that stores it. An undefined tensor means "none" and is not listed.
+  // ValueError when the name is empty, contains a dot or is taken.
   Tensor register_parameter(const std::string& name, Tensor value);  // turns requires_grad on
   Tensor register_buffer(const std::string& name, Tensor value);
   template <typename M>

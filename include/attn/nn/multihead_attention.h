@@ -1,25 +1,25 @@
-// include/attn/nn/multihead_attention.h: torch.nn.MultiheadAttention.
+// include/attn/nn/multihead_attention.h: the module torch.nn.MultiheadAttention.
 #pragma once
 #include <attn/nn/layers.h>
 
 namespace attn::nn {
 
 struct MultiheadAttentionOptions {
-  double dropout = 0;                               ///< of the weights, in training
-  bool bias = true;                                 ///< of the four projections
-  bool add_bias_kv = false;                         ///< a learned key and value after the last
-  bool add_zero_attn = false;                       ///< a key and a value of zeros after all
-  std::optional<std::int64_t> kdim = std::nullopt;  ///< features of key; embed_dim when not given
-  std::optional<std::int64_t> vdim = std::nullopt;  ///< features of value
+  double dropout = 0;                               ///< of the attention weights, in training
+  bool bias = true;                                 ///< whether the four projections have a bias
+  bool add_bias_kv = false;                         ///< append a learned key and value
+  bool add_zero_attn = false;                       ///< append a key and a value of zeros, last of all
+  std::optional<std::int64_t> kdim = std::nullopt;  ///< features of key; default embed_dim
+  std::optional<std::int64_t> vdim = std::nullopt;  ///< features of value; default embed_dim
   bool batch_first = false;
-  bool exact = false;  ///< torch's NaN, where its path gives one, for a row that sees no key; else 0
+  bool exact = false;  ///< for a row that sees no key: true gives NaN where torch's code path gives NaN; false gives 0
   Dtype dtype = Dtype::f32;
 };
 
 struct MultiheadAttentionCall {
-  Tensor key_padding_mask = {};  ///< [N, S], [S] unbatched; bool: True = blocked; float: added
+  Tensor key_padding_mask = {};  ///< [N, S], [S] unbatched; bool: True = masked; float: added
   bool need_weights = true;
-  Tensor attn_mask = {};  ///< [L, S] or [N * num_heads, L, S]; bool: True = blocked; float: added
+  Tensor attn_mask = {};  ///< [L, S] or [N * num_heads, L, S]; bool: True = masked; float: added
   bool average_attn_weights = true;
   bool is_causal = false;  ///< a hint that attn_mask is causal; needs attn_mask
 };
@@ -29,25 +29,25 @@ struct MultiheadAttentionResult {
   Tensor weights;  ///< after dropout; undefined with need_weights = false
 };
 
-/// Attention of several heads between learned projections.
+/// Computes attention of several heads between learned projections.
 ///
 ///   head_h = softmax(Q_h K_h^T / sqrt(E / num_heads) + masks) V_h      Q, K, V = query W_q^T + b_q, ...
 ///   output = concat(head_0 ... head_{num_heads - 1}) W_out^T + b_out
 ///
 /// Shapes   query [L, N, E], key [S, N, kdim], value [S, N, vdim] -> output [L, N, E]; with batch_first [N, L, E] and
-///          so on; unbatched without N. weights [N, L, S], or [N, num_heads, L, S] when they are not averaged, in
-///          either layout; S counts the keys that add_bias_kv and add_zero_attn append (which no mask hides)
+///          so on; without N if unbatched. weights [N, L, S], or [N, num_heads, L, S] when they are not averaged, in
+///          either layout; S includes the keys that add_bias_kv and add_zero_attn append (they are never masked)
 /// Dtypes   f32, f64, bf16, f16, the same for inputs and parameters; masks bool, that dtype or f32
 /// State    in_proj_weight [3E, E], or q_proj_weight, k_proj_weight, v_proj_weight when kdim or vdim is not E;
 ///          in_proj_bias [3E]; bias_k, bias_v [1, 1, E]; out_proj.weight, out_proj.bias: torch's names and order
 /// Draws    out_proj as a Linear; the in-projection by xavier_uniform_; bias_k, bias_v by xavier_normal_. Dropout draws
 ///          from the global generator, one number a weight, in the order of [N, num_heads, L, S]
-/// A row that sees no key gives 0 before the output projection, so out_proj.bias; with `exact` NaN wherever torch does
-/// (need_weights, or its fused path in eval). is_causal with attn_mask: as in torch, without weights and without
-/// key_padding_mask the hint replaces the mask (top-left), else the mask counts and the hint does nothing; on torch's
-/// fused path too.
-/// Errors   ValueError for sizes of the constructor and for is_causal without attn_mask; ShapeError and DtypeError
-///          otherwise
+/// A row that sees no key gives 0 before the output projection, so its output is out_proj.bias. With `exact` it gives
+/// NaN wherever torch does (need_weights, or torch's fused path in eval). is_causal with attn_mask: as in torch, the
+/// hint replaces the mask (top-left) if neither weights nor key_padding_mask are given; otherwise the mask is used and
+/// the hint ignored; this also holds for torch's fused path.
+/// Errors   ValueError for invalid sizes in the constructor and for is_causal without attn_mask; ShapeError and
+///          DtypeError otherwise
 /// Source   Vaswani 2017 (1706.03762); torch.nn.MultiheadAttention
 class ATTN_API MultiheadAttention : public Module {
  public:

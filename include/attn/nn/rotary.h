@@ -1,4 +1,5 @@
-// include/attn/nn/rotary.h: rotary position embedding: queries and keys turned by angles that grow with their position.
+// include/attn/nn/rotary.h: rotary position embedding: rotates queries and keys by angles proportional to their
+// position.
 #pragma once
 #include <attn/nn/module.h>
 
@@ -7,8 +8,9 @@
 
 namespace attn::nn {
 
-/// Llama 3's way to longer contexts: frequencies with wavelengths above original_context / low_frequency are divided by
-/// `factor`, those below original_context / high_frequency stay, a line between the two joins them.
+/// Llama 3's scaling for longer contexts: frequencies with wavelengths above original_context / low_frequency are
+/// divided by `factor`; those with wavelengths below original_context / high_frequency stay; in between the factor is
+/// interpolated linearly.
 struct RotaryScaling {
   double factor = 8;
   double low_frequency = 1;
@@ -22,19 +24,19 @@ struct RotaryEmbeddingOptions {
   std::optional<RotaryScaling> scaling = std::nullopt;
 };
 
-/// Pair (x_i, x_{i + D/2}) of a row at position p is turned by the angle p f_i, f_i = theta^(-2i/D): Llama's pairs
-/// ("rotate half"), not those of neighbours.
+/// Rotates the pair (x_i, x_{i + D/2}) of a row at position p by the angle p f_i, f_i = theta^(-2i/D). These are
+/// Llama's pairs ("rotate half"), not adjacent elements.
 ///
 /// Shapes   x [B, H, T, D], positions i64 [T], or [B, T] -> [B, H, T, D]
-/// Dtypes   f32, f64, bf16, f16. Frequencies and angles are those of transformers: rounded to f32 in any case
+/// Dtypes   f32, f64, bf16, f16. Frequencies and angles are those of transformers, always rounded to f32
 /// Errors   ValueError unless dim is even and at least 2, theta above 0 and finite, scaling above 0, frequencies finite
 ///          in f32; ShapeError
-/// Gradient x: turned back by the same angles
+/// Gradient of x: rotated back by the same angles
 /// Source   Su 2021 (2104.09864)
 class ATTN_API RotaryEmbedding : public Module {
  public:
   explicit RotaryEmbedding(std::int64_t dim, const RotaryEmbeddingOptions& options = {});
-  /// The tables cos and sin [.., T, D/2] of positions [.., T], in f32 or f64.
+  /// cos and sin [.., T, D/2] of positions [.., T], in f32 or f64.
   struct Tables {
     Tensor cos, sin;
   };

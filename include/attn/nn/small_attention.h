@@ -1,5 +1,5 @@
-// include/attn/nn/small_attention.h: attention as tutorials build it: one head, a few heads, a learned query, plain
-// scores.
+// include/attn/nn/small_attention.h: attention modules as tutorials build them: one head, several heads, a learned
+// query, scores alone.
 #pragma once
 #include <attn/attention.h>
 #include <attn/nn/containers.h>
@@ -7,10 +7,10 @@
 
 namespace attn::nn {
 
-// Shapes name T rows of x, and may have a batch in front: x [T, d_in] or [B, T, d_in]. f32. A row that sees no key
-// gives 0.
+// Shapes are given for T rows of x; a batch dim may come first: x [T, d_in] or [B, T, d_in]. f32. A row that sees no
+// key gives 0.
 
-/// softmax(x w_query (x w_key)^T / sqrt(d_out_kq)) x w_value
+/// Computes softmax(x w_query (x w_key)^T / sqrt(d_out_kq)) x w_value.
 ///
 /// Shapes   x [T, d_in] -> [T, d_out_v]; w_query, w_key [d_in, d_out_kq], w_value [d_in, d_out_v]
 /// Draws    w_query, w_key, w_value: rand
@@ -18,14 +18,14 @@ namespace attn::nn {
 class ATTN_API SelfAttention : public Module {
  public:
   SelfAttention(std::int64_t d_in, std::int64_t d_out_kq, std::int64_t d_out_v);
-  /// `options` say what else attention shall do: masks, bias, weights.
+  /// The same with further options of attention: masks, bias, weights.
   AttentionResult attend(const Tensor& x, const AttentionOptions& options = {}) const;
   Tensor forward(const Tensor& x) const { return attend(x).output; }
   Tensor operator()(const Tensor& x) const { return forward(x); }
   const Tensor w_query, w_key, w_value;
 };
 
-/// SelfAttention in which row i sees rows 0 ... i.
+/// SelfAttention with a causal mask: row i sees rows 0 ... i.
 class ATTN_API CausalSelfAttention : public Module {
  public:
   CausalSelfAttention(std::int64_t d_in, std::int64_t d_out_kq, std::int64_t d_out_v);
@@ -35,7 +35,7 @@ class ATTN_API CausalSelfAttention : public Module {
   const Tensor w_query, w_key, w_value;
 };
 
-/// Queries from x2, keys and values from x1.
+/// Attention with queries from x2, and keys and values from x1.
 ///
 /// Shapes   x1 [Tk, d_in], x2 [Tq, d_in] -> [Tq, d_out_v]
 /// Draws    as SelfAttention
@@ -48,7 +48,7 @@ class ATTN_API CrossAttention : public Module {
   const Tensor w_query, w_key, w_value;
 };
 
-/// num_heads SelfAttentions, outputs side by side. Names heads.0.w_query, ...
+/// Runs num_heads SelfAttentions and concatenates their outputs. Names: heads.0.w_query, ...
 ///
 /// Shapes   x [T, d_in] -> [T, num_heads * d_out_v]
 class ATTN_API MultiHeadAttentionWrapper : public Module {
@@ -59,7 +59,7 @@ class ATTN_API MultiHeadAttentionWrapper : public Module {
   const ModuleList<SelfAttention> heads;
 };
 
-/// Pooling by an additive score with a learned query: s_t = w tanh(W_q q + W_k x_t), context = sum_t softmax(s)_t x_t.
+/// Additive attention pooling with a learned query: s_t = w tanh(W_q q + W_k x_t), context = sum_t softmax(s)_t x_t.
 ///
 /// Shapes   x [B, L, hidden], padding bool [B, L] (True = padding) -> scores, weights [B, L], context [B, hidden]
 /// Draws    W_q, W_k, w as Linears without bias; then q [1, hidden]: randn
@@ -73,7 +73,7 @@ class ATTN_API AdditiveAttention : public Module {
   const Tensor q;
 };
 
-/// Pooling by a dot product with a learned query: s_t = x_t . q, unscaled.
+/// Dot-product attention pooling with a learned query: s_t = x_t . q, unscaled.
 ///
 /// Shapes   as AdditiveAttention; q [hidden, 1]: randn
 /// Source   Luong 2015 (1508.04025)
@@ -85,7 +85,7 @@ class ATTN_API DotProductAttention : public Module {
   const Tensor q;
 };
 
-/// The scores of self-attention alone: W_q x (W_k x)^T, unscaled.
+/// Computes the scores of self-attention only: W_q x (W_k x)^T, unscaled.
 ///
 /// Shapes   x [B, L, hidden] -> [B, L, L]
 /// Draws    W_q, W_k as Linears without bias
@@ -97,8 +97,8 @@ class ATTN_API SelfAttentionScore : public Module {
   const Linear W_q, W_k;
 };
 
-/// Heads between four Linears, written with einsum in its tutorial. Unlike MultiheadAttention (torch's class, whose
-/// masks shut out), its masks keep: a number that is not 0 takes part.
+/// Multi-head attention between four Linears, written with einsum in its tutorial. Its masks mean the opposite of those
+/// of MultiheadAttention (torch's class, where True is masked): here a mask value other than 0 takes part.
 ///
 /// Shapes   x_q [N, L_Q, d_model], x_k, x_v [N, L_KV, d_model], padding_mask [N, L_KV], attention_mask [L_Q, L_KV]
 ///          -> [N, L_Q, d_model]
