@@ -142,7 +142,7 @@ def values(random):
         None, True, False, 0, 1, 2, 7, -1, -7, -(2**31), 2**31, 2**40, 2**63, -(2**70), 10**400, 0.0, 0.5, -3.5, 1e300, float("nan"), float("inf"), -float("inf"), 3 + 4j,
         "", "causal", "full", "dot", "top_left", "float32", "top_k(2)", "rows(0, -9)", "window(2, 0)", "zh", "alibi", "causal & (", "\x1b[31mred\x1b[0m", "two\nlines", "x" * 100_000, "\u202e\x00",
         "\ud800", "~" * 900, "(" * 190, b"bytes", bytearray(3), [], [1, 2], [0, 2, 4], [2.5], [True], [[1], [2, 3]], ["a", "b"], [None], (), (1, 2), range(4), range(-3, 0), range(2**70),
-        {}, {"a": 1}, {1: "a"}, set(), frozenset([1]), object(), Hostile(), Hostile, int, len, print, Ellipsis, NotImplemented, slice(3), iter([1]), (n for n in [1]),
+        {}, {"a": 1}, {1: "a"}, set(), frozenset([1]), object(), Hostile(), Hostile, int, len, lambda *given: None, Ellipsis, NotImplemented, slice(3), iter([1]), (n for n in [1]),
         lambda s, b, h, i, j: s * 2, lambda: 1, lambda *a: "x" * 10_000, np.float32(3), np.int8(3), np.bool_(True), np.datetime64("2020"), np.array("x"), memoryview(b"abcd"),
         np.zeros(shape, dtype), np.full(shape, np.nan, np.float32), np.full(shape, np.inf, np.float64), np.zeros((1,) * 12, np.float32), X, X[..., ::-1], X[:, :, :2], X[0], X[0, 0], X.astype(np.float64),
         np.broadcast_to(np.float32(1), (2, 3, 4, 8)), np.zeros((0, 3, 4, 8), np.float32), np.ones((2, 4), np.int64), np.ones((4, 4), bool), np.array([0, 2, 4]), np.array([-1, 2**62]),
