@@ -1,5 +1,5 @@
-# examples/python/alibi.py: attention with linear biases in one line, and that it is what the formula says.
-"""Press 2021 (2108.12409): each head takes from a score a slope times the distance, instead of giving tokens a position."""
+# examples/python/alibi.py: adds ALiBi's linear biases to attention in one line, and checks them against the formula.
+"""Press 2021 (2108.12409): each head subtracts from a score a slope times the distance, instead of position embeddings."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ q, k, v = random.standard_normal((3, 1, 4, 8, 16), dtype=np.float32)
 
 output = attn.attention(q, k, v, mask="causal", bias=attn.Bias.alibi(4))
 
-# The same by hand, with the whole matrix of scores.
+# The same with the whole matrix of scores.
 slopes = attn.Bias.alibi_slopes(4)
 rows, keys = np.ogrid[:8, :8]
 scores = q @ k.transpose(0, 1, 3, 2) / 4 - slopes[:, None, None] * (rows - keys)

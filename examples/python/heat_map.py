@@ -1,4 +1,4 @@
-# examples/python/heat_map.py: the weights of a sentence as a picture, and every step behind them.
+# examples/python/heat_map.py: draws the attention weights of a sentence, and prints every step behind them.
 """python heat_map.py [sentence] [file.png]: needs matplotlib (pip install "attn[plot]")."""
 
 import sys

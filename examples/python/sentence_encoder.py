@@ -1,5 +1,6 @@
-# examples/python/sentence_encoder.py: a sentence encoder of Hugging Face transformers whose attention is attn.
-"""Embeddings of MiniLM by torch's attention and by attn's. The model comes from the folder that MINILM names, else from Hugging Face. Needs transformers."""
+# examples/python/sentence_encoder.py: runs a sentence encoder of Hugging Face transformers with attn's attention.
+"""Computes embeddings of MiniLM with torch's attention and with attn's. The model comes from the folder that MINILM names, else from Hugging Face.
+Needs transformers."""
 
 import os
 import sys

@@ -1,5 +1,5 @@
-# examples/python/train_with_torch.py: torch's attention exchanged for attn's in a training loop, which does not change.
-"""A small causal model learns to copy a word; the same seed, with torch's scaled_dot_product_attention and with attn's."""
+# examples/python/train_with_torch.py: replaces torch's attention by attn's in a training loop, which stays the same.
+"""A small causal model learns to copy a word: with the same seed, once with torch's scaled_dot_product_attention and once with attn's."""
 
 import time
 

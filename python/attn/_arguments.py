@@ -1,5 +1,5 @@
-# python/attn/_arguments.py: calls with arguments that a function does not have: one line that says which ones are meant.
-"""What other libraries call an option is looked up in a table; a slip of the finger is compared with the names there are."""
+# python/attn/_arguments.py: reports a call with arguments that a function does not have in one line, which says which ones are meant.
+"""A table maps the option names of other libraries; a misspelt name is compared with the known names."""
 
 import difflib
 import re
@@ -14,7 +14,7 @@ _HEADS = "nothing: heads are a dim of q [B, Hq, T, D], k and v"
 _PACKED = "cu_seqlens_q, and cu_seqlens_k where the keys are others"
 _NOTHING = "nothing: it is not needed here"
 
-# The names of torch, FlashAttention, xformers, transformers, Keras and MLX for what attn.attention calls otherwise.
+# Names in torch, FlashAttention, xformers, transformers, Keras and MLX for options that attn.attention calls otherwise.
 _ATTENTION = {
     **dict.fromkeys(("is_causal", "causal", "use_causal_mask"), _CAUSAL),
     **dict.fromkeys(("attn_mask", "attention_mask", "allowed"), _MASK),
@@ -79,13 +79,13 @@ _MEANT = {
 
 
 def shown(x: Any, most: int = 60) -> str:
-    """A text of the caller in an error: without what would end the line, and not all of a long one."""
+    """Returns a caller's text for an error message: shortened, without line ends and control characters."""
     text = "".join(c if c.isprintable() else "?" for c in str(x)[: most + 1])
     return text if len(text) <= most else text[: most - 3] + "..."
 
 
 def unknown(function: str, name: str, names: Iterable[str]) -> TypeError:
-    """The error of an option that there is not."""
+    """Returns the error for an unknown option."""
     names = list(names)
     meant = _MEANT.get(function, {}).get(name)
     if meant is None and (near := difflib.get_close_matches(name[:100], names, n=1)):
@@ -96,7 +96,7 @@ def unknown(function: str, name: str, names: Iterable[str]) -> TypeError:
 
 
 def check(function: str, given: dict[str, Any], names: Iterable[str]) -> None:
-    """TypeError for the first of `given` that is none of the names."""
+    """Raises a TypeError for the first of `given` that is not among the names."""
     names = list(names)
     for name in given:
         if name not in names:
@@ -104,16 +104,16 @@ def check(function: str, given: dict[str, Any], names: Iterable[str]) -> None:
 
 
 def _parameters(signature: str) -> tuple[list[str], int]:
-    """Names of the parameters, without self, and how many of them have no default."""
+    """Returns the names of the parameters, without self, and how many of them have no default."""
     inside = signature[signature.index("(") + 1 : signature.rindex(")")]
-    while (bare := re.sub(r"\[[^\[\]]*\]", "", inside)) != inside:  # Sequence[a, b]
+    while (bare := re.sub(r"\[[^\[\]]*\]", "", inside)) != inside:  # removes brackets such as those of Sequence[a, b]
         inside = bare
     parts = [part.strip() for part in inside.split(",") if part.strip() not in ("", "*", "/", "self")]
     return [part.split(":")[0].split("=")[0].strip() for part in parts], sum("=" not in part for part in parts)
 
 
 def told(function: str, signature: str, given: tuple[Any, ...], keywords: dict[str, Any]) -> str:
-    """What is wrong with a call that the extension's function `function` does not take."""
+    """Returns what is wrong with a call that the extension's function `function` rejects."""
     names, needed = _parameters(signature)
     if re.match(r"def \w+\(self\b", signature):
         if not given:

@@ -1,7 +1,7 @@
-# python/attn/_copies.py: what pickles and copies call to make an object again.
+# python/attn/_copies.py: defines the function that pickles and copies call to make an object again.
 """The extension's own functions cannot be pickled by name; this one can."""
 
 
 def made(kind, name, *arguments):
-    """kind.name(*arguments): attn.Bias, "alibi", the slopes, ..."""
+    """Returns kind.name(*arguments), such as attn.Bias.alibi(slopes)."""
     return getattr(kind, name)(*arguments)

@@ -1,5 +1,5 @@
-# python/attn/_explain.py: attn.explain: the steps of an attention on a text, for the terminal, a notebook, a picture.
-"""The numbers and drawings are the library's; what is here shows them where Python's users look."""
+# python/attn/_explain.py: defines attn.explain: the steps of attention on a text, for the terminal, a notebook or a picture.
+"""The library computes the numbers and drawings; this module shows them where Python's users expect them."""
 
 import inspect
 import operator
@@ -16,13 +16,13 @@ ExplainStep = _core.ExplainStep
 
 
 class _NoStep(KeyError, ValueError):
-    """A KeyError, as mappings have it, and a ValueError, as everything else here; told in one line, where KeyError would show it in quotes."""
+    """A KeyError, as for mappings, that is also a ValueError, as elsewhere in attn. Its text is one line, where KeyError would show it in quotes."""
 
     __str__ = Exception.__str__
 
 
 class _NoNumber(IndexError, ValueError):
-    """An IndexError, as sequences have it, and a ValueError."""
+    """An IndexError, as for sequences, that is also a ValueError."""
 
 
 class Explanation:
@@ -45,17 +45,17 @@ class Explanation:
 
     @property
     def texts(self) -> list[str]:
-        """The texts, one a batch item."""
+        """The texts, one for each item of the batch."""
         return self._run.texts
 
     @property
     def to(self) -> str | None:
-        """The text that answers, in cross-attention; else None."""
+        """In cross-attention the text of the keys and values; else None."""
         return self._run.to
 
     @property
     def mask(self) -> str:
-        """The mask's notation; empty when everything is seen."""
+        """The mask as text; empty when no pair is hidden."""
         return self._run.mask
 
     @property
@@ -65,7 +65,7 @@ class Explanation:
 
     @property
     def parameters(self) -> list[ExplainStep]:
-        """W_q, W_k, W_v and the score's own, as steps."""
+        """W_q, W_k, W_v and the matrices of the score, as steps."""
         return self._run.parameters
 
     def __len__(self) -> int:
@@ -75,7 +75,7 @@ class Explanation:
         return iter(self._run.steps)
 
     def __contains__(self, name: object) -> bool:
-        """Whether there is a step of that name."""
+        """Returns whether there is a step of that name."""
         return isinstance(name, str) and any(name == step.name for step in self._run.steps)
 
     @overload
@@ -83,7 +83,7 @@ class Explanation:
     @overload
     def __getitem__(self, name: slice) -> list[ExplainStep]: ...
     def __getitem__(self, name: str | int | slice) -> ExplainStep | list[ExplainStep]:
-        """The step of that name (KeyError where there is none), or at that place."""
+        """Returns the step of that name, or at that index (KeyError or IndexError if there is none)."""
         if not isinstance(name, str):
             try:
                 return self._run.steps[name]
@@ -93,26 +93,27 @@ class Explanation:
                 raise TypeError(f"Explanation: a {type(name).__name__} is given; the name or the number of a step is needed") from None
         names = [step.name for step in self]
         if name not in names:
-            import difflib  # 8 ms that a right name need not wait for
+            import difflib  # imported late: it takes 8 ms, which a correct name need not wait for
 
             meant = difflib.get_close_matches(name[:100], names, n=1)
             raise _NoStep(f'Explanation: there is no step "{_arguments.shown(name)}"{f"; did you mean {meant[0]}?" if meant else ";"} there are {", ".join(names)}')
         return self._run.step(name)
 
     def text(self, width: int = 100, colour: str = "none") -> str:
-        """Tables of at most `width` columns; colour "none", "palette" (256 colours) or "rgb"."""
+        """Returns tables of at most `width` columns; colour is "none", "palette" (256 colours) or "rgb"."""
         return self._run.text(width, colour)
 
     def svg(self) -> str:
-        """A drawing of its own, for light and dark pages."""
+        """Returns a self-contained SVG, for light and dark pages."""
         return self._run.svg()
 
     def json(self) -> str:
-        """Every number in full precision: reads back to the same bits."""
+        """Returns JSON with every number in full precision: it reads back to the same bits."""
         return self._run.json()
 
     def plot(self, step: str | int = "weights", ax: Any = None, batch: SupportsIndex = 0, head: SupportsIndex = 0, **options: Any) -> Any:
-        """A heat map of a step of pairs (scores, scaled, mask, weights) with matplotlib; returns its axes. `options` go to `attn.plot.heat_map`."""
+        """Draws a heat map of a step of pairs (scores, scaled, mask, weights) with matplotlib; returns its axes. `options` go to
+        `attn.plot.heat_map`."""
         from attn.plot import heat_map
 
         shown = self[step]
@@ -153,7 +154,7 @@ def _columns() -> int:
 
 
 def _language(x: Any) -> Any:
-    """"zh" and "en" by their other names, as the locale has them; everything else as it is."""
+    """Maps the locale's names of Chinese and English to "zh" and "en"; returns everything else unchanged."""
     name = re.split(r"[-_.@]", x.lower())[0] if isinstance(x, str) else x
     return {"cn": "zh", "chinese": "zh", "中文": "zh", "english": "en"}.get(name, name if name in ("en", "zh") else x) if isinstance(x, str) else x
 

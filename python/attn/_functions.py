@@ -1,5 +1,5 @@
-# python/attn/_functions.py: the functions of the library, with their documentation.
-"""Each calls the extension; torch tensors go by attn.torch, which knows about gradients."""
+# python/attn/_functions.py: defines the functions of the library, with their documentation.
+"""Each function calls the extension; torch tensors go through attn.torch, which supports gradients."""
 
 from typing import Any, NoReturn, TypeVar
 
@@ -19,11 +19,11 @@ def _imported() -> bool:
     return True
 
 
-_imported._dynamo_marked_constant = True  # type: ignore[attr-defined]  # runs while a graph is made: the graph changes nothing
+_imported._dynamo_marked_constant = True  # type: ignore[attr-defined]  # runs while a graph is traced: the graph changes no state
 
 
 def _torch() -> Any:
-    """attn.torch.functional, imported with the first tensor."""
+    """Returns attn.torch.functional; imports it at the first tensor."""
     _imported()
     return _by_torch
 
@@ -70,7 +70,7 @@ def scaled_dot_product_attention(
 
 
 def _chosen(results: tuple, plan: bool) -> Any:
-    """What the caller asked for: the output, or a tuple that begins with it."""
+    """Returns what the caller requested: the output, or a tuple that begins with it."""
     output, weights, logsumexp, steps, _ = results
     if weights is None and logsumexp is None and not plan:
         return output

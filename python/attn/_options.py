@@ -1,5 +1,5 @@
-# python/attn/_options.py: the options of attn.attention as the extension takes them.
-"""Below the functions and attn.torch, which both prepare the options of a call."""
+# python/attn/_options.py: prepares the options of attn.attention for the extension.
+"""The functions and attn.torch import this module; both prepare the options of a call."""
 
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ _SCORE, _SCORE_MOD = (_core.attention_options.index(name) for name in ("score", 
 
 
 class AdditiveWeights(NamedTuple):
-    """The parameters of an additive score, which becomes an attn.Score where the call is run."""
+    """Holds the parameters of an additive score; they become an attn.Score where the call is run."""
 
     w_q: Any
     w_k: Any
@@ -18,7 +18,7 @@ class AdditiveWeights(NamedTuple):
 
 
 def scores_apart(function: str, options: tuple) -> tuple:
-    """The options with a function that was given as score in the place of score_mod."""
+    """Returns the options with a function that was given as score moved to score_mod."""
     if not callable(options[_SCORE]):
         return options
     if options[_SCORE_MOD] is not None:
@@ -27,7 +27,7 @@ def scores_apart(function: str, options: tuple) -> tuple:
 
 
 def prepared(function: str, options: tuple) -> tuple:
-    """The options as the extension takes them: functions traced."""
+    """Returns the options as the extension takes them, with functions traced."""
     options = scores_apart(function, options)
     if options[_SCORE_MOD] is not None:
         options = _with(options, _SCORE_MOD, trace(options[_SCORE_MOD]))

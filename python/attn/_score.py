@@ -1,5 +1,5 @@
-# python/attn/_score.py: what score functions are written with: tables and functions of expressions.
-"""Each calls the extension; where torch traces or transforms a call, attn.torch writes the function down (attn.torch._program)."""
+# python/attn/_score.py: defines what score functions are written with: tables and functions of expressions.
+"""Each calls the extension; where torch traces or transforms a call, attn.torch records the function (attn.torch._program)."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ by_torch: Any = None  # attn.torch._program, once it is imported
 
 
 def _traced(*values: Any) -> Any:
-    """attn.torch._program where the values are of a function that it writes down, else None."""
+    """Returns attn.torch._program if the values belong to a function that it is tracing, else None."""
     if by_torch is None:
         for x in values:
             if hasattr(x, "__torch_function__"):
@@ -40,7 +40,7 @@ class ScoreTable(_core.ScoreTable):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the array."""
+        """The shape of the array."""
         return tuple(self._array.shape)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -48,12 +48,12 @@ class ScoreTable(_core.ScoreTable):
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
-    """In a score function: a where the condition holds, else b."""
+    """In a score function: a where the condition is true, else b."""
     return _applied("where", condition, a, b)
 
 
 def exp(x: Any) -> Any:
-    """In a score function: e to the x."""
+    """In a score function: e to the power of x."""
     return _applied("exp", x)
 
 

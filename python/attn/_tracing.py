@@ -1,6 +1,6 @@
-# python/attn/_tracing.py: a Python function of a score, called once with symbols, as the library's expression.
-"""The arrays that the function looks up (`slope[h]`) are captured variables, globals or defaults of it: while it is traced they stand as
-tables, so that both NumPy's and torch's can be indexed with symbols."""
+# python/attn/_tracing.py: turns a Python score function into the library's expression, by calling it once with symbols.
+"""The arrays that the function indexes (`slope[h]`) are its captured variables, globals or defaults. While it is traced they are replaced by tables,
+so that symbols can index NumPy's and torch's arrays alike."""
 
 import inspect
 import itertools
@@ -18,7 +18,7 @@ _SYMBOLS = (
     "attn.minimum, attn.maximum, and arrays, as attn.ScoreTable(x)[index] where it reaches them by an attribute or a container"
 )
 
-# What to write for functions, methods and operators that take no symbols.
+# Messages: what to write instead of functions, methods and operators that take no symbols.
 _INSTEAD = {
     "where": "attn.where(condition, a, b)",
     "exp": "attn.exp(x)",
@@ -43,14 +43,14 @@ _OWN = os.path.dirname(__file__) + os.sep
 
 
 def _as_table(name, value):
-    """A table for an array of rank 0 to 4, everything else as it is."""
+    """Returns a table for an array of rank 0 to 4, everything else unchanged."""
     if hasattr(value, "__dlpack__") and hasattr(value, "dtype") and hasattr(value, "shape"):
         return ScoreTable(value, name if name.isidentifier() else "table")
     return value
 
 
 def _with_tables(function, as_table):
-    """The function with arrays replaced by tables, where it can be taken apart."""
+    """Returns the function with its arrays replaced by tables, if its parts can be read."""
     if inspect.ismethod(function):
         return types.MethodType(_with_tables(function.__func__, as_table), function.__self__)
     if not isinstance(function, types.FunctionType):
@@ -62,7 +62,7 @@ def _with_tables(function, as_table):
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         try:
             cells.append(types.CellType(as_table(name, cell.cell_contents)))
-        except ValueError:  # not bound yet
+        except ValueError:  # a variable without a value yet
             cells.append(cell)
     positional = code.co_varnames[: code.co_argcount]
     defaults = function.__defaults__ and tuple(
@@ -74,14 +74,14 @@ def _with_tables(function, as_table):
 
 
 def _written(error):
-    """The expression that raised, as the source has it; "" where nobody knows."""
+    """Returns the source text of the expression that raised; "" if it is unknown."""
     last = step = error.__traceback__
     while step is not None:
         if not step.tb_frame.f_code.co_filename.startswith(_OWN):
             last = step
         step = step.tb_next
     code = last.tb_frame.f_code
-    if not hasattr(code, "co_positions") or code.co_filename.startswith(_OWN):  # Python 3.10; arguments that do not fit
+    if not hasattr(code, "co_positions") or code.co_filename.startswith(_OWN):  # before Python 3.11, or arguments that do not fit
         return ""
     line, end_line, begin, end = next(itertools.islice(code.co_positions(), last.tb_lasti // 2, None), (None,) * 4)
     if line is None or line != end_line or begin is None or end is None:
@@ -90,7 +90,7 @@ def _written(error):
 
 
 def _told(error):
-    """What was written, and what to write instead."""
+    """Returns the error text: what was written, and what to write instead."""
     first, written = next(iter(str(error).splitlines()), type(error).__name__), _written(error)
     if "ScoreTable" in first and "indices" not in first:
         return f"{written or first} takes no table, which an array is that the function names; only look it up, table[index], and compute with it outside"
@@ -103,7 +103,7 @@ def _told(error):
 
 
 def called(function, symbols, as_table):
-    """What the function gives for symbols, with its arrays as tables."""
+    """Calls the function with symbols, and with tables in place of its arrays."""
     try:
         return _with_tables(function, as_table)(*symbols)
     except (TypeError, IndexError, AttributeError) as error:
@@ -113,7 +113,7 @@ def called(function, symbols, as_table):
 
 
 def trace(function, tables=None):
-    """The expression of a function of (s, b, h, i, j), or of a text with tables by name; one that is an expression already, as such."""
+    """Returns the expression of a function of (s, b, h, i, j), or of a text with tables by name; returns an expression unchanged."""
     if isinstance(function, ScoreExpression):
         return function
     if isinstance(function, str):

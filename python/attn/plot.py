@@ -1,12 +1,12 @@
-# python/attn/plot.py: weights as a heat map, with matplotlib (pip install "attn[plot]").
-"""Pictures of weights and masks with matplotlib, which is imported with the first of them."""
+# python/attn/plot.py: draws weights as a heat map with matplotlib (pip install "attn[plot]").
+"""Draws pictures of weights and masks with matplotlib, which is imported at the first drawing."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from attn import _arguments
 
-_few = 24  # rows up to which each cell shows its number
+_few = 24  # up to this many rows each cell shows its number
 
 
 def heat_map(

@@ -1,4 +1,4 @@
-# python/attn/integrations/_eager_mask.py: masks of transformers in the form of "eager", made when others than attn read.
+# python/attn/integrations/_eager_mask.py: makes masks of transformers' "eager" form, whose numbers are computed only when code other than attn reads them.
 import copy
 
 import torch
@@ -9,17 +9,17 @@ from attn.torch import _call
 
 
 def blind_rows(allowed):
-    """[B, 1, Tq, 1]: the rows to which a mask shows no key; None where there are none."""
+    """Returns [B, 1, Tq, 1], true for rows to which the mask shows no key; None if there are none."""
     sees = allowed.any(dim=-1, keepdim=True)
     return None if sees.device.type != "cpu" or sees.all() else ~sees
 
 
 class EagerMask(torch.Tensor):
-    """A mask [B, 1, Tq, Tk] that is added (0, or the dtype's lowest number where a key is hidden), without its memory.
+    """An additive mask [B, 1, Tq, Tk] (0, or the dtype's lowest number where a key is hidden) that does not yet take memory.
 
-    attn's function takes what it stands for: `allowed` (bool), or, where that is None, keys up to the row (`causal`
-    makes those). Every other operation makes the numbers and reads those, so code that never heard of attn computes
-    what it computes under "eager".
+    attn's function reads the short form: `allowed` (bool), or, where that is None, keys up to the row (`causal`
+    computes that mask). Every other operation computes the numbers and reads them, so code that does not know attn
+    computes the same as under "eager".
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -30,10 +30,10 @@ class EagerMask(torch.Tensor):
 
     def __init__(self, allowed, causal, shape, dtype, device):
         self._allowed, self._causal, self._numbers = allowed, causal, None
-        self._shared = self._blind = False  # blind: not looked for yet
+        self._shared = self._blind = False  # blind: not computed yet
 
     def numbers(self):
-        """The mask as an ordinary tensor."""
+        """Returns the mask as an ordinary tensor."""
         if self._numbers is None:
             allowed = self._causal() if self._allowed is None else self._allowed
             zero = torch.zeros((), dtype=self.dtype, device=self.device)
@@ -41,14 +41,14 @@ class EagerMask(torch.Tensor):
         return self._numbers
 
     def short_form(self, rows, keys):
-        """(causal, mask, blind): what stands for it in a call of so many rows and keys; blind: rows that see none, or None."""
+        """Returns (causal, mask, blind), which replace the mask in a call of that many rows and keys. blind: rows that see no key, or None."""
         if self._shared or self.shape[2:] != (rows, keys):
             return False, self.numbers(), None
         if self._blind is False:
             self._blind = None if self._allowed is None else blind_rows(self._allowed)
         return self._allowed is None, self._allowed, self._blind
 
-    # What torch gives no subclass.
+    # Methods that torch does not dispatch to subclasses.
     def tolist(self):
         return self.numbers().tolist()
 
@@ -67,7 +67,7 @@ class EagerMask(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        # What writes to the numbers, or is a view that may be written to, is no longer seen in `allowed`.
+        # Operations that write to the numbers, or return a view that may be written to: after them `allowed` no longer describes the mask.
         shared = any(argument.alias_info is not None for argument in func._schema.arguments)
 
         def numbers(mask):
@@ -92,7 +92,7 @@ def eager_mask(
     device="cpu",
     **options,
 ):
-    """The mask function registered beside the attention: None only where "eager" has None too."""
+    """The mask function that is registered with the attention. It returns None only where "eager" also returns None."""
     given = dict(
         batch_size=batch_size, q_length=q_length, kv_length=kv_length, q_offset=q_offset, kv_offset=kv_offset,
         mask_function=mask_function, attention_mask=attention_mask,

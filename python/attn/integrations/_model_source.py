@@ -1,4 +1,4 @@
-# python/attn/integrations/_model_source.py: does a model of transformers call the registered function?
+# python/attn/integrations/_model_source.py: finds out from a transformers model's source whether it calls the registered attention function.
 import functools
 import inspect
 import re
@@ -6,14 +6,14 @@ import sys
 
 from transformers import PreTrainedModel
 
-# Classes chosen by name, as in FALCON_ATTENTION_CLASSES[config._attn_implementation]: another name is a KeyError.
+# Classes chosen by name, as in FALCON_ATTENTION_CLASSES[config._attn_implementation]: an unknown name is a KeyError.
 _BY_NAME = re.compile(r"\b(?!ALL_)[A-Z_0-9]+\[\s*(?:self\.)?(?:\w*config\.)?_?attn_implementation\s*\]")
 _OF_ITS_OWN = re.compile(r"^class \w*Attention\w*\((?:torch\.)?nn\.Module\):", re.MULTILINE)
 
 
 @functools.lru_cache(maxsize=None)
 def _source(module_name):
-    """The text of a file, or None: a model of a notebook, say."""
+    """Returns the text of a file, or None if there is none (a model defined in a notebook, for example)."""
     try:
         return inspect.getsource(sys.modules[module_name])
     except (KeyError, OSError, TypeError):
@@ -21,18 +21,18 @@ def _source(module_name):
 
 
 def _sources(model_class):
-    """The files of the class and of those it is derived from."""
+    """Returns the source files of the class and of its base classes."""
     classes = (c for c in model_class.__mro__ if issubclass(c, PreTrainedModel) and c is not PreTrainedModel)
     return [_source(name) for name in dict.fromkeys(c.__module__ for c in classes)]
 
 
 def calls_attention(model_class):
-    """Whether its files name the functions that are registered, or have no attention; what cannot be read may well."""
+    """Returns whether the files name the registered functions or contain no attention; true also for a model whose source cannot be read."""
     sources = _sources(model_class)
     named = any(source is None or "ALL_ATTENTION_FUNCTIONS" in source for source in sources)
     return named or not any(_OF_ITS_OWN.search(source) for source in sources)
 
 
 def lacks_a_class(model_class):
-    """Whether its files choose the attention from a list of names of their own."""
+    """Returns whether the files choose the attention class from their own list of names."""
     return any(source is not None and _BY_NAME.search(source) for source in _sources(model_class))

@@ -1,4 +1,4 @@
-# python/attn/integrations/onnx.py: a backend of ONNX whose Attention operator (opset 23 to 25) is attn.
+# python/attn/integrations/onnx.py: provides a backend of ONNX whose Attention operator (opset 23 to 25) runs on attn.
 """`attn.integrations.onnx.run_model(model, inputs)`: models whose Attention nodes are computed by attn, other nodes by onnx's reference."""
 
 import operator
@@ -25,17 +25,17 @@ _RAW, _CAPPED, _MASKED, _WEIGHTS = range(4)
 
 
 def _precision(kind, dtype):
-    """The softmax's type: softmax_precision as NumPy's, else that of the inputs."""
+    """Returns the dtype of the softmax: softmax_precision as a NumPy dtype, else that of the inputs."""
     return dtype if kind is None else tensor_dtype_to_np_dtype(kind)
 
 
 def _heads(x, count):
-    """[B, T, H * D] as [B, H, T, D]: a view."""
+    """Reshapes [B, T, H * D] to [B, H, T, D], as a view."""
     return x.reshape(*x.shape[:2], count, x.shape[2] // count).transpose(0, 2, 1, 3)
 
 
 def _padded(mask, keys):
-    """A mask that tells of the first keys only hides the others."""
+    """Extends a mask that covers only the first keys: the others are hidden."""
     missing = keys - mask.shape[-1]
     if missing <= 0:
         return mask
@@ -44,7 +44,7 @@ def _padded(mask, keys):
 
 
 def _joined(weights, values, seen):
-    """weights [B, H, Tq, Tk] times values [B, Hk, Tk, Dv]; what a hidden key holds does not matter."""
+    """Multiplies weights [B, H, Tq, Tk] by values [B, Hk, Tk, Dv]; values of hidden keys have no effect."""
     batch, heads, rows, keys = weights.shape
     groups, width = values.shape[1], values.shape[3]
     if not np.isfinite(values.astype(np.float32)).all():
@@ -57,14 +57,14 @@ def _joined(weights, values, seen):
 
 
 def _step_by_step(q, k, v, scale, softcap, seen, bias, precision):
-    """The operator's function body, each step rounded to its type: (output, the scores after each step).
+    """Computes the operator's function body, each step rounded to its type: (output, the scores after each step).
 
-    16-bit results depend on it: sqrt(scale) goes to q and to k, and the softmax, its sum too, is in the inputs' type unless
-    softmax_precision says another. Whole matrices, as the function body has them.
+    This order decides the bits of 16-bit results: q and k are each multiplied by sqrt(scale), and the softmax with its sum
+    is in the inputs' type unless softmax_precision names another. Uses whole matrices, as the function body does.
     """
     dtype = q.dtype
     factor = dtype.type(np.sqrt(scale))
-    with np.errstate(all="ignore"):  # of keys that are hidden
+    with np.errstate(all="ignore"):  # scores of hidden keys
         raw = attn.attention_scores(q * factor, k * factor, score="dot")
         capped = raw if not softcap else np.tanh(raw / dtype.type(softcap)) * dtype.type(softcap)
         added = capped if bias is None else capped + bias.astype(dtype)
@@ -79,7 +79,7 @@ def _step_by_step(q, k, v, scale, softcap, seen, bias, precision):
 
 
 def _fused(q, k, v, scale, softcap, mask, bias, lengths, mode):
-    """(output, the scores after the step that `mode` names or None) by the library's one pass."""
+    """Computes (output, the scores after the step that `mode` names, or None) in the library's one fused pass."""
     options = dict(scale=scale, mask=mask, bias=bias, softcap=softcap, **lengths)
     if mode == _WEIGHTS:
         return attn.attention(q, k, v, weights="full", **options)
@@ -119,7 +119,7 @@ def _check_dtypes(arrays):
 
 
 def _whole(name, x):
-    """A whole number; None stays."""
+    """Converts a whole number; returns None unchanged."""
     try:
         return None if x is None else operator.index(x)
     except Exception as error:
@@ -229,7 +229,7 @@ def attention(
         else:
             bias = attn_mask if attn_mask.dtype in (q.dtype, np.float32) else attn_mask.astype(q.dtype if q.dtype == np.float64 else np.float32)
 
-    scale = scale if scale is not None else max(1, q.shape[-1]) ** -0.5  # without columns each score is 0 by any scale
+    scale = scale if scale is not None else max(1, q.shape[-1]) ** -0.5  # without columns each score is 0, whatever the scale
     mode = qk_matmul_output_mode if wants_qk else None
     softcap = softcap or 0.0
     if halves:
@@ -245,7 +245,7 @@ def attention(
 
 
 class Attention(OpRun):
-    """attn in the place of the reference's own: made by onnx.reference.ReferenceEvaluator(model, new_ops=[Attention])."""
+    """Replaces the reference's own Attention: onnx.reference.ReferenceEvaluator(model, new_ops=[Attention]) uses it."""
 
     op_domain = ""
 
@@ -296,7 +296,7 @@ def _first_line(error):
 
 
 def _checked(model):
-    """A model, or the path or bytes of one, that onnx takes for valid."""
+    """Returns a model, given as such or as path or bytes, after onnx has checked it."""
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     if not isinstance(model, (ModelProto, str, bytes)):
@@ -315,7 +315,7 @@ class _Prepared(BackendRep):
         self._evaluator = ReferenceEvaluator(model, new_ops=[Attention])
 
     def run(self, inputs, **_):
-        """inputs: arrays in the graph's order, or a dict by name; gives the graph's outputs."""
+        """Runs the model. inputs: arrays in the graph's order, or a dict by name; returns the graph's outputs."""
         names, known = self._evaluator.input_names, self._evaluator.rt_inits_
         if not isinstance(inputs, dict):
             given = list(inputs) if isinstance(inputs, (list, tuple)) else [inputs]
@@ -334,28 +334,28 @@ class _Prepared(BackendRep):
 
 
 class AttnBackend(Backend):
-    """onnx.backend.base.Backend on the CPU."""
+    """Implements onnx.backend.base.Backend on the CPU."""
 
     @classmethod
     def is_compatible(cls, model, device="CPU", **_):
-        """Whether it is a model, and the device the CPU."""
+        """Returns whether it is a model and the device is the CPU."""
         return isinstance(model, ModelProto) and cls.supports_device(device)
 
     @classmethod
     def prepare(cls, model, device="CPU", **_):
-        """A model (or the path or bytes of one) to be run: `prepare(model).run(inputs)`. Raises TypeError, ValueError."""
+        """Prepares a model (or the path or bytes of one): `prepare(model).run(inputs)` runs it. Raises TypeError, ValueError."""
         if not cls.supports_device(device):
             raise ValueError(f"attn: device is {shown(device)}; it must be CPU")
         return _Prepared(_checked(model))
 
     @classmethod
     def run_model(cls, model, inputs, device="CPU", **_):
-        """The outputs of a model: inputs in the graph's order, or a dict by name. Raises TypeError, ValueError."""
+        """Returns the outputs of a model; inputs: in the graph's order, or a dict by name. Raises TypeError, ValueError."""
         return cls.prepare(model, device).run(inputs)
 
     @classmethod
     def supports_device(cls, device):
-        """Whether it is the CPU: "CPU", "CPU:0"."""
+        """Returns whether the device is the CPU: "CPU", "CPU:0"."""
         if not isinstance(device, str):
             raise TypeError(f'attn: device is a {type(device).__name__}; a text is needed, as "CPU"')
         return re.fullmatch(r"CPU(:\d+)?", device) is not None

@@ -1,4 +1,4 @@
-# python/attn/integrations/transformers.py: attn as an attention implementation of Hugging Face transformers.
+# python/attn/integrations/transformers.py: registers attn as an attention implementation of Hugging Face transformers.
 """`register()`, then `attn_implementation="attn"`:
 
 import attn.integrations.transformers
@@ -24,14 +24,14 @@ from attn.torch.functional import _FULL, _NONE, attend
 
 try:
     from transformers.utils.output_capturing import _active_collector
-except ImportError:  # elsewhere in other versions: then weights are given where the model asks for them
+except ImportError:  # in another place in other versions: then weights are returned where the model asks for them
     _active_collector = None
 
 __all__ = ["attention", "register"]
 
-# What changes the result and is not understood here: better an error than another number.
+# Options that change the result and are not supported: an error is better than a wrong number.
 _REFUSED = ("score_mod", "block_mask", "head_mask")
-# What an eager function may name: known here too, or (a window) already in the mask.
+# Parameters that an eager function may have: supported here too, or (a window) already in the mask.
 _KNOWN = frozenset(
     "module query key value query_states key_states value_states attention_mask scaling dropout is_causal softcap "
     "s_aux sinks position_bias output_attentions sliding_window".split()
@@ -40,35 +40,35 @@ _KNOWN = frozenset(
 _names = set()
 _parts = (
     weakref.WeakValueDictionary()
-)  # configs of models inside a model, by identity: they know no equality that is quick
+)  # configs of models inside a model, by identity: comparing them for equality is slow
 
 
 @functools.lru_cache(maxsize=None)
 def _unknown(module_class):
-    """The options that the model's own eager function names and this integration does not know."""
+    """Returns the options that the model's own eager function takes and this integration does not support."""
     eager = getattr(sys.modules.get(module_class.__module__), "eager_attention_forward", None)
     named = inspect.signature(eager).parameters.values() if inspect.isfunction(eager) else ()
     return tuple(p.name for p in named if p.kind is not p.VAR_KEYWORD and p.name not in (*_KNOWN, *_REFUSED))
 
 
 def _weights_wanted():
-    """Whether transformers collects attention weights now; few models pass output_attentions on."""
+    """Returns whether transformers now collects attention weights; few models pass output_attentions on."""
     if _active_collector is None:
         return False
-    # Dynamo reads no context variable; the collector has a plain one beside it then.
+    # Dynamo reads no context variable; the collector then has a plain variable beside it
     collected = _active_collector.global_var if torch.compiler.is_compiling() else _active_collector.get()
     return collected is not None and any("attentions" in name for name in collected)
 
 
 def _chosen(indices, keys):
-    """[B, 1, Tq, Tk] of the keys that each row chose: indices [B, Tq, n]."""
+    """Returns [B, 1, Tq, Tk], true for the keys that each row chose; indices [B, Tq, n]."""
     return (
         indices.new_zeros((*indices.shape[:-1], keys), dtype=torch.bool).scatter(-1, indices.long(), True).unsqueeze(1)
     )
 
 
 def _block_mask(module, block_indices, causal, mask, query, key, position_ids):
-    """The module's own mask of the blocks that its rows chose, as made for "eager"; without a mask it is causal."""
+    """Returns the module's own mask of the blocks that its rows chose, in the form of "eager"; without a mask it is causal."""
     if not hasattr(module, "indexer"):
         raise TypeError(f"attention: block_indices are given, of which {type(module).__name__} makes no mask: it has no indexer")
     rows, keys = query.shape[2], key.shape[2]
@@ -80,7 +80,7 @@ def _block_mask(module, block_indices, causal, mask, query, key, position_ids):
 
 
 def _check(tensors, elsewhere):
-    """One line for what is no tensor, or not as a layer gives it; what does not fit the others is told where they meet."""
+    """Raises an error for an argument that is not a tensor as a layer passes it; shapes that do not match each other are reported later."""
     _call.check_tensors("attention", tensors, tuple(tensors)[3:], anywhere=elsewhere)
     query, key = tensors["query"], tensors["key"]
     batch = max(x.shape[0] if x.dim() else 0 for x in (query, key))
@@ -107,7 +107,7 @@ def _fits(x, sizes):
 
 
 def _with_sinks(query, key, value, causal, mask, bias, sinks):
-    """(key, value, mask, bias) with one key more, whose score is the row's sink and whose value is 0."""
+    """Returns (key, value, mask, bias) with one more key, whose score is the row's sink and whose value is 0."""
     rows, keys = query.shape[2], key.shape[2]
     sinks = sinks.expand(*query.shape[:3], 1)
     if causal:
@@ -121,7 +121,7 @@ def _with_sinks(query, key, value, causal, mask, bias, sinks):
 
 
 def _as_eager(blind, value, output, weights):
-    """Where a row sees no key (padding, mostly) its scores drown in eager's mask, and all keys weigh the same there."""
+    """Computes a row that sees no key (mostly padding) as eager does: the mask's number dominates the scores, so all keys get the same weight."""
     mean = value.mean(dim=2, keepdim=True).repeat_interleave(output.shape[1] // value.shape[1], dim=1)
     return torch.where(blind, mean, output), (
         None if weights is None else torch.where(blind, 1 / value.shape[2], weights)
@@ -165,7 +165,7 @@ def attention(
         block_indices=block_indices,
     )  # fmt: skip
     _check(tensors, elsewhere is not None)
-    # Dynamo cannot see through the cache.
+    # Dynamo cannot trace through the cache.
     for name in _REFUSED if torch.compiler.is_compiling() else (*_REFUSED, *_unknown(type(module))):
         if options.get(name) is not None:
             raise ValueError(
@@ -239,7 +239,7 @@ def attention(
 
 
 def _suited(model, name):
-    """`name`, or "eager" for a part that never calls the function; a whole model that never does is refused, as "sdpa" is."""
+    """Returns `name`, or "eager" for a part that never calls the function; refuses a whole model that never does, as "sdpa" is refused."""
     cls, config = type(model), model.config
     parts = [part for part in (getattr(config, key, None) for key in config.sub_configs) if part is not None]
     _parts.update((id(part), part) for part in parts)
@@ -256,7 +256,7 @@ def _suited(model, name):
 
 
 def _watch():
-    """Models ask whether an implementation suits them in one place, at their making and in set_attn_implementation."""
+    """Wraps the one place where models check an implementation: when they are made, and in set_attn_implementation."""
     original = PreTrainedModel.get_correct_attn_implementation
 
     @functools.wraps(original)
@@ -269,11 +269,12 @@ def _watch():
 
 
 def register(name: str = "attn") -> None:
-    """Makes attn_implementation=name known: the attention, the masks it is given, and which models never call it.
+    """Registers attn_implementation=name: the attention function, the masks, and a check of models that never call the function.
 
-    Raises TypeError for a name that is no text. Masks are needed: a name without a mask function gets no mask at all, and the padding of a batch would be attended
-    to. They have the form of "eager" for all but attn's function, so that models and layers that compute by themselves
-    read them rightly. A model whose code never calls the function is refused where it is made or set.
+    The masks are needed: without a mask function transformers passes no mask at all, so padding would take part. They
+    have the form of "eager" for all code but attn's function, so models and layers that compute attention themselves
+    read them correctly. A model whose code never calls the function is refused when it is made or the implementation is
+    set. Raises TypeError for a name that is not a one-line text.
     """
     if not isinstance(name, str) or not name.isprintable():
         given = f'"{shown(name)}"' if isinstance(name, str) else f"a {type(name).__name__}"

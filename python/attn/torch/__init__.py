@@ -5,7 +5,7 @@
 them in the place of torch's own. Gradients, their gradients, torch.compile, torch.func and autocast work.
 """
 
-from attn.torch import _flops  # noqa: F401: for torch's FlopCounterMode
+from attn.torch import _flops  # noqa: F401: registers formulas for torch's FlopCounterMode
 from attn.torch.functional import scaled_dot_product_attention
 from attn.torch._linear import linear
 from attn.torch._multihead import MultiheadAttention

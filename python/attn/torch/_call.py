@@ -1,5 +1,5 @@
-# python/attn/torch/_call.py: one call of attention as the operators take it, and how a tensor may be handed to the library.
-"""Tensors of rank 4 beside a few numbers: what both passes, the operator and its definition in torch share."""
+# python/attn/torch/_call.py: prepares one call of attention for the operators, and decides how a tensor is passed to the library.
+"""Tensors of rank 4 and a few numbers: both passes, the operator and its definition in torch share this form."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ FLOATS = (torch.float32, torch.float64, *HALVES)
 
 
 class Numbers(NamedTuple):
-    """Everything of a call that is no tensor."""
+    """Holds the arguments of a call that are not tensors."""
 
     scale: float
     softcap: float = 0.0
@@ -33,51 +33,52 @@ class Numbers(NamedTuple):
 
 
 def is_direct():
-    """Whether tensors are just memory here: nobody traces, transforms or watches the operations."""
+    """Returns whether the library may read tensors directly: nothing traces, transforms or observes the operations."""
     watched = torch.compiler.is_compiling() or _peek() is not None or _modes() or _function_modes() or _tracing() is not None
     return not (watched or forward_ad._current_level >= 0)
 
 
 def is_forward():
-    """Whether derivatives are carried forward (torch.func.jvp, dual_level): memory and operators would lose them."""
+    """Returns whether forward-mode derivatives are computed (torch.func.jvp, dual_level): direct memory access and the operators would lose them."""
     return forward_ad._current_level >= 0
 
 
-is_forward._dynamo_marked_constant = True  # torch.compiler.assume_constant_result, without its import of the compiler: a trace has one level
+is_forward._dynamo_marked_constant = True  # what torch.compiler.assume_constant_result sets, without importing the compiler: a trace has one level
 
 
 def has_tangent(tensors):
-    """Whether one of them carries a derivative, or may do so behind torch.func's wrapping."""
+    """Returns whether a tensor carries a forward-mode derivative, or may do so under compilation or torch.func."""
     return torch.compiler.is_compiling() or is_transformed() or any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
 
 
 def is_direct_backward(*grads):
-    """The same for what comes into a backward pass, where autograd may have many gradients in one (is_grads_batched)."""
+    """Returns the same for a backward pass, whose gradients autograd may batch (is_grads_batched)."""
     return is_direct() and not any(x is not None and _is_batch(x) for x in grads)
 
 
 def writes_onnx():
-    """Whether calls become nodes of ONNX, which has no operators of attn."""
+    """Returns whether calls are exported to ONNX, which has no attn operators."""
     return (_tracing() is not None or torch.compiler.is_exporting()) and torch.onnx.is_in_onnx_export()
 
 
 def is_transformed():
-    """Whether torch.func is at work, and no compiler that would have to see through it."""
+    """Returns whether torch.func transforms the call and nothing is being compiled."""
     return not torch.compiler.is_compiling() and _peek() is not None
 
 
 def is_only_transformed():
-    """The same, and nobody keeps a graph of the operations."""
+    """Returns the same, and true only if no mode or trace records the operations."""
     return is_transformed() and not (_modes() or _function_modes() or _tracing() is not None)
 
 
 def is_plain(x):
-    """Whether `x` has memory that the library can read."""
+    """Returns whether `x` has memory that the library can read."""
     return type(x) in TENSORS and x.is_cpu and x.layout is _STRIDED
 
 
 def is_memory(x):
-    """Whether the library may read `x` where it is a tensor: not a meta tensor, and no subclass whose operations are its own (FakeTensor, DTensor)."""
+    """Returns whether the library may read `x` if it is a tensor: not a meta tensor, nor a subclass with operations of its own (FakeTensor,
+    DTensor)."""
     return not isinstance(x, torch.Tensor) or (type(x) in TENSORS or type(x).__torch_dispatch__ is _NO_DISPATCH) and not x.is_meta
 
 
@@ -91,8 +92,8 @@ def wants_gradient(*tensors):
 
 
 def check_tensors(function, tensors, optional=(), anywhere=False):
-    """TypeError for what is no dense tensor, ValueError for tensors elsewhere, unless they may be `anywhere`: attn computes on the CPU. Meta tensors
-    pass: they have no values at all. None passes for the names in `optional`."""
+    """Raises a TypeError for anything but a dense tensor, and a ValueError for a tensor outside the CPU, unless `anywhere`. Meta tensors pass,
+    because they have no values. None passes for the names in `optional`."""
     for name, x in tensors.items():
         if (is_plain(x) and not (x.is_nested or x.is_quantized)) or (x is None and name in optional):
             continue
@@ -110,21 +111,21 @@ def check_tensors(function, tensors, optional=(), anywhere=False):
 
 
 def flag(function, name, x):
-    """True or False, Python's or NumPy's."""
+    """Reads True or False, Python's or NumPy's."""
     if isinstance(x, int) or type(x).__name__ in ("bool", "bool_"):
         return bool(x)
     raise TypeError(f"{function}: {name} is {'None' if x is None else f'a {type(x).__name__}'}; True or False is needed")
 
 
 def check_constant(function, name, x):
-    """TypeError where a tensor stands for a number and wants a gradient: it would be lost without a word."""
+    """Raises a TypeError if a tensor that requires a gradient is given as a number: its gradient would be lost silently."""
     if isinstance(x, torch.Tensor) and wants_gradient(x):
         way = {"scale": "multiply q by it, with scale=1, or ", "temperature": "divide s by it in score_mod, or ", "softcap": "use it in score_mod, or "}
         raise TypeError(f"{function}: {name} wants a gradient, which numbers do not get; {way.get(name, '')}give {name}.detach()")
 
 
 def number(function, name, x):
-    """A number, or what gives one (a tensor of one element)."""
+    """Reads a number, or an object that converts to one (a tensor of one element)."""
     check_constant(function, name, x)
     if not isinstance(x, (str, bytes)):
         try:
@@ -135,7 +136,7 @@ def number(function, name, x):
 
 
 def integers(function, name, x):
-    """A list, a tuple or a range of whole numbers as a tensor of its own; everything else as it is."""
+    """Converts a list, a tuple or a range of whole numbers to a new tensor; returns everything else unchanged."""
     if not isinstance(x, (list, tuple, range)):
         return x
     if torch.compiler.is_compiling() and all(type(n) is not bool and isinstance(n, (int, torch.SymInt)) for n in x):
@@ -144,23 +145,24 @@ def integers(function, name, x):
 
 
 def plain_number(x):
-    """Its value. A compiler with dynamic=True has symbols for numbers, defaults too: the graph is made again for another one."""
+    """Returns the value of a number. With dynamic=True the compiler passes numbers, also defaults, as symbols; a guard then compiles the graph again
+    for another value."""
     if not isinstance(x, (torch.SymInt, torch.SymFloat)):
-        x = int(x) if isinstance(x, int) else float(x)  # no subclass (IntEnum)
+        x = int(x) if isinstance(x, int) else float(x)  # converts subclasses (IntEnum)
         if not torch.compiler.is_compiling():
             return x
-    from torch.fx.experimental.symbolic_shapes import guard_scalar  # sympy: .4 s, for compilers alone
+    from torch.fx.experimental.symbolic_shapes import guard_scalar  # imports sympy (0.4 s), only when compiling
 
     return guard_scalar(x)
 
 
 def drops(dropout_p):
-    """Whether attention's dropout_p asks for a seed."""
+    """Returns whether attention's dropout_p needs a seed."""
     return dropout_p is not None and number("attention", "dropout_p", dropout_p) > 0
 
 
 def autocast(function_tensors):
-    """The tensors in autocast's dtype, where it is on: as torch does for the functions of these names."""
+    """Converts the tensors to autocast's dtype if autocast is on, as torch does for its functions of these names."""
     if not torch.is_autocast_enabled("cpu"):
         return function_tensors
     dtype = torch.get_autocast_dtype("cpu")
@@ -168,17 +170,17 @@ def autocast(function_tensors):
 
 
 def draw_seed():
-    """A seed from torch's generator, as a tensor: it is drawn again in every run of a compiled graph."""
+    """Draws a seed from torch's generator, as a tensor, so that every run of a compiled graph draws a new one."""
     return torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64)
 
 
 def seed_of(seed):
-    """The bits of such a tensor, as the library counts them."""
+    """Returns the bits of such a tensor as the unsigned seed of the library."""
     return None if seed is None else seed.item() % 2**64
 
 
 def output_like(q, width):
-    """Memory for the output: laid out as q, row-major when its last dim is another one."""
+    """Allocates the output: laid out as q; row-major if its last dim differs from q's."""
     return torch.empty_like(q) if width == q.shape[-1] else q.new_empty((*q.shape[:-1], width))
 
 
@@ -187,14 +189,14 @@ def compute_dtype(dtype):
 
 
 def readable(x):
-    """`x` as the library reads it: the last dim contiguous."""
+    """Returns `x` with a contiguous last dim, as the library reads it."""
     if x is not None and x.dim() > 0 and x.shape[-1] > 1 and x.stride(-1) != 1:
         return x.contiguous()
     return x
 
 
 def forward(operands, numbers, seed, weights, saves):
-    """(output, weights or None, max, sum) by the fused pass."""
+    """Returns (output, weights or None, max, sum), computed by the fused pass."""
     q, _, v = operands[:3]
     output = output_like(q, v.shape[-1])
     maximum = total = None
@@ -206,7 +208,7 @@ def forward(operands, numbers, seed, weights, saves):
 
 
 def backward(operands, numbers, seed, saved, grad_output, wanted):
-    """The gradients of q, k, v, bias and sinks (None where none is wanted) by the fused pass."""
+    """Returns the gradients of q, k, v, bias and sinks (None where none is wanted), computed by the fused pass."""
     q, bias = operands[0], operands[4]
     if wanted[2] and bias.dtype is torch.float32 and q.dtype in HALVES:
         return _wide_backward(operands, numbers, seed, grad_output, wanted)
@@ -214,7 +216,8 @@ def backward(operands, numbers, seed, saved, grad_output, wanted):
 
 
 def _wide_backward(operands, numbers, seed, grad_output, wanted):
-    """The gradient of a float32 bias beside 16-bit tensors has float32's accuracy, which the rounded output cannot give: both passes in float32."""
+    """Runs both passes in float32: the gradient of a float32 bias beside 16-bit tensors needs float32's accuracy, which the rounded output cannot
+    give."""
     dtype = operands[0].dtype
     operands = (*(x.float() for x in operands[:3]), *operands[3:])
     output, _, maximum, total = forward(operands, numbers, seed, "none", saves=True)

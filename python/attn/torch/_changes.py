@@ -1,6 +1,6 @@
-# python/attn/torch/_changes.py: whether what a backward pass reads again is still what the call read.
-"""torch counts the changes of a tensor in place. What counts none is watched by a checksum of its memory (NumPy's arrays, tensors of inference mode, what
-speaks DLPack), or copied where torch itself is to keep it."""
+# python/attn/torch/_changes.py: detects whether an array that a backward pass reads again was changed after the call.
+"""torch counts the in-place changes of a tensor. Memory without such a count (NumPy's arrays, tensors of inference mode, DLPack arrays) is watched by
+a checksum, or copied if torch itself saves it."""
 
 import numpy
 import torch
@@ -9,7 +9,7 @@ from attn import _core
 
 
 def of_options(options):
-    """(name, array) of the options and of what a mask, a bias, a score, an expression or Weights are made of."""
+    """Yields (name, array) for the options and for the arrays of a mask, a bias, a score, an expression or Weights."""
     for name, x in zip(_core.attention_options, options):
         if hasattr(x, "__dlpack__"):
             yield name, x
@@ -18,17 +18,18 @@ def of_options(options):
 
 
 def _once(x, strides):
-    """What was broadcast, once."""
+    """Returns the elements of a broadcast array once."""
     return x[tuple(slice(1) if stride == 0 else slice(None) for stride in strides)] if 0 in strides else x
 
 
 def owned(x):
-    """`x` for torch to save, which takes no tensor of inference mode: a copy of one."""
+    """Returns `x` for torch to save. torch does not save tensors of inference mode, so these are copied."""
     return _copy(x) if x is not None and x.is_inference() else x
 
 
 def owned_mask(x):
-    """A mask for torch to save: its own functions keep what they make of one of bool, which may be changed after the call."""
+    """Returns a mask for torch to save. A bool mask is copied: torch's own functions also save a converted copy, so it may be changed after the
+    call."""
     return _copy(x) if x is not None and x.dtype is torch.bool else owned(x)
 
 
@@ -37,7 +38,7 @@ def _copy(x):
 
 
 def _memory(x):
-    """The bytes of an array."""
+    """Returns the bytes of an array."""
     if isinstance(x, numpy.ndarray):
         return numpy.ascontiguousarray(_once(x, x.strides)).view(numpy.uint8)
     if not isinstance(x, torch.Tensor):
@@ -46,19 +47,19 @@ def _memory(x):
 
 
 def _stamp(x):
-    """A whole number of 64 bits, another one once `x` is changed."""
+    """Returns a 64-bit number that differs once `x` is changed."""
     if isinstance(x, torch.Tensor) and not x.is_inference():
         return x._version
     return 0 if x is None else _core.checksum(_memory(x)) - 2**63
 
 
 def watched(arrays):
-    """What `check` looks at, of (name, array)."""
+    """Returns the list that `check` compares, from (name, array)."""
     return [(name, x, _stamp(x)) for name, x in arrays]
 
 
 def stamps(arrays):
-    """The numbers alone, as a tensor that goes from the passes of a graph to each other."""
+    """Returns the numbers alone, as a tensor that the passes of a graph hand on."""
     return torch.tensor([stamp for _, _, stamp in watched(arrays)], dtype=torch.int64)
 
 
@@ -67,7 +68,7 @@ def check_stamps(arrays, stamps):
 
 
 def check(watched):
-    """RuntimeError, as torch's own, for what was changed."""
+    """Raises a RuntimeError, like torch's own, for an array that was changed."""
     for name, x, stamp in watched:
         if _stamp(x) != stamp:
             raise RuntimeError(f"attention: {name} of shape {list(x.shape)} was changed in place after the call; its gradients need it as it was")

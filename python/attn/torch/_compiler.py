@@ -1,10 +1,11 @@
-# python/attn/torch/_compiler.py: what torch's compiler is told of the symbols of a score function while it traces one.
-"""torch's compiler (2.13) has no rule for `~` of an object, and enters no mode of torch's functions inside of a `torch.utils.checkpoint`, though it leaves
-it there again. Both are told to its own classes, of attn's symbols alone; where another version has other classes, its own error stays."""
+# python/attn/torch/_compiler.py: adds rules to torch's compiler for the symbols of a score function that it traces.
+"""torch's compiler (2.13) has no rule for `~` of an object. Inside a `torch.utils.checkpoint` it does not enter modes of torch's functions, but
+leaves them. This module adds both rules to the compiler's own classes, for attn's symbols only; in a version with other classes the compiler's own
+error stays."""
 
 import operator
 
-symbol: type | None = None  # the class of the symbols; _program, which makes them, says so
+symbol: type | None = None  # the class of the symbols; _program sets it
 
 
 def _tell_of_inversion():
@@ -20,7 +21,7 @@ def _tell_of_inversion():
         return None
 
     BuiltinVariable.call_invert = call_invert
-    BuiltinVariable.call_function_handler_cache.pop((operator.invert, UserDefinedObjectVariable), None)  # of another object's ~, before
+    BuiltinVariable.call_function_handler_cache.pop((operator.invert, UserDefinedObjectVariable), None)  # drops a cached rule for `~` of objects
 
 
 def _let_modes_in():
@@ -34,7 +35,7 @@ def _let_modes_in():
 
 
 def prepare():
-    """Runs while a graph is traced, not in it."""
+    """Runs while a graph is traced; it is not part of the graph."""
     for tell in (_tell_of_inversion, _let_modes_in):
         try:
             tell()
@@ -43,4 +44,4 @@ def prepare():
     return True
 
 
-prepare._dynamo_marked_constant = True  # torch.compiler.assume_constant_result, without its import of the compiler
+prepare._dynamo_marked_constant = True  # what torch.compiler.assume_constant_result sets, without importing the compiler

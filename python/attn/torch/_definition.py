@@ -1,5 +1,5 @@
-# python/attn/torch/_definition.py: attention by its definition in torch operations, for gradients that the fused pass does not give.
-"""Gradients of the weights, and gradients of gradients: every matrix whole."""
+# python/attn/torch/_definition.py: computes attention by its definition in torch operations, for gradients that the fused pass does not give.
+"""These are gradients of the weights and gradients of gradients; every matrix is computed whole."""
 
 from typing import Sequence
 
@@ -11,7 +11,7 @@ from attn.torch._call import Numbers, compute_dtype, seed_of
 
 
 def visible(q, k, mask, numbers):
-    """bool, broadcastable to [B, H, L, S]: what takes part."""
+    """Returns the visible pairs: bool, broadcastable to [B, H, L, S]."""
     rows, keys = q.shape[-2], k.shape[-2]
     i = torch.arange(rows, device=q.device).unsqueeze(1) + (keys - rows if numbers.bottom_right else 0)
     j = torch.arange(keys, device=q.device)
@@ -27,10 +27,10 @@ def visible(q, k, mask, numbers):
 
 @torch.library.custom_op("attn::kept", mutates_args=(), device_types="cpu")
 def _kept(seed: Tensor, sizes: Sequence[int], bottom_right: bool, dropout_p: float) -> Tensor:
-    """bool of `sizes`, [B, H, L, S]: which weights dropout leaves. The library's own choice, asked for with equal weights."""
+    """Returns which weights dropout keeps: bool [B, H, L, S]. A call of the library with equal weights shows its own choice."""
     rows, keys = sizes[2:]
     flat, key = torch.zeros((*sizes[:3], 1), dtype=torch.float32), torch.zeros((sizes[0], 1, keys, 1), dtype=torch.float32)
-    # Positions decide what is kept: the same alignment as the call, hiding nothing.
+    # Dropout depends on positions: use the call's alignment, with a window that hides nothing.
     numbers = Numbers(scale=1.0, window_left=keys + rows, window_right=keys + rows, bottom_right=bottom_right, dropout_p=dropout_p)
     weights = _core.attention_forward((flat, key, key, None, None, None), (*numbers, seed_of(seed)), "full", torch.empty_like(flat), None, None)
     return weights > 0
@@ -50,7 +50,7 @@ def _(info, in_dims, seed, sizes, *rest):
 
 
 def kept(q, keys, numbers, seed):
-    """The weights' factors under dropout, 0 or 1 / (1 - p)."""
+    """Returns the factors of the weights under dropout, 0 or 1 / (1 - p)."""
     sizes, dtype = (*q.shape[:3], keys), compute_dtype(q.dtype)
     if keys == 0 or numbers.dropout_p >= 1:
         return torch.zeros(sizes, dtype=dtype, device=q.device)
@@ -62,12 +62,12 @@ def for_heads(x, heads):
 
 
 def attend(operands, numbers, seed):
-    """Output and weights, [B, H, L, Ev] and [B, H, L, S], in the compute type."""
+    """Returns output [B, H, L, Ev] and weights [B, H, L, S], in the compute dtype."""
     q, k, v, mask, bias, sinks = operands
     dtype = compute_dtype(q.dtype)
     heads = q.shape[1]
     seen = visible(q, k, mask, numbers)
-    # Keys that no row sees may hold anything.
+    # Keys that no row sees may hold any value, even NaN.
     used = seen.expand(q.shape[0], heads, q.shape[2], k.shape[2]).any(dim=2).unsqueeze(-1)
     q = q.to(dtype)
     k = torch.where(used, for_heads(k.to(dtype), heads), 0)
@@ -101,7 +101,7 @@ def shown(weights, kind, dtype):
 
 
 def _places(operands):
-    """Which operands have gradients: q, k, v, and bias and sinks where they are given."""
+    """Returns the operands that have gradients: q, k, v, and bias and sinks if given."""
     return [0, 1, 2] + [n for n in (4, 5) if operands[n] is not None]
 
 
@@ -113,13 +113,13 @@ def _with(operands, places, leaves):
 
 
 def _by_place(places, found):
-    """The gradients of q, k, v, bias and sinks, None for what is not there."""
+    """Returns the gradients of q, k, v, bias and sinks, with None for operands that are not given."""
     all_of_them = dict(zip(places, found))
     return [all_of_them.get(n) for n in (0, 1, 2, 4, 5)]
 
 
 def gradients(operands, numbers, seed, kind, grad_output, grad_weights):
-    """The gradients of q, k, v, bias and sinks; they have a history."""
+    """Returns the gradients of q, k, v, bias and sinks; they can be differentiated again."""
     places = _places(operands)
 
     def run(*leaves):
@@ -132,7 +132,8 @@ def gradients(operands, numbers, seed, kind, grad_output, grad_weights):
 
 
 def second_gradients(operands, numbers, seed, grad_output, flows):
-    """Of `gradients` from the output alone, by what flows back into them: the gradients of grad_output, then of q, k, v, bias and sinks."""
+    """Differentiates `gradients` (from the output alone): returns the gradients of grad_output, then of q, k, v, bias and sinks, for the incoming
+    `flows`."""
     places = _places(operands)
 
     def first(flow, *leaves):

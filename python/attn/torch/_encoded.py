@@ -1,6 +1,6 @@
-# python/attn/torch/_encoded.py: a call of attn.attention as tensors and one text, for operators of torch, and back.
-"""What Python made before the call (a Mask, a Bias, an expression) stands in a table of this process, the text names its place: for ever where a
-graph may name it again, else as long as the text. The tensors that a Bias, a Score or an expression was made of are tensors of the call."""
+# python/attn/torch/_encoded.py: encodes a call of attn.attention as tensors and one text, for torch's operators, and decodes it.
+"""A table of this process holds objects that Python made before the call (a Mask, a Bias, an expression); the text names their keys. An entry stays
+for ever if a graph may use it again, else as long as the text. The tensors of a Bias, a Score or an expression are tensors of the call."""
 
 import functools
 import os
@@ -17,13 +17,13 @@ from attn.torch import _call, _changes, _program
 _OPTIONS = _core.attention_options
 AT = {name: n for n, name in enumerate(_OPTIONS)}
 _BETWEEN = "\x1f"
-_FORMAT = "3"  # of the texts and of what the passes hand on: behind the options, so that a cache of compiled graphs knows others by it
-_table = weakref.WeakValueDictionary()  # of what is held, by its place
-_for_ever = []  # what graphs name: (place, held)
+_FORMAT = "3"  # version of the texts and of what the passes hand on; it ends each text, so that cached graphs of other versions do not match
+_table = weakref.WeakValueDictionary()  # held objects by key
+_for_ever = []  # entries that graphs name: (key, held)
 
 
 def _constant(function):
-    """torch.compiler.assume_constant_result, without its import of the whole compiler (1.3 s) where nothing is compiled."""
+    """Does what torch.compiler.assume_constant_result does, without importing the whole compiler (1.3 s) when nothing is compiled."""
     function._dynamo_marked_constant = True
     return function
 
@@ -34,16 +34,16 @@ class _Held:
 
 
 class _Texts(str):
-    """The texts of a call with what they name."""
+    """The texts of a call; keeps the objects that they name alive."""
 
     held = ()
 
 
 def _hold(x, name):
-    """(place, held) of an object in the table."""
+    """Puts an object into the table; returns (key, held)."""
     if name == "score_mod":
         x = trace(x)
-    # A name that no other process gives, a child of this one neither: a graph that was saved must not find another object there.
+    # A key that no other process uses, not even a child of this one: a saved graph must not find another object there.
     place, held = os.urandom(16).hex(), _Held(x)
     _table[place] = held
     return place, held
@@ -55,13 +55,13 @@ def _learns(array):
 
 @_constant
 def _tensors_of(x):
-    """The tensors of a Bias, a Score or an expression that learns: the call has them as its own, with their gradients."""
+    """Returns the tensors of a Bias, a Score or an expression if one requires a gradient: they become tensors of the call, with gradients."""
     learns = isinstance(x, (_core.Bias, _core.Score, _core.ScoreExpression)) and any(map(_learns, x.arrays))
     return tuple(array for array in x.arrays if isinstance(array, Tensor)) if learns else ()
 
 
 def _over(x, tensors):
-    """The same Bias, Score or expression over other tensors."""
+    """Returns the same Bias, Score or expression over other tensors."""
     others = iter(tensors)
     arrays = [next(others) if isinstance(array, Tensor) else None for array in x.arrays]
     if not isinstance(x, _core.ScoreExpression):
@@ -77,20 +77,21 @@ def _over(x, tensors):
 
 
 def _notation(x, name):
-    """The text of a mask or a score that holds no arrays, which any process can read; else None."""
+    """Returns the text of a mask or an expression without arrays, which any process can read; else None."""
     try:
         if name == "mask" and isinstance(x, _core.Mask) and not x.arrays:
             return f"s{x.__reduce__()[1][0]}"
         if name == "score_mod" and not (x := trace(x)).arrays:
             return f"m{x.__reduce__()[1][0]}"
-    except TypeError:  # a text that does not read back
+    except TypeError:  # its text cannot be parsed back
         pass
     return None
 
 
 @_constant
 def _text_for_ever(x, name):
-    """Its notation, or its place for ever; "!" or "?" and what is wrong with it. Under torch.compile this runs once, when the call is traced."""
+    """Returns its text, or its key in the table for ever; "!" or "?" followed by the message for an error. Under torch.compile this runs once, while
+    the call is traced."""
     try:
         text = _notation(x, name)
         if text is not None:
@@ -118,14 +119,14 @@ def _at(place):
 
 @_constant
 def chosen_weights(text):
-    """(kind, count) of an encoded Weights, or of the text of one."""
+    """Returns (kind, count) of an encoded Weights, or of the text of one."""
     weights = _at(text[1:]) if text[0] == "o" else _core._weights(text[1:])
     return weights.kind, weights.count
 
 
 @_constant
 def _reads_weights(x):
-    """Whether it is a text that stands for a Weights: "top_k(3)"."""
+    """Returns whether x is the text of a Weights, such as "top_k(3)"."""
     try:
         return "(" in x and _core._weights(x) is not None
     except (TypeError, ValueError):
@@ -136,7 +137,7 @@ _WEIGHTS = ("none", "full", "head_average", "column_sums")
 
 
 def _check_weights(x):
-    """The library's errors, for calls that are never run: the shapes of the results are made of it."""
+    """Raises the library's errors for a call that is only traced: the shapes of the results depend on `weights`."""
     needed = "one of " + ", ".join(f'"{name}"' for name in (*_WEIGHTS, "rows(0, 5)", "top_k(3)"))
     if isinstance(x, str):
         if x not in _WEIGHTS and not _reads_weights(x):
@@ -147,7 +148,7 @@ def _check_weights(x):
 
 
 def encode(q, k, v, options):
-    """(tensors, texts) of a call; the texts are those of the options, in their order."""
+    """Returns (tensors, texts) of a call; the texts are those of the options, in their order."""
     tensors, texts, held = [q, k, v], [], []
     once = _call.is_only_transformed()
     for name, x in zip(_OPTIONS, options):
@@ -201,19 +202,19 @@ def text_of(texts, name):
 
 
 def without(texts, name):
-    """The texts without an option."""
+    """Returns the texts without one option."""
     fields = texts.split(_BETWEEN)
     fields[AT[name]] = "-"
     return _BETWEEN.join(fields)
 
 
 def as_held(texts):
-    """The texts over the tensors that Bias, Score and expression were made with: they may have values where the call's have none."""
+    """Returns the texts over the tensors that Bias, Score and expression were made with; these may have values where the call's tensors have none."""
     return _BETWEEN.join(f"o{text[1:].partition(':')[0]}" if text[0] == "w" else text for text in texts.split(_BETWEEN))
 
 
 def held_arrays(texts):
-    """(name, array) of what the texts name, and no pass of a graph is given."""
+    """Yields (name, array) for the arrays that the texts name and that are not tensors of the call."""
     fields = texts.split(_BETWEEN)[: len(_OPTIONS)]
     held = [_at(text[1:].partition(":")[0]) if text[0] in "ow" else None for text in fields]
     given = [name for name, text in zip(_OPTIONS, fields) if text[0] == "w"]
@@ -224,7 +225,7 @@ _READ = {"-": lambda _: None, "b": "1".__eq__, "i": int, "f": float, "s": str, "
 
 
 def decoded(tensors, texts):
-    """q, k, v and the tuple of options, as _core.attention takes them."""
+    """Returns q, k, v and the tuple of options, as _core.attention takes them."""
     options = []
     for name, text in zip(_OPTIONS, texts.split(_BETWEEN)):
         kind, rest = text[0], text[1:]

@@ -1,13 +1,13 @@
-# python/attn/torch/_flops.py: what torch's FlopCounterMode counts for attn's operators.
-"""As torch counts its own: two for each multiplication of the matrix products, all pairs of a query and a key of a sequence whether a mask hides them or
-not, and in the backward pass of attention the scores once more."""
+# python/attn/torch/_flops.py: counts the operations of attn's operators for torch's FlopCounterMode.
+"""Counts as torch does for its own functions: two for each multiplication of the matrix products, for all pairs of a query and a key of a sequence,
+hidden or not; the backward pass of attention counts the scores once more."""
 
 import math
 
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from attn.torch import _general, _linear, _ops  # noqa: F401: they make the operators
+from attn.torch import _general, _linear, _ops  # noqa: F401: they register the operators
 from attn.torch._encoded import AT, as_held, decoded, without
 
 
@@ -30,7 +30,7 @@ def _products(q, k, v):
 
 
 def _general_products(tensors, texts):
-    q, k, v, options = decoded(tensors, as_held(without(texts, "score_mod")))  # which costs no products, and may look up tensors without values
+    q, k, v, options = decoded(tensors, as_held(without(texts, "score_mod")))  # score_mod costs no products, and may look up tensors without values
     lengths, key_lengths = (None if x is None else torch.as_tensor(x) for x in (options[AT[name]] for name in ("cu_seqlens_q", "cu_seqlens_k")))
     if lengths is None:
         pairs = math.prod(q.shape[:-1]) * k.shape[-2]

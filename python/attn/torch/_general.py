@@ -1,4 +1,4 @@
-# python/attn/torch/_general.py: attn.attention with all of its options as operators of torch.
+# python/attn/torch/_general.py: defines attn.attention with all of its options as torch operators.
 """`torch.ops.attn.general`: the tensors of a call in a list, everything else in a text (_encoded.py).
 
 The backward pass runs the call again on the library's tape; its gradients have gradients of their own."""
@@ -17,7 +17,7 @@ from attn.torch._encoded import AT, chosen_weights, decoded, encode, held_arrays
 
 
 def _weights_shapes(q, k, texts):
-    """The shapes of the weights and of the keys of top_k; None where there are none."""
+    """Returns the shapes of the weights and of the keys of top_k; None where there are none."""
     text = text_of(texts, "weights")
     if text in ("-", "snone"):
         return None, None
@@ -55,7 +55,7 @@ def _empty_outputs(tensors, texts):
 
 @torch.library.custom_op("attn::general", mutates_args=(), device_types="cpu")
 def general(tensors: Sequence[Tensor], texts: str) -> list[Tensor]:
-    """Output, weights, keys of top_k, logsumexp, and by what its backward passes see whether the arrays that the texts name were changed."""
+    """Returns output, weights, keys of top_k, logsumexp, and the stamps by which the backward passes detect changes of arrays that the texts name."""
     output, weights, logsumexp, _, _ = _core.attention(*decoded(tensors, texts))
     weights, keys = weights if isinstance(weights, tuple) else (weights, None)
     dtypes = (output.dtype, torch.int64, _call.compute_dtype(output.dtype))
@@ -69,7 +69,7 @@ def _(tensors, texts):
 
 
 class _Recorded:
-    """A call on the library's tape, and which of its tensors the tape's inputs are."""
+    """Records a call on the library's tape; `places` says which of the call's tensors the tape's inputs are."""
 
     def __init__(self, tensors, texts, wanted, stamps):
         _changes.check_stamps(held_arrays(texts), stamps)
@@ -85,13 +85,13 @@ class _Recorded:
         self.places = [place for place in places if place in wanted]
 
     def in_order_of(self, wanted, found, tensors):
-        """A gradient for each of `wanted`; zeros where nothing flowed."""
+        """Returns a gradient for each of `wanted`; zeros where there is none."""
         by_place = dict(zip(self.places, found))
         return [torch.zeros_like(tensors[n]) if by_place.get(n) is None else by_place[n].contiguous() for n in wanted]
 
 
 def _spread(grads, given):
-    """Of output, weights, logsumexp: the gradients that there are, by their place."""
+    """Places the given gradients in the list (output, weights, logsumexp)."""
     found = [None] * 3
     for n, x in zip(given, grads):
         found[n] = x
@@ -115,7 +115,7 @@ def _(grads, given, tensors, texts, wanted, stamps):
 def general_second(
     flows: Sequence[Tensor], grads: Sequence[Tensor], given: Sequence[int], tensors: Sequence[Tensor], texts: str, wanted: Sequence[int], stamps: Tensor
 ) -> list[Tensor]:
-    """The gradients of the tensors `wanted` and of grads, by what flows back into the gradients of `wanted`."""
+    """Returns the gradients of the tensors `wanted` and of `grads`, from the gradients of `general_backward`'s results."""
     call = _Recorded(tensors, texts, wanted, stamps)
     _, second = call.tape.backward(_spread(grads, given), True)
     by_place = dict(zip(wanted, flows))
@@ -142,7 +142,7 @@ def _can_have(tensors, needs):
 
 
 def _first(apply, grads, saved, texts, needs):
-    """A gradient or None for each of the tensors that were saved before the stamps."""
+    """Returns a gradient or None for each tensor that was saved before the stamps."""
     *tensors, stamps = saved
     found = [None] * len(tensors)
     flows = [(place, x) for place, x in zip((0, 1, None, 2), grads) if x is not None and place is not None]
@@ -191,7 +191,7 @@ torch.library.register_autograd("attn::general_backward", _second_gradients, set
 
 
 def _one_by_one(apply, constants):
-    """A batch of calls: one after another. `constants`: how many arguments are no tensors."""
+    """Runs a batch of calls one after another. `constants`: how many of the arguments are not tensors."""
 
     def run(info, in_dims, *args):
         fixed, tensors, dims = args[:constants], args[constants:], in_dims[constants:]
@@ -202,7 +202,7 @@ def _one_by_one(apply, constants):
 
 
 class _Transformed(torch.autograd.Function):
-    """The operator under torch.func: vmap, grad, vjp and what is made of them."""
+    """The operator under torch.func: vmap, grad, vjp and transforms built on them."""
 
     @staticmethod
     def forward(texts, *tensors):
@@ -239,12 +239,12 @@ class _TransformedBackward(torch.autograd.Function):
     def backward(ctx, *flows):
         count = len(ctx.given)
         *tensors, _ = ctx.saved_tensors[count:]
-        # What another transform, or autograd around it, asks of: a tensor need not have had a gradient here.
+        # Tensors that another transform, or an outer autograd, needs gradients of; they need not have had one here.
         asked = _can_have(tensors, ctx.needs_input_grad[3 + count : -1])
         every, by_place = sorted({*ctx.wanted, *asked}), dict(zip(ctx.wanted, flows))
         flows = [by_place[n].contiguous() if n in by_place else torch.zeros_like(tensors[n]) for n in every]
         found = _TransformedSecond.apply(ctx.given, ctx.texts, every, *flows, *ctx.saved_tensors)
-        for_tensors = [None] * (len(ctx.saved_tensors) - count)  # and for the stamps
+        for_tensors = [None] * (len(ctx.saved_tensors) - count)  # one more for the stamps
         for n, x in zip(every, found):
             for_tensors[n] = x
         return None, None, None, *found[len(every) :], *for_tensors
@@ -278,7 +278,7 @@ _ops.under_func("general", lambda tensors, texts: list(_Transformed.apply(texts,
 
 
 def _check(q, k, v):
-    """What shapes are made of; all else is told by the library when the call is run."""
+    """Checks what the shapes of the results depend on; the library checks the rest when the call runs."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() not in (2, 3, 4) or x.dim() != q.dim():
             raise ValueError(f"attention: {name} has shape {list(x.shape)}; it must be [B, H, T, D], [B, T, D] or [T, D], and of q's rank")
@@ -287,7 +287,7 @@ def _check(q, k, v):
 
 
 def attention(q, k, v, options):
-    """(output, weights or None, logsumexp or None) of a call that somebody traces or transforms."""
+    """Returns (output, weights or None, logsumexp or None) of a call that is traced or transformed."""
     if options[AT["out"]] is not None:
         raise ValueError("attention: out is given under torch.compile or torch.func, where results are always new")
     _call.check_tensors("attention", {"q": q, "k": k, "v": v})

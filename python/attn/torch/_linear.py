@@ -1,5 +1,5 @@
-# python/attn/torch/_linear.py: linear maps by attn's matrix products, as operators of torch.
-"""x W^T + b with the library's order of sums: the bits of a row do not depend on the batch or the number of threads."""
+# python/attn/torch/_linear.py: defines linear maps with attn's matrix products, as torch operators.
+"""Computes x W^T + b with the library's order of summation: the bits of a row do not depend on the batch or the number of threads."""
 
 import math
 from typing import Optional
@@ -28,7 +28,7 @@ def _(a, b):
 
 
 def _keep_factors(ctx, inputs, output=None):
-    """What the gradients that are wanted need: a factor that is not kept may be changed after the call, as with torch's own."""
+    """Saves the factors that the wanted gradients need. A factor that is not saved may be changed after the call, as with torch's own function."""
     needs = ctx.needs_input_grad
     ctx.save_for_backward(*(_changes.owned(x) if needed else None for x, needed in zip(inputs[:2], needs[1::-1])))
 
@@ -49,7 +49,7 @@ def _linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
 
 
 def linear_direct(x, weight, bias):
-    """Without a history."""
+    """Computes the product without gradient history."""
     out = x.new_empty((*x.shape[:-1], weight.shape[0]))
     _core.linear_into(x, weight, bias, out)
     return out
@@ -70,12 +70,12 @@ def _linear_gradients(ctx, grad, product=mm):
 
 
 def _rows(x):
-    """A matrix of the last dim's rows, be there none or be they of no numbers."""
+    """Returns a matrix of the last dim's rows; also for no rows and for rows of length 0."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 class _Direct(torch.autograd.Function):
-    """The same without the dispatcher, where nobody but autograd asks what was done."""
+    """The same without the dispatcher, for calls that only autograd observes."""
 
     @staticmethod
     def forward(ctx, x, weight, bias):
@@ -96,7 +96,7 @@ torch.library.register_autograd("attn::linear", _linear_gradients, setup_context
 
 
 def _batches(apply, info, in_dims, args):
-    """A batch of left operands beside one right operand is more rows; right operands that differ go one after another."""
+    """Batches: a batched left operand beside one right operand becomes more rows; batched right operands run one after another."""
     x, d = args[0], in_dims[0]
     if d is None or any(n is not None for n in in_dims[1:]) or info.batch_size == 0:
         return torch.stack(_ops.calls_of_items(apply, info, in_dims, args))[: info.batch_size], 0
@@ -142,7 +142,7 @@ _ops.under_func("linear", _Transformed.apply)
 
 
 def _is_usual(x, weight, bias):
-    """Dense tensors that fit, and nobody looks on: what the checks would say of them is known."""
+    """Returns whether the tensors are dense, fit, and nothing observes the call: then the checks are not needed."""
     if not (_call.is_plain(x) and _call.is_plain(weight) and (bias is None or _call.is_plain(bias)) and _call.is_direct()):
         return False
     if x.is_nested or weight.is_nested or (bias is not None and bias.is_nested) or torch.is_autocast_enabled("cpu"):

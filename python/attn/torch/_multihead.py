@@ -1,5 +1,5 @@
-# python/attn/torch/_multihead.py: torch.nn.MultiheadAttention with attn's products and attention, weights included.
-"""The fused pass for every mask, dropout and gradient; the weights, when asked for, are taken from it."""
+# python/attn/torch/_multihead.py: implements torch.nn.MultiheadAttention with attn's products and attention, including the returned weights.
+"""Uses the fused pass for every mask, dropout and gradient; requested weights come from the same pass."""
 
 import math
 
@@ -69,7 +69,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return output.squeeze(0), None if weights is None else weights.squeeze(0)
 
     def _check(self, query, key, value, key_padding_mask, attn_mask, is_causal):
-        """(N, L, S)"""
+        """Checks the shapes; returns (N, L, S)."""
         if query.dim() not in (2, 3):
             raise ValueError(f"{_NAME}: query has shape {_shape(query)}; it must have 2 dims, or 3 with a batch")
         for name, x, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
@@ -92,7 +92,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return batch, rows, keys
 
     def _is_torch_fused(self, query, key, value, attn_mask):
-        """Whether torch would take its inference path, on which the mask counts and the hint does nothing."""
+        """Returns whether torch would take its fused inference path, which uses the mask and ignores the is_causal hint."""
         if self.training or query is not key or key is not value or query.dim() != 3 or not self.batch_first or self.num_heads % 2:
             return False
         if self.in_proj_bias is None or not self._qkv_same_embed_dim or self.bias_k is not None or self.add_zero_attn:
@@ -100,11 +100,11 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return attn_mask.dtype is torch.bool and not _call.wants_gradient(query, *self.parameters())
 
     def _project(self, query, key, value, batched):
-        """q, k, v as [N, H, T, D], with the learned key and the zero key behind the others."""
+        """Returns q, k, v as [N, H, T, D]; the learned key and the zero key follow the others."""
         heads = self.num_heads
 
         def split(x, parts):
-            """[.., T, parts * E] as `parts` tensors [N, H, T, D]; the memory stays."""
+            """Splits [.., T, parts * E] into `parts` tensors [N, H, T, D], as views."""
             x = x.unflatten(-1, (parts, heads, self.head_dim))
             if not batched:
                 x = x.unsqueeze(0)
@@ -137,7 +137,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return q, k, v
 
     def _masks(self, attn_mask, key_padding_mask, sizes, extra, batched, dtype):
-        """(bool mask of what takes part or None, float mask or None), in rank 4."""
+        """Returns (bool mask of visible pairs or None, float mask or None), in rank 4."""
         seen, added = [], []
         if attn_mask is not None:
             shape = (1, 1, *attn_mask.shape) if attn_mask.dim() == 2 else (sizes[0], self.num_heads, *attn_mask.shape[1:])

@@ -1,5 +1,5 @@
-# python/attn/torch/_ops.py: attention as operators of torch: their shapes, their gradients, batches of them.
-"""`torch.ops.attn.attention`, `torch.ops.attn.attention_backward`: what torch.compile, torch.func and autograd know of attn."""
+# python/attn/torch/_ops.py: defines attention as torch operators: their shapes, their gradients, and batches of them.
+"""torch.compile, torch.func and autograd see attn as `torch.ops.attn.attention` and `torch.ops.attn.attention_backward`."""
 
 from typing import Optional
 
@@ -114,7 +114,7 @@ def _attention_gradients(ctx, grad_output, grad_weights, *_):
 
 
 def _as_inputs(found, needs):
-    """The gradients of q, k, v, mask, bias, sinks: those that are wanted."""
+    """Returns the wanted gradients of q, k, v, mask, bias, sinks, in that order."""
     q, k, v, bias, sinks = (x if needed else None for x, needed in zip(found, (*needs[:3], *needs[4:6])))
     return q, k, v, None, bias, sinks
 
@@ -131,7 +131,7 @@ def _keep_backward(ctx, inputs, output):
 
 
 def _second_gradients(ctx, *flows):
-    """Of the gradients, by the definition: its gradients have gradients."""
+    """Returns the gradients of the gradients, computed by the definition, so that they can be differentiated again."""
     grad_output, *operands, seed = ctx.saved_tensors
     flow, (q, k, v, bias, sinks) = _definition.second_gradients(operands, ctx.numbers, seed, grad_output, flows)
     return (flow, q, k, v, None, bias, sinks) + (None,) * 13
@@ -144,21 +144,22 @@ torch.library.register_autograd("attn::attention_backward", _second_gradients, s
 
 
 def calls_of_items(apply, info, in_dims, args):
-    """The results of one call after another; of a batch of none those of one item, for their shapes and their history: the sum of no item."""
+    """Returns the results of one call after another. An empty batch runs one item for the shapes and the gradient history: the results are a sum over
+    no item."""
     none = info.batch_size == 0
     item = lambda x, d, n: x if d is None else x.sum(d, dtype=x.dtype) if none else x.select(d, n)  # noqa: E731
     return [apply(*(item(x, d, n) for x, d in zip(args, in_dims))) for n in range(max(1, info.batch_size))]
 
 
 def _each(apply, info, in_dims, args):
-    """What is not a batch of its own. Empty results stay one."""
+    """Splits the batched arguments into items. Empty results stay whole."""
     calls = calls_of_items(apply, info, in_dims, args)
     there = [x.numel() > 0 or x.dim() > 1 for x in calls[0]]
     return tuple(torch.stack(x)[: info.batch_size] if some else x[0] for x, some in zip(zip(*calls), there)), tuple(0 if some else None for some in there)
 
 
 def _folded(x, d, info, batch):
-    """[V, B, ...] as [V * B, ...]; what is one for all items stays so."""
+    """Reshapes [V, B, ...] to [V * B, ...]; a tensor shared by all items stays shared."""
     if x is None or (d is None and x.shape[0] == 1 and batch is not None):
         return x
     x = x.movedim(d, 0) if d is not None else x.expand(info.batch_size, *x.shape)
@@ -177,7 +178,7 @@ def _sizes(x, d):
 
 
 def _attention_batches(apply, info, in_dims, args):
-    """A batch of calls as one call, whose items are more; dropout and sinks differ by item and go one after another."""
+    """Runs a batch of calls as one call with more batch items; with dropout, or with sinks that differ by item, one after another."""
     q, k, v, mask, bias, sinks, seed, *rest = args
     if seed is not None or in_dims[5] is not None or info.batch_size == 0 or 0 in _sizes(q, in_dims[0]):
         return _each(apply, info, in_dims, args)
@@ -198,7 +199,7 @@ def _backward_batches(apply, info, in_dims, args):
 
 
 class Transformed(torch.autograd.Function):
-    """The operator under torch.func: vmap, grad, vjp and what is made of them."""
+    """The operator under torch.func: vmap, grad, vjp and transforms built on them."""
 
     @staticmethod
     def forward(*args):
@@ -230,7 +231,8 @@ _library = torch.library.Library("attn", "FRAGMENT")
 
 
 def under_func(operator, function):
-    """`function` is what the operator does under torch.func, in a graph too: the gradient that it is registered with has no transforms."""
+    """Registers `function` as the operator's implementation under torch.func, also in a graph: the operator's own registered gradient does not
+    support transforms."""
     _library.impl(operator, function, "FuncTorchDynamicLayerFrontMode")
 
 

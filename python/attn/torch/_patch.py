@@ -1,5 +1,5 @@
-# python/attn/torch/_patch.py: attn's functions in the place of torch's own, and back.
-"""What attn does not take (other devices, layouts and subclasses, a call that torch refuses) goes to torch's own function."""
+# python/attn/torch/_patch.py: replaces torch's functions by attn's, and restores them.
+"""Calls that attn does not support (other devices, layouts and subclasses, and calls that torch refuses) go to torch's own function."""
 
 import functools
 import threading
@@ -27,7 +27,7 @@ def _sdpa(original):
             try:
                 return functional.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
             except (TypeError, ValueError):
-                pass  # torch says what is wrong in its own words
+                pass  # then torch reports the error in its own words
         return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
     return scaled_dot_product_attention
@@ -47,11 +47,11 @@ def _linear_of(original):
 
 
 class _Place:
-    """A function of torch.nn.functional: torch's own, and how often it is to be attn's."""
+    """A function of torch.nn.functional: torch's own, and how many patches replace it."""
 
     def __init__(self, name, make):
         self.name, self.make, self.users, self.original = name, make, 0, None
-        self._made = {}  # for ever
+        self._made = {}  # stays for ever
 
     def enter(self):
         if self.users == 0:
@@ -59,7 +59,7 @@ class _Place:
             place = self._made.get(self.original)
             if place is None:
                 place = self._made[self.original] = self.make(self.original)
-                # torch.jit.script, which compiles no code of attn, puts torch's own operator into its graph. It knows functions by their id.
+                # torch.jit.script cannot compile attn's code, so it puts torch's own operator into its graph. It recognises functions by their id.
                 if (operator := _find_builtin(self.original)) is not None:
                     _register_builtin(place, operator)
             setattr(_F, self.name, place)
@@ -75,7 +75,7 @@ _places = {"sdpa": _Place("scaled_dot_product_attention", _sdpa), "linear": _Pla
 
 
 class Patch:
-    """What `patch` returns: `undo()`, or the end of a `with` block, takes it back. Twice is once."""
+    """Returned by `patch`: `undo()`, or the end of a `with` block, takes the patch back. A second undo does nothing."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names

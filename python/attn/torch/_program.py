@@ -1,6 +1,6 @@
-# python/attn/torch/_program.py: a score function as lines of text and tensors, where torch traces or transforms the call.
-"""There a tensor that the function looks up is an argument of the operator, with a gradient of its own. The function is called once, with symbols that
-torch.compile sees through; what it made of them is written down, a line an operation, and the operator makes the library's expression of the lines."""
+# python/attn/torch/_program.py: records a score function as lines of text and tensors, where torch traces or transforms the call.
+"""A tensor that the function indexes becomes an argument of the operator, with its own gradient. The function is called once, with symbols that
+torch.compile can trace; its operations are recorded one on each line, and the operator builds the library's expression from the lines."""
 
 import functools
 import operator
@@ -20,14 +20,14 @@ _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 _UNARY = ("neg", "pos", "invert", "abs")
 _FUNCTIONS = ("where", "exp", "tanh", "minimum", "maximum")
 
-# What makes the library's expressions, by name.
+# Functions that build the library's expressions, by name.
 _MAKERS = {
     **{name: getattr(operator, name) for name in (*_ARITHMETIC, *_COMPARISONS, *_UNARY)},
     **{name: getattr(_core, name) for name in _FUNCTIONS},
     "table": lambda table, *index: table[index],
 }
 
-# torch's names of operators between a tensor and a symbol: (name, whether the operands are mirrored).
+# torch's names of operators between a tensor and a symbol: (name, whether the operands are swapped).
 _OF_TORCH = {
     **{name: (name, False) for name in (*_ARITHMETIC, *_COMPARISONS)},
     **{f"__{name.strip('_')}__": (name, False) for name in (*_ARITHMETIC, *_COMPARISONS)},
@@ -40,7 +40,7 @@ _OF_TORCH = {
 
 
 class Symbol:
-    """A value of a score function while it is traced: what it is made of, and the number of its line once that is written."""
+    """A value of a score function while it is traced: the operation and its operands, and the number of its line once that is written."""
 
     def __init__(self, name, *operands, place=None):
         self.name, self.operands, self.place = name, operands, place
@@ -58,9 +58,9 @@ class Symbol:
 
 
 class Table:
-    """An array that the function looks up."""
+    """An array that the function indexes."""
 
-    __iter__ = None  # else Python would count up indices for ever
+    __iter__ = None  # without it Python would iterate over indices for ever
 
     def __init__(self, array):
         self.array = array.array if isinstance(array, Table) else array
@@ -75,7 +75,7 @@ class Table:
     __torch_function__ = Symbol.__torch_function__
 
 
-Symbol.__name__, Table.__name__ = "ScoreExpression", "ScoreTable"  # as errors name the library's own
+Symbol.__name__, Table.__name__ = "ScoreExpression", "ScoreTable"  # errors name them like the library's own
 
 
 def _lookup(array, index):
@@ -84,7 +84,7 @@ def _lookup(array, index):
 
 
 def _operand(x):
-    """As operations take it; NotImplemented for a stranger."""
+    """Converts an operand for an operation; returns NotImplemented for an unknown type."""
     if isinstance(x, (Symbol, _core.ScoreExpression)):
         return x
     if isinstance(x, Table):
@@ -101,7 +101,7 @@ def _operand(x):
 
 
 def made(name, *operands):
-    """The symbol of an operation; TypeError for a stranger."""
+    """Returns the symbol of an operation; raises a TypeError for an operand of an unknown type."""
     first = operands[:1] if name == "table" else ()
     taken = [*first]
     for x in operands[len(first) :]:
@@ -139,7 +139,8 @@ _compiler.symbol = Symbol
 
 
 def traced(*values):
-    """Whether one of the values is of a function that is traced here; outside of it a tensor is an array like others, in a graph a number is not."""
+    """Returns whether one of the values belongs to a function that is traced here. Elsewhere a tensor is an ordinary array; in a graph a number is
+    not one."""
     for x in values:
         if isinstance(x, (Symbol, Table)) or (isinstance(x, torch.Tensor) and not _call.is_direct()):
             return True
@@ -150,7 +151,7 @@ _score.by_torch = sys.modules[__name__]
 
 
 def _between(function, args, kwargs):
-    """An operation of torch that was given a symbol beside tensors."""
+    """Implements a torch operation that was given a symbol beside tensors."""
     if not kwargs:
         if function.__name__ in ("__getitem__", "getitem"):
             return _lookup(*args)
@@ -161,7 +162,7 @@ def _between(function, args, kwargs):
 
 
 class _Lookups(TorchFunctionMode):
-    """In a graph a tensor is asked first what it makes of an index, and knows no symbols in a tuple."""
+    """Handles the indexing of a tensor with symbols in a tuple. In a graph torch would call the tensor's own method, which does not know symbols."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         for x in args:
@@ -179,7 +180,7 @@ def _as_table(name, x):
 
 
 def of_function(function, first):
-    """(text, tensors) of a function of (s, b, h, i, j); the text names the tensors by their places from `first` on."""
+    """Returns (text, tensors) of a function of (s, b, h, i, j); the text refers to the tensors by index, counted from `first`."""
     symbols = [Symbol(name, place=n) for n, name in enumerate("sbhij")]
     if torch.compiler.is_dynamo_compiling():
         _compiler.prepare()
@@ -219,7 +220,7 @@ def _field(x, tensors, first):
 
 
 def _notation(x):
-    """The text of an expression of numbers alone, else none."""
+    """Returns the text of an expression without arrays, else None."""
     return "" if x.arrays else str(x)
 
 
@@ -234,13 +235,13 @@ def _value(field, values, tables):
 
 
 def expression(text, tensors):
-    """The library's expression of the lines."""
+    """Builds the library's expression from the lines."""
     return _made_of(text, tensors) if "table" in text else _alone(text)
 
 
 def _made_of(text, tensors):
     values = list(_core._symbols())
-    tables = functools.cache(lambda n: _core.ScoreTable(tensors[n]))  # one of a tensor, whose gradient is one
+    tables = functools.cache(lambda n: _core.ScoreTable(tensors[n]))  # one table for each tensor, so that it gets one gradient
     for line in text.split(_LINE):
         name, *fields = line.split(_FIELD)
         values.append(_MAKERS[name](*(_value(x, values, tables) for x in fields)))

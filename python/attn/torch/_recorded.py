@@ -1,6 +1,6 @@
-# python/attn/torch/_recorded.py: attn.attention with all of its options under torch's autograd, by the library's own tape.
-"""Between the passes torch keeps tensors alone, as of its own functions; the backward pass has the library record the call from them, without
-computing it again, and asks the record for gradients, and for theirs."""
+# python/attn/torch/_recorded.py: runs attn.attention with all of its options under torch's autograd, by the library's own tape.
+"""Between the passes torch keeps only tensors, as for its own functions. The backward pass lets the library record the call from them, without
+computing it again, and takes gradients, and gradients of gradients, from the record."""
 
 import torch
 
@@ -14,27 +14,28 @@ _NAMES = ("q", "k", "v", *_core.attention_options)
 
 
 def _wants_gradient(x):
-    """Not what is no tensor: a constant, NumPy's or another library's."""
+    """Returns whether x is a torch tensor that requires a gradient; arrays of other libraries are constants."""
     return isinstance(x, torch.Tensor) and x.requires_grad
 
 
 class _Arguments:
-    """q, k, v and the options of a call between its passes: tensors of numbers are torch's to keep, masks, lengths and what objects hold are not."""
+    """Holds q, k, v and the options of a call between its passes. torch saves the floating tensors, but not masks, lengths and the arrays of
+    objects."""
 
     def __init__(self, q, k, v, options):
         self.given = [q, k, v, *options]
         self.places = [n for n, x in enumerate(self.given) if isinstance(x, torch.Tensor) and x.is_floating_point()]
 
     def let_go(self):
-        """The tensors to save, which are held no more but for leaves, whose memory is the caller's."""
+        """Returns the tensors to save and releases them here; leaves stay, because the caller holds their memory anyway."""
         tensors = [self.given[n] for n in self.places]
         for n, x in zip(self.places, tensors):
             if not (x.is_leaf and x.requires_grad):
                 self.given[n] = None
-        return [_changes.owned(x.detach() if x.is_leaf else x) for x in tensors]  # of a leaf torch would see the memory that x.data = y gives it
+        return [_changes.owned(x.detach() if x.is_leaf else x) for x in tensors]  # a leaf is saved detached: x.data = y must not exchange it
 
     def over(self, tensors, with_leaves=False):
-        """The call over the tensors that were saved; or, with its leaves themselves, what gradients of gradients flow to."""
+        """Returns the call over the saved tensors; with `with_leaves` over its leaves themselves, so that gradients of gradients reach them."""
         call = self.given.copy()
         for n, x in zip(self.places, tensors):
             if call[n] is None or not with_leaves:
@@ -42,12 +43,12 @@ class _Arguments:
         return *call[:3], tuple(call[3:])
 
     def named(self, tensors):
-        """(name, tensor) of those that were saved, the output behind them."""
+        """Returns (name, tensor) for the saved tensors; the output comes last."""
         return zip((*(_NAMES[n] for n in self.places), "the output"), tensors)
 
 
 class _Recorded(torch.autograd.Function):
-    """The inputs of a call to its output, weights and logsumexp."""
+    """Computes output, weights and logsumexp from the inputs of a call, for autograd."""
 
     @staticmethod
     def forward(ctx, call, *inputs):
@@ -65,7 +66,7 @@ class _Recorded(torch.autograd.Function):
     def backward(ctx, *grads):
         _changes.check(ctx.read)
         arguments, tensors = ctx.arguments, ctx.saved_tensors
-        read = ctx.read + _changes.watched(arguments.named(tensors)) if torch.is_grad_enabled() else ctx.read  # the record has them all
+        read = ctx.read + _changes.watched(arguments.named(tensors)) if torch.is_grad_enabled() else ctx.read  # the record holds all of them
         tape = _core.attention_resumed(*arguments.over(tensors), ctx.needs, tensors[len(arguments.places) :])
 
         def inputs():
@@ -86,7 +87,7 @@ def _gradients(tape, read, grads, inputs):
 
 
 class _Gradients(torch.autograd.Function):
-    """The gradients of a record, recorded themselves: their inputs are those of the record, then the gradients that came in."""
+    """Computes the gradients of a record so that they can be differentiated again. Inputs: those of the record, then the incoming gradients."""
 
     @staticmethod
     def forward(ctx, tape, read, outputs, given, count, *tensors):
@@ -108,13 +109,13 @@ class _Gradients(torch.autograd.Function):
 
 def _unrecorded(q, k, v, options):
     results = _core.attention(q, k, v, options)
-    if isinstance(options[_OUT], torch.Tensor):  # another record that read it must see that it was changed
+    if isinstance(options[_OUT], torch.Tensor):  # increments the version, so that another record that read `out` detects the change
         torch.autograd.graph.increment_version(options[_OUT])
     return results
 
 
 def attention(q, k, v, options):
-    """As _core.attention, with gradients; dropout takes its seed from torch's generator."""
+    """Does what _core.attention does, with gradients; dropout takes its seed from torch's generator."""
     if options[_SEED] is None and _call.drops(options[_DROPOUT_P]):
         seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64).item() % 2**64
         options = options[:_SEED] + (seed,) + options[_SEED + 1 :]

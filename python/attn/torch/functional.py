@@ -1,5 +1,5 @@
-# python/attn/torch/functional.py: attention on torch tensors: straight to the library, or by its operators where torch must know.
-"""Without gradients, traces and transforms a call reads the tensors' memory; else it goes by `torch.ops.attn`."""
+# python/attn/torch/functional.py: runs attention on torch tensors: directly in the library, or through its operators where torch must know of the call.
+"""Without gradients, traces and transforms a call reads the tensors' memory; else it goes through `torch.ops.attn`."""
 
 import math
 
@@ -50,14 +50,14 @@ def _check_groups(query, x, name):
 
 
 def _rank_four(x):
-    """[B, H, T, D] of any rank from 2."""
+    """Reshapes a tensor of rank 2 or more to [B, H, T, D]."""
     while x.dim() < 4:
         x = x.unsqueeze(0)
     return x.flatten(0, -4)
 
 
 def _grouped(query, key, value):
-    """What to write where heads of key and value serve several of query."""
+    """Returns the hint for q, k and v whose heads differ: what to write if each key and value head serves several query heads."""
     heads = [x.shape[-3] if x.dim() > 2 else 1 for x in (query, key, value)]
     fits = all(n not in (0, heads[0]) and heads[0] % n == 0 for n in heads[1:])
     return f"; give enable_gqa=True where {heads[1]} heads of key serve {heads[0]} of query" if fits else ""
@@ -77,7 +77,7 @@ def _broadcast(query, key, value, grouped):
 
 
 def _scores_mask(mask, query, keys):
-    """The mask in rank 4, broadcastable to [B, H, L, S]."""
+    """Returns the mask in rank 4, broadcastable to [B, H, L, S]."""
     scores = (*query.shape[:-1], keys)
     fits = mask.dim() <= len(scores) and all(have in (1, want) for have, want in zip(mask.shape[::-1], scores[::-1]))
     if not fits:
@@ -86,7 +86,8 @@ def _scores_mask(mask, query, keys):
 
 
 def attend(q, k, v, numbers, mask=None, bias=None, sinks=None, weights=_NONE):
-    """(output, weights or None) of tensors of rank 4: the library at once, or the operator; the definition where derivatives are carried forward."""
+    """Returns (output, weights or None) for tensors of rank 4: computed directly, by the operator, or by the definition for forward-mode
+    derivatives."""
     seed = _call.draw_seed() if 0 < numbers.dropout_p < 1 else None
     if _call.is_direct() and all(x is None or _call.is_plain(x) for x in (q, k, v, mask, bias, sinks)):
         if _call.wants_gradient(q, k, v, bias, sinks):
@@ -139,7 +140,7 @@ def scaled_dot_product_attention(
 
 
 def _constant(mask):
-    """A copy of NumPy's array, whose changes torch does not count."""
+    """Returns a copy of a NumPy array, because torch does not count its changes."""
     try:
         return torch.from_numpy(numpy.array(mask, dtype=mask.dtype.newbyteorder("="), order="C"))
     except TypeError:
@@ -153,13 +154,14 @@ def _scale(scale, width):
 
 
 def _operands(q, k, v, options):
-    """What may carry a derivative, in a Bias, Score or table too."""
+    """Returns the tensors that may carry a derivative, also those in a Bias, Score or table."""
     yield from (q, k, v, *options)
     yield from _core.attention_inputs(q, k, v, prepared("attention", options))
 
 
 def attention(q, k, v, options, return_plan=False):
-    """attn.attention on torch tensors (attn._functions): (output, weights, logsumexp, plan, dropout_seed), None for what is not there."""
+    """Runs attn.attention on torch tensors (attn._functions): (output, weights, logsumexp, plan, dropout_seed), with None for results that are not
+    requested."""
     for name, place in _NUMBERS:
         _call.check_constant("attention", name, options[place])
     for name, place in _INTEGERS:
