@@ -1,4 +1,4 @@
-// fuzz/cache.cc: a cache's life at random beside plain tensors: the same lengths, the same bits of attention over it.
+// fuzz/cache.cc: runs random operations on a KV cache and on plain tensors: lengths and bits of attention must agree.
 #include "fuzz.h"
 
 #include <algorithm>

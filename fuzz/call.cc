@@ -1,4 +1,5 @@
-// fuzz/call.cc: random calls of attention: the same bits on three threads, for an item alone, with weights or without.
+// fuzz/call.cc: runs random calls of attention: the bits must be the same on three threads, for one batch item alone,
+// and with or without weights.
 #include "call.h"
 
 using namespace attn;

@@ -1,4 +1,4 @@
-// fuzz/call.h: a random call of attention from an input's choices.
+// fuzz/call.h: makes a random call of attention from the bytes of an input.
 #pragma once
 #include "fuzz.h"
 
@@ -6,7 +6,7 @@
 
 namespace attn::fuzz {
 
-/// Random numbers, some of them ones that arithmetic trips over; in memory as they stand, or turned.
+/// Returns random numbers, some of them special values such as NaN and infinity; some tensors are transposed in memory.
 inline Tensor numbers(Choices& in, Dims sizes, Dtype dtype) {
   Tensor x = randn(sizes).to(dtype);
   if (in.below(4) == 0 && x.numel() > 0) {

@@ -1,4 +1,5 @@
-// fuzz/call_file.cc: files of `attn run`, JSON or safetensors: a call with an answer, or a line that says why not.
+// fuzz/call_file.cc: reads files of `attn run`, JSON or safetensors: each gives a result, or an error line with the
+// reason.
 #include "cli/call.h"
 #include "cli/output.h"
 #include "folder.h"
@@ -30,7 +31,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       run(path);
     } catch (const cli::UsageError& error) {
       finding("a mistake of the file is called one of the command line: " + error.text);
-    } catch (const Error& error) {  // as the command shows it
+    } catch (const Error& error) {  // as the command prints it
       throw Error(cli::one_line(error.what()));
     }
   });

@@ -1,4 +1,5 @@
-// fuzz/case.cc: lines of attn verify: the same bits by every kernel, target and number of threads, or not understood.
+// fuzz/case.cc: parses lines of `attn verify`: every kernel, target and number of threads must give the same bits, or
+// the line is rejected.
 #include "fuzz.h"
 
 #include <cctype>
@@ -6,7 +7,7 @@
 using namespace attn;
 using namespace attn::fuzz;
 
-/// What a line asks for, at most: the product of its numbers.
+/// Estimates the work of a line: the product of its numbers.
 static double work(const std::string& line) {
   double product = 1, number = 0;
   for (const char c : line + " ") {
@@ -18,7 +19,7 @@ static double work(const std::string& line) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string line = Choices(data, size).rest();
-  if (line.empty() || work(line) > 3e6) return -1;  // an empty line means the whole table
+  if (line.empty() || work(line) > 3e6) return -1;  // an empty line would mean the whole table
   VerifyReport report;
   VerifyOptions options;
   options.line = line;

@@ -1,4 +1,5 @@
-// fuzz/checkpoint.cc: train_state.safetensors: a training goes on from it as the one that it saves, or says why not.
+// fuzz/checkpoint.cc: resumes training from a train_state.safetensors: it must continue like the trainer that saved it,
+// or fail with a reason.
 #include "folder.h"
 #include "fuzz.h"
 
@@ -21,7 +22,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (trainer.done() || trainer.options().batch > 4) return;
     double loss = 0, again = 0;
     const bool goes_on = answers([&] { loss = trainer.advance().loss; });
-    Trainer other = Trainer::resume(folder.path(), ids);  // which puts the global generator back as well
+    Trainer other = Trainer::resume(folder.path(), ids);  // this also restores the global generator
     check(other.options() == trainer.options(), "saved and resumed it is another training");
     check(goes_on == answers([&] { again = other.advance().loss; }), "saved and resumed it does not go on");
     check(loss == again, "saved and resumed it takes another step");

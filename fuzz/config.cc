@@ -1,4 +1,5 @@
-// fuzz/config.cc: texts of config.json: written and read the same; a small model is saved, loaded, computes the same.
+// fuzz/config.cc: parses texts of config.json: they must be written and read back the same; a small model is saved,
+// loaded, and must compute the same.
 #include "folder.h"
 #include "fuzz.h"
 

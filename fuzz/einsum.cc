@@ -1,4 +1,5 @@
-// fuzz/einsum.cc: equations of einsum on whole numbers, whose sums are exact: operands in another order give the same.
+// fuzz/einsum.cc: runs einsum equations on integers, whose sums are exact: operands in another order must give the same
+// result.
 #include "fuzz.h"
 
 #include <algorithm>
@@ -20,7 +21,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   Tensor result, turned;
   if (!answers([&] { result = einsum(equation, operands); })) return 0;
   const std::size_t arrow = std::min(equation.find("->"), equation.size());
-  std::string reversed;  // the subscripts of the operands, last to first
+  std::string reversed;  // the subscripts of the operands, from last to first
   for (std::size_t end = arrow; end != std::string::npos;) {
     const std::size_t comma = end == 0 ? std::string::npos : equation.rfind(',', end - 1);
     reversed += (end == arrow ? "" : ",") + equation.substr(comma + 1, end - comma - 1);

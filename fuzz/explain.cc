@@ -1,4 +1,5 @@
-// fuzz/explain.cc: texts and options of explain: every form is clean, and no line of the text is wider than `width`.
+// fuzz/explain.cc: runs explain on texts and options: every form must be clean text, and no line may be wider than
+// `width`.
 #include "explain_options.h"
 
 #include <algorithm>

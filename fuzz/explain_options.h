@@ -1,4 +1,4 @@
-// fuzz/explain_options.h: options of explain, drawn from an input's choices.
+// fuzz/explain_options.h: makes options of explain from the bytes of an input.
 #pragma once
 #include "fuzz.h"
 

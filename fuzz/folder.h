@@ -1,4 +1,4 @@
-// fuzz/folder.h: a folder in memory, where a parser wants files.
+// fuzz/folder.h: makes a folder in memory for parsers that need files.
 #pragma once
 #include <unistd.h>
 
@@ -9,7 +9,7 @@
 
 namespace attn::fuzz {
 
-/// One a process, gone at its end.
+/// One folder for each process, removed at its end.
 class Folder {
  public:
   Folder() {

@@ -1,4 +1,5 @@
-// fuzz/fuzz.h: what fuzzers share: an answer is a result or an attn::Error of clean text, everything else a finding.
+// fuzz/fuzz.h: declares what fuzzers share: a call must return a result or throw an attn::Error with clean text;
+// everything else is a finding.
 #pragma once
 #include <attn/attn.h>
 
@@ -10,7 +11,7 @@
 
 namespace attn::fuzz {
 
-/// Nothing catches it but the program that replays tests/attacks/, so a fuzzer ends with it.
+/// Only the program that replays tests/attacks/ catches this, so it ends a fuzzer.
 struct Finding {
   std::string what;
 };
@@ -23,14 +24,14 @@ inline void check(bool holds, const std::string& what) {
   if (!holds) finding(what);
 }
 
-/// UTF-8 without control characters; lines where `lines` says so.
+/// Checks that the text is UTF-8 without control characters; line ends are allowed if `lines`.
 inline void check_clean(const std::string& text, bool lines) {
   check(!text::invalid_utf8(text).has_value(), "bytes that are not UTF-8 in: " + text);
   for (const unsigned char byte : text)
     check((byte >= 0x20 && byte != 0x7F) || (lines && byte == '\n'), "a control byte in: " + text);
 }
 
-/// Whether f() came through; false when it said, in a clean text, what was wrong.
+/// Returns whether f() succeeded; false if it threw an error with clean text.
 template <typename F>
 bool answers(F&& f) {
   try {
@@ -40,14 +41,14 @@ bool answers(F&& f) {
     const std::string text = error.what();
     check(!text.empty() && text.size() <= 4000,
           "an error of " + std::to_string(text.size()) + " bytes: " + text.substr(0, 200));
-    check_clean(text, /*lines=*/true);  // below an error of a mask stand its pictures
+    check_clean(text, /*lines=*/true);  // an error of a mask has pictures below its text
   } catch (const std::bad_alloc&) { finding("std::bad_alloc"); } catch (const std::exception& error) {
     finding(std::string("an exception that is not attn's: ") + error.what());
   }
   return false;
 }
 
-/// An input as a row of choices; 0 behind its end.
+/// Reads an input as a sequence of choices; gives 0 after its end.
 class Choices {
  public:
   Choices(const std::uint8_t* data, std::size_t size) : at_(data), end_(data + size) {}

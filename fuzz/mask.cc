@@ -1,4 +1,5 @@
-// fuzz/mask.cc: texts of masks: what is printed parses to the same mask, and attention sees what `dense` says.
+// fuzz/mask.cc: parses texts of masks: the printed text must parse to the same mask, and attention must agree with
+// `dense`.
 #include "fuzz.h"
 
 using namespace attn;

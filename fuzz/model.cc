@@ -1,4 +1,5 @@
-// fuzz/model.cc: weights of a file for each family of models: all that a model has, or a line that names what is wrong.
+// fuzz/model.cc: loads a file of weights into each family of models: all parameters are loaded, or an error names what
+// is wrong.
 #include "folder.h"
 #include "fuzz.h"
 

@@ -1,4 +1,4 @@
-// fuzz/npy.cc: files of NumPy's format: what was read is written and read the same.
+// fuzz/npy.cc: reads files of NumPy's format: what was read must be written and read back the same.
 #include "fuzz.h"
 
 #include <span>

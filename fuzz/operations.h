@@ -1,4 +1,4 @@
-// fuzz/operations.h: an operation on tensors, drawn from an input's choices.
+// fuzz/operations.h: chooses an operation on tensors from the bytes of an input.
 #pragma once
 #include "fuzz.h"
 
@@ -7,7 +7,7 @@ namespace attn::fuzz {
 constexpr std::initializer_list<Dtype> dtypes = {Dtype::f32, Dtype::f64, Dtype::bf16,   Dtype::f16,
                                                  Dtype::i64, Dtype::i32, Dtype::boolean};
 
-/// Of one or two tensors; sizes and dims may be any.
+/// Runs an operation on one or two tensors; sizes and dims may be invalid.
 inline Tensor operation(Choices& in, const Tensor& a, const Tensor& b) {
   const int d = static_cast<int>(in.between(-3, 3)), e = static_cast<int>(in.between(-3, 3));
   const std::int64_t n = in.between(-4, 6);

@@ -1,4 +1,5 @@
-// fuzz/plain.cc: calls below the tensors: a status, or the bits of attention; nothing beside the buffers is touched.
+// fuzz/plain.cc: calls attn::plain: it must return an error status or the bits of `attention`, and touch nothing
+// outside the buffers.
 #include "plain_call.h"
 
 #include <memory>

@@ -1,4 +1,5 @@
-// fuzz/plain_call.h: a call below the tensors with any sizes and settings, its buffers as large as it says.
+// fuzz/plain_call.h: makes a call of attn::plain with any sizes and settings; the buffers have the sizes that the call
+// states.
 #pragma once
 #include "fuzz.h"
 

@@ -1,4 +1,4 @@
-// fuzz/safetensors.cc: files of safetensors: what was read is written and read the same.
+// fuzz/safetensors.cc: reads safetensors files: what was read must be written and read back the same.
 #include "fuzz.h"
 
 #include <span>

@@ -1,4 +1,4 @@
-// fuzz/safetensors_mutator.cc: changes a safetensors file; mostly the length before its header stays true.
+// fuzz/safetensors_mutator.cc: changes a safetensors file, and usually corrects the length before its header.
 #include <cstdint>
 #include <cstring>
 #include <vector>
@@ -7,7 +7,7 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 
 extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t most, unsigned seed) {
   std::uint64_t header = 0;
-  if (size >= 8) std::memcpy(&header, data, 8);  // little-endian, as every machine that fuzzes
+  if (size >= 8) std::memcpy(&header, data, 8);  // little-endian, as all machines that run the fuzzers
   if (size < 8 || header > size - 8 || seed % 16 == 0) return LLVMFuzzerMutate(data, size, most);
   const std::size_t tail = size - 8 - header;
   if (seed % 4 == 0 && tail > 0) return 8 + header + LLVMFuzzerMutate(data + 8 + header, tail, most - 8 - header);

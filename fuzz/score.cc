@@ -1,4 +1,5 @@
-// fuzz/score.cc: texts of score expressions, parsed, printed, differentiated; fused they give what `apply` gives.
+// fuzz/score.cc: parses, prints and differentiates texts of score expressions: the fused kernel must give what `apply`
+// gives.
 #include "fuzz.h"
 
 using namespace attn;

@@ -1,4 +1,5 @@
-// fuzz/state_dict.cc: tensors of a file into a module: all or none, and what was taken is what the module holds.
+// fuzz/state_dict.cc: loads tensors of a file into a module: all or none are loaded, and the module must hold what was
+// loaded.
 #include "fuzz.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// fuzz/tensor.cc: random programs over tensors: views, changes in place, sums, gradients; a step works or says why not.
+// fuzz/tensor.cc: runs random programs on tensors (views, changes in place, sums, gradients): each step works or throws
+// an error with a reason.
 #include "operations.h"
 
 using namespace attn;

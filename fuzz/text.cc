@@ -1,4 +1,5 @@
-// fuzz/text.cc: texts into tokens and back: words and their width; a tokenizer trained on a text gives it back.
+// fuzz/text.cc: converts texts to tokens and back: words and their width; a tokenizer trained on a text must reproduce
+// it.
 #include "fuzz.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// fuzz/tokenizer.cc: texts of tokenizer.json: ids are in range, what is written reads as the same tokenizer.
+// fuzz/tokenizer.cc: reads texts of tokenizer.json: ids must be in range, and what is written must read back as the
+// same tokenizer.
 #include "fuzz.h"
 
 using namespace attn;

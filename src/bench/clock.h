@@ -1,4 +1,4 @@
-// src/bench/clock.h: time that only goes forward, and medians.
+// src/bench/clock.h: reads a monotonic clock and computes medians.
 #pragma once
 #include <algorithm>
 #include <chrono>
@@ -10,7 +10,7 @@ inline double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// 0 of none.
+/// Returns the median, or 0 if there are no values.
 inline double median(std::vector<double> values) {
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

@@ -1,4 +1,4 @@
-// src/bench/measure.cc: alternating samples, medians.
+// src/bench/measure.cc: takes alternating samples of a case and of the machine's limit, and their medians.
 #include "bench/measure.h"
 
 #include "bench/clock.h"
@@ -9,7 +9,8 @@
 namespace attn::bench {
 namespace {
 
-/// A sample shorter than this takes several calls: the clock and the limit's loop must not show in it.
+/// A sample that would be shorter runs several calls, so that the clock and the loop that samples the limit have no
+/// effect.
 constexpr double shortest_sample = 300e-6;
 constexpr int most_samples = 2000;
 
@@ -23,7 +24,7 @@ double time_of_call(Work& work) {
     return now() - begin;
   }
   const double begin = now();
-  // the clock is read after 1, 2, 4 ... calls: to read it takes a twentieth of the smallest one
+  // The clock is read after 1, 2, 4 ... calls, because one reading takes a twentieth of the shortest call.
   for (int calls = 0, wanted = 1;; wanted *= 2) {
     for (; calls < wanted; ++calls) work.call();
     if (const double time = now() - begin; time >= shortest_sample) return time / calls;
@@ -37,7 +38,7 @@ Measured measure(Work& work, const MeasureOptions& options) {
   while (static_cast<int>(times.size()) < options.samples ||
          (now() < end && static_cast<int>(times.size()) < most_samples)) {
     limits.push_back(work.limit() == Limit::read ? sample_read(work.next_memory()) : sample_arithmetic(work.limit()));
-    if (work.of().idle_us == 0 && work.limit() != Limit::read) work.call();  // its memory back into the caches
+    if (work.of().idle_us == 0 && work.limit() != Limit::read) work.call();  // brings its memory back to the caches
     times.push_back(time_of_call(work));
   }
   Measured m{.of = work.of(), .median_us = median(times) * 1e6, .samples = static_cast<int>(times.size())};

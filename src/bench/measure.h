@@ -1,4 +1,4 @@
-// src/bench/measure.h: the time of a case, with samples of the machine's limit between its own.
+// src/bench/measure.h: measures the time of a case, and samples the machine's limit in between.
 #pragma once
 #include "bench/work.h"
 
@@ -8,26 +8,26 @@ struct Measured {
   cases::Case of;
   double median_us = 0;
   int samples = 0;
-  // 0: not counted; of additive scores gflops are 10^9 tanh a second, held against nothing
+  // 0: not counted. For additive scores, gflops are 10^9 tanh a second and are compared with no limit.
   double gflops = 0, gbs = 0;
-  double peak_gflops = 0, peak_gbs = 0;  // the one the row is held against; the other is 0
+  double peak_gflops = 0, peak_gbs = 0;  // the limit that the row is compared with; the other is 0
   double fraction = 0;
 };
 
 struct MeasureOptions {
-  double seconds = 0.5;  // at least; never fewer than `samples`
+  double seconds = 0.5;  // minimum time; never fewer samples than `samples`
   int samples = 15;
 };
 
-/// Alternates samples of the limit and of the case; medians of both.
+/// Alternates samples of the limit and of the case; returns the medians of both.
 Measured measure(Work& work, const MeasureOptions& options);
 
-/// Seconds of one call: of several in a row, when one is too short for the clock.
+/// Returns the seconds of one call, averaged over several calls if one is too short for the clock.
 double time_of_call(Work& work);
 
 struct Environment {
   double fma_f32_gflops = 0, fma_f64_gflops = 0, dot_bf16_gflops = 0, read_gbs = 0, hand_over_ns = 0;
-  double load = 0;  // the system's, of the last minute
+  double load = 0;  // load average of the system over the last minute
 };
 Environment measure_environment();
 

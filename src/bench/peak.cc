@@ -1,4 +1,4 @@
-// src/bench/peak.cc: limits sampled on the library's own threads.
+// src/bench/peak.cc: samples the machine's limits on the library's own threads.
 #include "bench/peak.h"
 
 #include <attn/error.h>
@@ -31,7 +31,7 @@ const kernels::PeakLoop& loop_of(Limit limit) {
   return limit == Limit::fma_f64 ? loops().fma_f64 : limit == Limit::dot_bf16 ? loops().dot_bf16 : loops().fma_f32;
 }
 
-/// work(part) on every thread once; the sum of amount / time of each.
+/// Runs work(part) on every thread once; returns the sum of amount / time over the threads.
 template <typename F>
 double rate_of_all(F&& work) {
   const int threads = num_threads();
@@ -108,7 +108,7 @@ std::vector<Tensor> memory_in_turn() {
 
 double sample_hand_over() {
   constexpr int most_trips = 400;
-  constexpr double most_seconds = 0.02;  // on a machine that is busy a trip may wait for a core
+  constexpr double most_seconds = 0.02;  // on a busy machine a round trip may wait for a core
   constexpr int over = -1;
   std::atomic<int> ball{0};
   std::thread other([&] {

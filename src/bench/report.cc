@@ -1,4 +1,4 @@
-// src/bench/report.cc: columns and fields of a measurement.
+// src/bench/report.cc: formats the columns and fields of a measurement.
 #include "bench/report.h"
 
 #include <attn/runtime.h>
@@ -27,7 +27,7 @@ std::string shape_of(const cases::Case& c) {
   return shape;
 }
 
-/// Four digits that mean something: files of results stay small.
+/// Rounds to four significant digits, so that files of results stay small.
 double rounded(double x) {
   if (x == 0 || !std::isfinite(x)) return 0;
   const double unit = std::pow(10.0, std::floor(std::log10(std::abs(x))) - 3);
@@ -45,7 +45,7 @@ std::string mask_of(const cases::Case& c) {
 
 namespace {
 
-/// All that a case has around its scores and rows, in the table's words.
+/// Lists all options of a case around its scores and rows, in the table's words.
 std::string around(const cases::Case& c) {
   std::vector<std::string> parts;
   const auto add = [&](const std::string& word) { parts.push_back(word); };

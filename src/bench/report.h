@@ -1,4 +1,4 @@
-// src/bench/report.h: measurements as a table to read and as JSON to keep.
+// src/bench/report.h: formats measurements as a table to read and as JSON to store.
 #pragma once
 #include "bench/measure.h"
 
@@ -6,16 +6,16 @@
 
 namespace attn::bench {
 
-/// The table's head, then a line a row.
+/// table_head returns the heading of the table, table_row the line of one measurement.
 std::string table_head();
 std::string table_row(const Measured& m);
 std::string table_environment(const Environment& e);
 
-/// One object, without the end of line: {"op": "attention", "dtype": "f32", "B": 1, ...}.
+/// Returns one object without a line end: {"op": "attention", "dtype": "f32", "B": 1, ...}.
 std::string json_row(const Measured& m);
 std::string json_environment(const Environment& e);
 
-/// "causal", "bool", "float" (added), "lengths", an expression, "none".
+/// Returns "causal", "bool", "float" (an added mask), "lengths", an expression, or "none".
 std::string mask_of(const cases::Case& c);
 
 }  // namespace attn::bench

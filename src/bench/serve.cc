@@ -1,4 +1,4 @@
-// src/bench/serve.cc: the protocol of attn bench --serve.
+// src/bench/serve.cc: implements the protocol of `attn bench --serve`.
 #include "bench/serve.h"
 
 #include "runtime/format.h"

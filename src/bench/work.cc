@@ -1,4 +1,4 @@
-// src/bench/work.cc: what each op's call is, and what it costs.
+// src/bench/work.cc: defines the call of each operation and counts its cost.
 #include "bench/work.h"
 
 #include <attn/ops.h>
@@ -18,17 +18,17 @@ namespace {
 using cases::Case;
 using cases::Inputs;
 
-/// What is read of the caches that take turns: many times any last cache. All of them, where a mask leaves out most of
-/// each, have at most so many bytes.
+/// Limits of the caches that are read in turn. rotation_bytes: what the calls read in one rotation, many times any
+/// last-level cache. most_bytes: the size of all caches together, which is larger if a mask hides most of each.
 constexpr std::int64_t rotation_bytes = std::int64_t{1} << 30, most_bytes = std::int64_t{1} << 32, most_caches = 128;
-/// Pairs of the backward pass that the reference may be asked for.
+/// The largest number of (row, key) pairs for which the reference code checks the backward pass.
 constexpr std::int64_t most_checked_pairs = std::int64_t{1} << 22;
-/// Caches of fewer bytes say nothing about memory: reading is sampled elsewhere.
+/// Caches smaller than this do not show the speed of memory, so the read limit is sampled from other memory.
 constexpr std::int64_t least_read = std::int64_t{1} << 23;
 
 std::int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<std::int64_t>(size_of(x.dtype())); }
 
-/// Pairs of a row and a key that are seen, of one head, of all batch items.
+/// Returns the number of (row, key) pairs that are attended, for one head, over all batch items.
 double seen_pairs(const Case& c, const AttentionOptions& options) {
   const auto sum = [](const Tensor& x) {
     std::int64_t total = 0;
@@ -90,7 +90,7 @@ Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
                                       : matmul(inputs_.a, inputs_.b, out_);
     };
   } else {
-    // Within a few units, as a model has them: what gelu and its like give far out is denormal, and slow.
+    // The inputs are a few units, as in a model. Far from 0, gelu and similar functions give denormals, which are slow.
     if (!c.op.ends_with("_norm")) inputs_.x = mul(inputs_.x, 0.25);
     out_ = empty(c.op == "sum" ? Dims{c.rows} : Dims{c.rows, c.n}, c.dtype);
     function_ = [this] { return cases::row_result(case_, inputs_, out_); };
@@ -106,8 +106,8 @@ Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
 
 void Work::call() { function_(); }
 
-/// Forward once, with what it keeps; a call is the backward pass alone. Checked where the reference takes less than a
-/// second or so.
+/// Runs the forward pass once; a call then runs only the backward pass. The gradients are checked if the reference code
+/// takes at most about a second.
 void Work::prepare_backward() {
   if (case_.q_heads * case_.batch * case_.q_rows * case_.k_rows <= most_checked_pairs) {
     const cases::Results ours = cases::library_way(num_threads()).run(case_, inputs_);
@@ -150,7 +150,7 @@ void Work::count() {
   }
 }
 
-/// Of the keys and values that a call reads.
+/// Returns the bytes of the keys and values that a call reads.
 double Work::row_bytes() const {
   const double rows = seen_pairs(case_, inputs_.options) / static_cast<double>(case_.q_rows);
   const auto row = [&](std::int64_t heads, std::int64_t dim) {

@@ -1,4 +1,4 @@
-// src/bench/work.h: a case made ready to be called again and again, and what a call of it costs at least.
+// src/bench/work.h: prepares a case to be called again and again, and counts the minimum cost of a call.
 #pragma once
 #include "bench/peak.h"
 #include "verify/inputs.h"
@@ -7,35 +7,36 @@
 
 namespace attn::bench {
 
-/// A call of the library on the inputs of a case, into memory that is there already where the function takes one.
+/// Calls the library on the inputs of a case. The result goes to preallocated memory if the function takes `out`.
 class Work {
  public:
-  /// ValueError when the result is not the specification's: a wrong answer is not measured.
+  /// Throws ValueError if the result is not that of the reference code, because a wrong result must not be measured.
   explicit Work(const cases::Case& c);
 
   void call();
   const cases::Case& of() const { return case_; }
 
-  /// Multiplications and additions of the pairs that the mask and the lengths leave; a dense mask leaves all. Of
-  /// additive scores the tanh instead. 0: none are counted.
+  /// Returns the multiplications and additions for the pairs that the mask and the lengths leave; a dense mask leaves
+  /// all pairs. For additive scores returns the number of tanh instead. 0: not counted.
   double flops() const { return flops_; }
-  /// Bytes that a call must read (and write, for rows): K and V in decoding, the weights of one row; 0: not counted.
+  /// Returns the bytes that a call must read (and write, for row operations): K and V in decoding, the weights for a
+  /// product with one row. 0: not counted.
   double bytes() const { return bytes_; }
   Limit limit() const { return limit_; }
-  /// Memory to sample reading from: for decoding the caches themselves, in turn.
+  /// Returns the memory for the next sample of the read limit: for decoding the caches themselves, in turn.
   std::vector<Tensor> next_memory();
 
  private:
   void count();
   double row_bytes() const;
   void prepare_backward();
-  /// Copies of K and V, so that a call finds none of them in a cache.
+  /// Copies K and V several times, so that a call finds none of them in a CPU cache.
   void rotate();
 
   cases::Case case_;
   cases::Inputs inputs_;
   std::vector<std::pair<Tensor, Tensor>> caches_;
-  std::vector<std::shared_ptr<const cases::Cached>> cached_;  // of cases with a cache
+  std::vector<std::shared_ptr<const cases::Cached>> cached_;  // for cases with a KV cache
   std::size_t turn_ = 0;
   Tensor out_;
   std::function<Tensor()> function_;

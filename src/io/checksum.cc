@@ -1,4 +1,4 @@
-// src/io/checksum.cc: XXH64 as its specification has it: four lanes of 8 bytes, their merge, the rest byte by byte, an
+// src/io/checksum.cc: implements XXH64 as specified: four lanes of 8 bytes, their merge, the remaining bytes, an
 // avalanche.
 #include "io/checksum.h"
 

@@ -1,4 +1,4 @@
-// src/io/checksum.h: 64 bits that change when any bit of a file does.
+// src/io/checksum.h: computes a 64-bit checksum of a file.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -6,8 +6,8 @@
 
 namespace attn::io {
 
-/// XXH64 of the bytes (Collet, xxHash specification 0.1.1): 5 GB/s and more, and whatever changes within 8 bytes side
-/// by side changes it.
+/// Computes XXH64 of the bytes (Collet, xxHash specification 0.1.1), 5 GB/s or more. Any change within 8 adjacent bytes
+/// changes the result.
 std::uint64_t xxh64(std::span<const std::byte> bytes, std::uint64_t seed = 0);
 
 }  // namespace attn::io

@@ -1,4 +1,4 @@
-// src/io/npy.cc: one tensor out of a NumPy file and into one.
+// src/io/npy.cc: reads and writes one tensor in a NumPy file.
 #include <attn/npy.h>
 
 #include <attn/error.h>
@@ -13,7 +13,7 @@
 namespace attn {
 namespace {
 
-/// Turns the bytes of every element around.
+/// Reverses the bytes of every element.
 void swap_bytes(const Tensor& tensor) {
   const auto size = static_cast<std::ptrdiff_t>(size_of(tensor.dtype()));
   auto* at = static_cast<char*>(tensor.data());

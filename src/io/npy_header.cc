@@ -22,7 +22,7 @@ constexpr std::array<std::pair<std::string_view, Dtype>, 6> held_types{{{"f4", D
                                                                         {"i4", Dtype::i32},
                                                                         {"b1", Dtype::boolean}}};
 
-/// Reads the dictionary; knows where in the file it stands.
+/// Reads the dictionary and tracks its position in the file.
 class HeaderReader {
  public:
   HeaderReader(const Source& source, std::string_view text, std::uint64_t begin)
@@ -192,7 +192,7 @@ std::string make_npy_header(const Dims& sizes, Dtype dtype) {
   std::string shape = runtime::format("({}{})", runtime::join(sizes, ", "), sizes.size() == 1 ? "," : "");
   std::string text = runtime::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': {}, }}",
                                      dtype == Dtype::boolean ? '|' : '<', type, shape);
-  // NumPy leaves room for the first size to grow to 21 digits, then fills up to a multiple of 64.
+  // NumPy leaves space for the first size to grow to 21 digits, then pads to a multiple of 64.
   if (!sizes.empty()) text.append(21 - runtime::format("{}", sizes[0]).size(), ' ');
   const std::size_t fixed = magic.size() + 2 + 2;
   const std::size_t padding = 64 - (fixed + text.size() + 1) % 64;

@@ -1,4 +1,4 @@
-// src/io/npy_header.h: the head of a NumPy file: magic, version, and a Python dictionary as text.
+// src/io/npy_header.h: reads and writes the header of a NumPy file: magic, version, and a Python dictionary as text.
 #pragma once
 #include <attn/dims.h>
 #include <attn/dtype.h>
@@ -19,7 +19,7 @@ struct NpyHeader {
 };
 
 NpyHeader read_npy_header(const Source& source);
-/// Of a row-major tensor; `dtype` must not be bf16.
+/// Returns the header for a row-major tensor; `dtype` must not be bf16.
 std::string make_npy_header(const Dims& sizes, Dtype dtype);
 
 }  // namespace attn::io

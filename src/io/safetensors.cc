@@ -1,4 +1,4 @@
-// src/io/safetensors.cc: named tensors out of a file and into one.
+// src/io/safetensors.cc: reads and writes files of named tensors.
 #include <attn/safetensors.h>
 
 #include <attn/error.h>
@@ -19,14 +19,15 @@ namespace {
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 using Metadata = std::map<std::string, std::string>;
 
-/// A file in its parts.
+/// Holds the parts of a file.
 struct Parts {
-  NamedTensors tensors;  // in the order of the file, contiguous
+  NamedTensors tensors;  // in the order of the file; each contiguous
   std::string head;
   std::vector<std::span<const std::byte>> pieces() const;
 };
 
-/// Place of a dtype in the file: larger elements come first, so that all stay aligned; Python's order.
+/// Returns the rank of a dtype in the file's order, the same as in Python: larger elements come first, so that all stay
+/// aligned.
 int place_in_file(Dtype dtype) {
   constexpr std::array order = {Dtype::i64,  Dtype::f64, Dtype::f32,    Dtype::i32,
                                 Dtype::bf16, Dtype::f16, Dtype::boolean};
@@ -47,7 +48,7 @@ void check_names(const char* function, const NamedTensors& tensors, const Metada
   }
 }
 
-/// The text in quotes, escaped for JSON.
+/// Returns the text in quotes, escaped for JSON.
 std::string quoted(const char* function, const std::string& text) {
   try {
     return nlohmann::json(text).dump();
@@ -56,7 +57,7 @@ std::string quoted(const char* function, const std::string& text) {
   }
 }
 
-/// The file's head for tensors in the file's order: length, JSON, blanks up to a multiple of 8.
+/// Returns the head of a file for tensors in the file's order: length, JSON, blanks up to a multiple of 8.
 std::string make_head(const char* function, const NamedTensors& tensors, const Metadata& metadata) {
   std::string json = "{";
   const auto separate = [&] {
@@ -103,7 +104,8 @@ Parts make_parts(const char* function, NamedTensors tensors, const Metadata& met
   return {std::move(tensors), std::move(head)};
 }
 
-/// Of what a file says: its head without the checksum, then the data of each tensor, each seeded by what came before.
+/// Computes the checksum of a file's content: of the head without the checksum, then of each tensor's data. The result
+/// of each step is the seed of the next.
 std::string checksum_of(const Parts& parts) {
   std::uint64_t hash = 0;
   for (const auto& piece : parts.pieces()) hash = io::xxh64(piece, hash);

@@ -1,4 +1,4 @@
-// src/io/safetensors_header.cc: the header as a stream of JSON events, so that every error knows its byte.
+// src/io/safetensors_header.cc: reads the header as a stream of JSON events, so that every error can name its byte.
 #include "io/safetensors_header.h"
 
 #include <attn/error.h>
@@ -15,7 +15,7 @@ namespace attn::io {
 namespace {
 
 constexpr std::uint64_t length_bytes = 8;
-constexpr std::uint64_t longest_header = 100'000'000;  // as Python's safetensors
+constexpr std::uint64_t longest_header = 100'000'000;  // the limit of Python's safetensors
 
 constexpr std::array<std::pair<const char*, Dtype>, 7> held_dtypes{{{"F64", Dtype::f64},
                                                                     {"F32", Dtype::f32},
@@ -28,7 +28,7 @@ constexpr std::array other_dtypes = {"U8",      "I8",      "I16",     "U16",    
                                      "U64",     "F8_E4M3", "F8_E5M2", "F8_E8M0",     "F6_E2M3",
                                      "F6_E3M2", "F4",      "C64",     "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
 
-/// Reads the header's text and counts what has been read.
+/// Iterates over the header's text and counts the bytes that were read.
 struct CountingIterator {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -50,7 +50,7 @@ struct CountingIterator {
   bool operator==(const CountingIterator& other) const { return at == other.at; }
 };
 
-/// One tensor's entry as it stands in the JSON.
+/// Holds the entry of one tensor as the JSON gives it.
 struct RawEntry {
   std::string name;
   std::uint64_t name_at = 0, dtype_at = 0, shape_at = 0, data_at = 0;
@@ -60,8 +60,8 @@ struct RawEntry {
   int data_numbers = -1;  // not given yet
 };
 
-/// Takes the parser's events; anything but { name: { dtype, shape, data_offsets } } and { "__metadata__": { text: text
-/// } } fails.
+/// Receives the parser's events. Fails on anything but { name: { dtype, shape, data_offsets } } and { "__metadata__": {
+/// text: text } }.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(const Source& source, const std::string& text)
@@ -195,7 +195,7 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  /// Offset of this event's first byte: the first after the last event that is no separator.
+  /// Returns the offset of this event's first byte: the first byte after the last event that is not a separator.
   std::uint64_t event() {
     const char* begin = event_end_;
     while (begin < reached_ && std::string_view(" \t\r\n,:").find(*begin) != std::string_view::npos) ++begin;
@@ -227,7 +227,7 @@ Dtype dtype_of_entry(const Source& source, const RawEntry& entry) {
                                    source.name(), one_line(entry.name), *entry.dtype));
 }
 
-/// Sorted by their data, entries follow one another from the first byte to the last.
+/// Checks that the entries, sorted by their data, follow one another from the first byte to the last.
 void check_data(const Source& source, std::vector<RawEntry>& raw, SafetensorsHeader& header, std::uint64_t data_begin) {
   std::stable_sort(raw.begin(), raw.end(), [](const RawEntry& a, const RawEntry& b) { return a.data < b.data; });
   std::uint64_t next = 0;

@@ -1,4 +1,4 @@
-// src/io/safetensors_header.h: the JSON at the head of a safetensors file, checked against the file.
+// src/io/safetensors_header.h: reads the JSON at the start of a safetensors file and checks it against the file.
 #pragma once
 #include <attn/dims.h>
 #include <attn/dtype.h>
@@ -26,18 +26,18 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-/// Everything that can be wrong is found here, before any data is read (values of bools apart).
+/// Finds every error of the file, before any data is read (except the values of bools).
 SafetensorsHeader read_safetensors_header(const Source& source);
 
-/// The format's name of a dtype: "F32".
+/// Returns the format's name of a dtype: "F32".
 const char* safetensors_name(Dtype dtype);
 
-/// The metadata's checksum of files that hold one: 16 digits, XXH64 over the head as it is without this entry and the
-/// data of each tensor. load_safetensors compares it, FormatError, and leaves it out of what it returns: who saves
-/// other tensors with that metadata is not held to it.
+/// The metadata entry with the checksum, in files that have one: 16 digits, XXH64 over the head without this entry and
+/// over the data of each tensor. load_safetensors compares it (FormatError) and does not return it, so that other
+/// tensors can be saved with the returned metadata.
 inline constexpr const char* checksum_key = "attn_checksum";
 
-/// As save_safetensors, with a checksum.
+/// Does what save_safetensors does and adds a checksum.
 void save_with_checksum(const char* function, const std::string& path,
                         const std::vector<std::pair<std::string, Tensor>>& tensors,
                         std::map<std::string, std::string> metadata);

@@ -1,4 +1,4 @@
-// src/io/source.cc: reading bytes, and elements out of them.
+// src/io/source.cc: reads bytes and elements from files and memory.
 #include "io/source.h"
 
 #include <attn/error.h>
@@ -37,7 +37,7 @@ void check_path(const char* function, const std::string& path) {
 }
 
 void Source::fail(const std::string& text, std::uint64_t offset) const {
-  constexpr std::size_t most = 500;  // a name in a file may be its whole header
+  constexpr std::size_t most = 500;  // a name in a file may be as long as the header
   const std::string shown =
       text.size() <= most ? one_line(text) : one_line(std::string_view(text).substr(0, most)) + "...";
   throw FormatError(runtime::format("{}: {} (byte {})", name_, shown, offset), offset);
@@ -58,7 +58,7 @@ void Source::read(std::uint64_t offset, void* to, std::uint64_t bytes) const {
 FileSource::FileSource(const char* function, const std::string& path)
     : Source(runtime::format("{}: {}", function, path), 0) {
   check_path(function, path);
-  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe without a writer must not hold us up
+  file_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // open() must not wait for the writer of a pipe
   struct stat facts{};
   if (file_ < 0 || fstat(file_, &facts) != 0) {
     const int error = errno;
@@ -100,7 +100,7 @@ std::uint64_t checked_bytes(const Source& source, const Dims& sizes, Dtype dtype
 
 Tensor read_tensor(const Source& source, const Dims& sizes, Dtype dtype, std::uint64_t offset) {
   const std::uint64_t bytes = checked_bytes(source, sizes, dtype, offset);
-  // Before memory is asked for, so that no file can ask for more than it has.
+  // This check comes before the allocation, so that a file cannot request more memory than it has data.
   if (offset > source.size() || bytes > source.size() - offset)
     source.fail(runtime::format("shape {} needs {} bytes from byte {}", to_string(sizes), bytes, offset),
                 source.size());

@@ -1,4 +1,4 @@
-// src/io/source.h: bytes to read, from a file or from memory, and the errors that name them.
+// src/io/source.h: declares sources of bytes, a file or memory, and the errors that name them.
 #pragma once
 #include <attn/tensor.h>
 
@@ -10,26 +10,28 @@
 
 namespace attn::io {
 
-/// Text out of a file, fit for an error's one line: control characters, and bytes that are not UTF-8, as \x0A.
+/// Makes text from a file fit into one line of an error: writes control characters, and bytes that are not UTF-8, as
+/// \x0A.
 std::string one_line(std::string_view text);
 
-/// ValueError for a path with a zero byte, where the system would take it to end.
+/// Throws ValueError for a path with a zero byte, at which the system would end the path.
 void check_path(const char* function, const std::string& path);
 
-/// Something of known size that can be read anywhere. `name` opens every error text: "load_npy: weights.npy".
+/// A sequence of bytes of known size that can be read at any offset. `name` starts every error text: "load_npy:
+/// weights.npy".
 class Source {
  public:
   virtual ~Source() = default;
   std::uint64_t size() const { return size_; }
-  /// Exactly `bytes` bytes; FormatError where they end too early.
+  /// Reads exactly `bytes` bytes; throws FormatError if the source ends before.
   void read(std::uint64_t offset, void* to, std::uint64_t bytes) const;
-  /// FormatError "name: text (byte offset)"; what `text` quotes from the file is escaped here.
+  /// Throws FormatError "name: text (byte offset)"; escapes what `text` quotes from the file.
   [[noreturn]] void fail(const std::string& text, std::uint64_t offset) const;
   const std::string& name() const { return name_; }
 
  protected:
   Source(std::string name, std::uint64_t size) : name_(std::move(name)), size_(size) {}
-  /// Reads what is there, at most `bytes`; 0 at the end.
+  /// Reads at most `bytes` bytes and returns how many; 0 at the end.
   virtual std::size_t read_some(std::uint64_t offset, void* to, std::size_t bytes) const = 0;
 
   std::string name_;
@@ -38,7 +40,7 @@ class Source {
 
 class FileSource : public Source {
  public:
-  /// IoError when it cannot be opened or is no regular file.
+  /// Throws IoError if the file cannot be opened or is not a regular file.
   FileSource(const char* function, const std::string& path);
   ~FileSource() override;
   FileSource(const FileSource&) = delete;
@@ -59,10 +61,11 @@ class MemorySource : public Source {
   std::span<const std::byte> bytes_;
 };
 
-/// Bytes of `numel` elements; FormatError at `offset` when the product of the sizes (zeros left out) cannot be counted.
+/// Returns the number of bytes of a tensor. Throws FormatError at `offset` if the product of the sizes (zeros left out)
+/// overflows.
 std::uint64_t checked_bytes(const Source& source, const Dims& sizes, Dtype dtype, std::uint64_t offset);
 
-/// A new contiguous tensor filled from `offset`; a bool that is neither 0 nor 1 is a FormatError.
+/// Returns a new contiguous tensor read from `offset`; throws FormatError for a bool that is neither 0 nor 1.
 Tensor read_tensor(const Source& source, const Dims& sizes, Dtype dtype, std::uint64_t offset);
 
 }  // namespace attn::io

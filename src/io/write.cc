@@ -1,4 +1,4 @@
-// src/io/write.cc: temporary file, fsync, rename, fsync of the folder.
+// src/io/write.cc: writes a file by a temporary file, fsync, rename, and fsync of the folder.
 #include "io/write.h"
 
 #include "io/source.h"
@@ -23,8 +23,8 @@
 namespace attn::io {
 namespace {
 
-/// Removes the file, while it is still locked, unless it was kept, and closes it. The reason of a failure (errno)
-/// stays.
+/// Closes a temporary file. If `path` is still set, removes the file first, while it is locked. Keeps errno, the reason
+/// of a failure.
 struct Temporary {
   int file = -1;
   std::string path;
@@ -40,20 +40,20 @@ std::filesystem::path folder_of(const std::filesystem::path& target) {
   return target.has_parent_path() ? target.parent_path() : ".";
 }
 
-/// Locks a file as long as it is open. Only who has locked it, with a name left, gives or takes that: so nobody removes
-/// what another is writing.
-enum class Lock { ours, others, impossible };  // impossible: as on some network systems
+/// Locks a file while it is open. Only a process that holds the lock of a file that still has a name may rename or
+/// remove it, so that no process removes a file that another one is writing.
+enum class Lock { ours, others, impossible };  // impossible: some network file systems have no locks
 Lock lock(int file) {
   if (flock(file, LOCK_EX | LOCK_NB) != 0) return errno == EWOULDBLOCK ? Lock::others : Lock::impossible;
   struct stat facts{};
   return fstat(file, &facts) == 0 && facts.st_nlink > 0 ? Lock::ours : Lock::others;
 }
 
-/// Names in the folder of `target` for a file that is not whole yet, until one is free: attempt(path) says whether it
-/// took it. Moving the path away cannot fail.
+/// Tries names for a temporary file in the folder of `target` until one is free. attempt(path) returns whether it took
+/// the name. It can move from `path` without failing.
 template <typename Attempt>
 bool with_new_name(const std::filesystem::path& target, Attempt attempt) {
-  // Not from 0: a process of the same number in another container would use the same names.
+  // Does not start at 0: a process with the same number in another container would use the same names.
   static std::atomic<unsigned> counter{std::random_device{}()};
   for (int count = 0; count < 100; ++count) {
     std::string path =
@@ -64,7 +64,7 @@ bool with_new_name(const std::filesystem::path& target, Attempt attempt) {
   return false;
 }
 
-/// A new file beside `target`, with the permissions of the caller's umask.
+/// Creates a file beside `target`, with the permissions of the caller's umask.
 bool create_beside(const std::filesystem::path& target, Temporary& temporary) {
   return with_new_name(target, [&](std::string& path) {
     temporary.file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -73,23 +73,23 @@ bool create_beside(const std::filesystem::path& target, Temporary& temporary) {
       temporary.path = std::move(path);
       return true;
     }
-    close(std::exchange(temporary.file, -1));  // somebody tidies up at this moment and has removed it
+    close(std::exchange(temporary.file, -1));  // another process has just removed it as a leftover
     errno = EEXIST;
     return false;
   });
 }
 
-/// The same without a name, where the system has such files: of a process that is killed nothing is left.
+/// Creates a file without a name, if the system has such files. If the process is killed, nothing remains.
 bool create_nameless(const std::filesystem::path& target, Temporary& temporary) {
 #ifdef O_TMPFILE
   temporary.file = open(folder_of(target).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-  return temporary.file >= 0 && lock(temporary.file) != Lock::ours;  // it has no link
+  return temporary.file >= 0 && lock(temporary.file) != Lock::ours;  // the file has no link
 #else
   return false;
 #endif
 }
 
-/// Gives it one; what has a name cannot be replaced in one step but by a rename.
+/// Gives the file a temporary name, because only a rename can replace an existing file in one step.
 bool give_name(const std::filesystem::path& target, Temporary& temporary) {
   const std::string own = runtime::format("/proc/self/fd/{}", temporary.file);
   return with_new_name(target, [&](std::string& path) {
@@ -104,14 +104,14 @@ bool write_pieces(int file, const std::vector<std::span<const std::byte>>& piece
     while (!left.empty()) {
       const ssize_t written = write(file, left.data(), std::min<std::size_t>(left.size(), 1 << 30));
       if (written < 0 && errno == EINTR) continue;
-      if (written == 0) errno = ENOSPC;  // nothing is not an answer
+      if (written == 0) errno = ENOSPC;  // writing 0 bytes is a failure
       if (written <= 0) return false;
       left = left.subspan(static_cast<std::size_t>(written));
     }
   return true;
 }
 
-/// Makes the new name last; folders that cannot be synced (some network systems) are left to themselves.
+/// Syncs the folder, so that the new name lasts. Folders that cannot be synced (some network systems) are ignored.
 void sync_folder(const std::filesystem::path& target) {
   const int file = open(folder_of(target).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (file < 0) return;
@@ -119,7 +119,7 @@ void sync_folder(const std::filesystem::path& target) {
   close(file);
 }
 
-/// `nameless` is cleared where the system has no such files.
+/// Replaces the target by a complete new file. Clears `nameless` if the system has no files without a name.
 bool replace_whole(const std::filesystem::path& target, const struct stat* old,
                    const std::vector<std::span<const std::byte>>& pieces, bool& nameless) {
   Temporary temporary;
@@ -128,7 +128,8 @@ bool replace_whole(const std::filesystem::path& target, const struct stat* old,
     return false;
   if (old && fchmod(temporary.file, old->st_mode & 07777) != 0) return false;
   if (!write_pieces(temporary.file, pieces) || fsync(temporary.file) != 0) return false;
-  // Some systems say only at a close that something failed; the lock of the file itself stays until it has its name.
+  // Some systems report a failure only at close. A copy is closed here, so that the lock stays until the file has its
+  // name.
   if (const int copy = dup(temporary.file); copy < 0 || close(copy) != 0) return false;
   if (nameless && !(nameless = give_name(target, temporary))) return false;
   if (std::rename(temporary.path.c_str(), target.c_str()) != 0) return false;
@@ -138,7 +139,7 @@ bool replace_whole(const std::filesystem::path& target, const struct stat* old,
 }
 
 bool write_directly(const std::string& path, const std::vector<std::span<const std::byte>>& pieces) {
-  Temporary device;  // without a path: closed, not removed
+  Temporary device;  // without a path: it is closed, not removed
   device.file = open(path.c_str(), O_WRONLY | O_CLOEXEC);
   return device.file >= 0 && write_pieces(device.file, pieces);
 }
@@ -175,7 +176,7 @@ void remove_leftovers(const std::string& folder) {
     int process = 0, end = 0;
     unsigned number = 0;
     const char* const name = entry->d_name;
-    // as with_new_name names them
+    // the names that with_new_name makes
     if (std::sscanf(name, ".attn-%d-%u.tmp%n", &process, &number, &end) != 2 || name[end] != '\0' || end == 0) continue;
     struct stat facts{};
     const int file = openat(dirfd(names), name, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);

@@ -1,4 +1,4 @@
-// src/io/write.h: a file appears whole or not at all.
+// src/io/write.h: writes a file completely or not at all.
 #pragma once
 #include <cstddef>
 #include <span>
@@ -7,14 +7,15 @@
 
 namespace attn::io {
 
-/// Writes the pieces one after the other to a file without a name in the same folder (where the system has none, to one
-/// with a temporary name), syncs, names it, renames that. On any failure the old file stays, the temporary one goes,
-/// and an IoError names function, path and reason. What a killed process left in the folder goes first. A link is
-/// followed; what is no regular file (a pipe, a device) is written directly. ValueError for a path with a zero byte.
+/// Writes the pieces one after another to a file without a name in the same folder (or to one with a temporary name if
+/// the system has no such files), syncs it, gives it a temporary name, and renames it to `path`. On any failure the old
+/// file stays, the temporary file is removed, and an IoError names the function, the path and the reason. Temporary
+/// files that killed processes left in the folder are removed first. A link is followed. If the path is not a regular
+/// file (a pipe, a device), it is written directly. A path with a zero byte is a ValueError.
 void write_whole(const char* function, const std::string& path, const std::vector<std::span<const std::byte>>& pieces);
 
-/// Removes the temporary files in the folder that write_whole left when its process was killed: those that nobody holds
-/// locked, whichever process, container or machine is at work on the others.
+/// Removes the temporary files in the folder that write_whole left when its process was killed. These are the files
+/// that nobody holds locked; files that another process, container or machine is still writing stay.
 void remove_leftovers(const std::string& folder);
 
 }  // namespace attn::io

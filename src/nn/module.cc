@@ -1,4 +1,4 @@
-// src/nn/module.cc: the names of a module: registering, listing, saving, loading.
+// src/nn/module.cc: implements the named parameters of a module: registering, listing, saving, loading.
 #include <attn/nn/module.h>
 
 #include <functional>
@@ -24,13 +24,13 @@ struct Module::State {
       throw ValueError("register: the name \"" + name + "\" is taken");
   }
 
-  /// Calls visit(prefix, state) here and below, in the order of the names.
+  /// Calls visit(prefix, state) for this module and its submodules, in the order of the names.
   void walk(const std::string& prefix, const std::function<void(const std::string&, State&)>& visit) {
     visit(prefix, *this);
     for (const auto& [name, module] : modules) module->walk(prefix + name + ".", visit);
   }
 
-  /// Without an allocation: destructors call it.
+  /// Sets the training mode. It does not allocate, because destructors call it.
   void train(bool on) {
     training = on;
     for (const auto& [name, module] : modules) module->train(on);
@@ -39,14 +39,14 @@ struct Module::State {
 
 namespace {
 
-/// "; label: a, b" or nothing.
+/// Returns "; label: a, b", or nothing if there are no keys.
 std::string listed(const char* label, const std::vector<std::string>& keys) {
   std::string text;
   for (const std::string& key : keys) text += (text.empty() ? "" : ", ") + key;
   return text.empty() ? text : "; " + std::string(label) + ": " + text;
 }
 
-/// What keeps `dict` from fitting `own`, one line; empty when it fits.
+/// Returns one line that says why `dict` does not fit `own`; empty if it fits.
 std::string misfit(const StateDict& own, const StateDict& dict, bool strict) {
   std::map<std::string, Tensor> given;
   std::vector<std::string> missing, unexpected, repeated, misshapen;

@@ -1,4 +1,4 @@
-// src/nn/multihead_heads.cc: from heads to their outputs and weights in one attention call.
+// src/nn/multihead_heads.cc: computes the outputs and weights of all heads in one attention call.
 #include "nn/multihead_heads.h"
 
 #include <attn/ops.h>
@@ -10,7 +10,7 @@
 namespace attn::nn {
 namespace {
 
-/// NaN where no key was seen: `rows` [N, H, L] is true there.
+/// Returns x with NaN where `rows` [N, H, L] is true: these rows attend to no key.
 Tensor with_nan(const Tensor& x, const Tensor& rows) {
   return where(rows.unsqueeze(-1), std::numeric_limits<double>::quiet_NaN(), x);
 }
@@ -18,7 +18,7 @@ Tensor with_nan(const Tensor& x, const Tensor& rows) {
 }  // namespace
 
 HeadsResult attend_heads(const HeadsCall& call) {
-  // Heads are averaged here, not strip by strip, where NaN has to be put into them first.
+  // If NaN must be written to the heads' weights first, the heads are averaged here and not inside the attention call.
   const bool average_after = call.average_weights && call.nan_rows;
   AttentionOptions options;
   if (call.need_weights)

@@ -1,4 +1,4 @@
-// src/nn/multihead_heads.h: attention between heads that are already projected and split.
+// src/nn/multihead_heads.h: computes attention for heads that are already projected and split.
 #pragma once
 #include "nn/multihead_masks.h"
 
@@ -10,7 +10,7 @@ struct HeadsCall {
   double dropout = 0;  // drawn from the global generator in the order of [N, H, L, S]
   bool need_weights = false;
   bool average_weights = false;
-  bool nan_rows = false;  // NaN, not 0, for a row that sees no key
+  bool nan_rows = false;  // a row that attends to no key is NaN, not 0
 };
 
 struct HeadsResult {

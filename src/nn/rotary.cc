@@ -1,4 +1,4 @@
-// src/nn/rotary.cc: the frequencies of rotary embedding, and the tables of a few positions.
+// src/nn/rotary.cc: computes the frequencies of rotary embedding and the tables for given positions.
 #include <attn/nn/rotary.h>
 #include <attn/ops.h>
 
@@ -31,7 +31,7 @@ RotaryEmbeddingOptions checked(const RotaryEmbeddingOptions& options) {
   return options;
 }
 
-/// Frequency f as Llama 3 has it, each step in f32.
+/// Scales frequency f as Llama 3 does, each step in f32.
 float scaled(float f, const RotaryScaling& s) {
   const float context = static_cast<float>(s.original_context), wavelength = 2 * std::numbers::pi_v<float> / f;
   const float low = static_cast<float>(s.low_frequency), high = static_cast<float>(s.high_frequency),

@@ -1,11 +1,12 @@
-// src/nn/small_attention.cc: the tutorials' modules; each is its projections and one attention call.
+// src/nn/small_attention.cc: implements the tutorials' modules; each is its projections and one attention call.
 #include <attn/nn/small_attention.h>
 #include <attn/random.h>
 
 namespace attn::nn {
 namespace {
 
-/// The learned query [1, hidden] looks at every row of x [B, L, hidden]; scores, weights [B, L], context [B, hidden].
+/// The learned query [1, hidden] attends to every row of x [B, L, hidden]; returns scores and weights [B, L] and the
+/// context [B, hidden].
 ScoresAndContext pool(const char* function, const Tensor& query, const Tensor& x, const Score& score,
                       const Tensor& padding) {
   if (x.dim() != 3 || x.size(2) != query.size(1))
@@ -22,7 +23,8 @@ ScoresAndContext pool(const char* function, const Tensor& query, const Tensor& x
           result.output.squeeze(1)};
 }
 
-/// A mask of any dtype in which a number that is not 0 keeps; ShapeError unless it has the shape needed.
+/// Returns a bool mask that is true where `mask`, of any dtype, is not 0; throws ShapeError unless it has the needed
+/// shape.
 Tensor keeping(const char* name, const Tensor& mask, const Dims& needed) {
   if (!(mask.sizes() == needed))
     throw ShapeError(std::string("MultiHeadAttention: ") + name + " has shape " + to_string(mask.sizes()) +

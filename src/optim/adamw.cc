@@ -1,4 +1,4 @@
-// src/optim/adamw.cc: AdamW, and Adam: the order of operations is torch's.
+// src/optim/adamw.cc: implements AdamW and Adam with torch's order of operations.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -27,10 +27,10 @@ void check(const AdamWOptions& o) {
     if (!(beta >= 0 && beta < 1)) fail("a beta", beta, "from 0 to below 1");
 }
 
-/// The numbers of one step, rounded to the type it is computed in.
+/// Holds the constants of one step, rounded to the type of the computation.
 template <typename T>
 struct Numbers {
-  bool from_gradient;  // what m is nearer to
+  bool from_gradient;  // whether m is interpolated from the gradient or from the old m, as torch's lerp chooses
   T decay, decay_gradient, beta1_step, beta2, one_minus_beta2, step_size, root_of_correction2, eps, sign;
 
   Numbers(const AdamWOptions& o, std::int64_t step)
@@ -44,7 +44,7 @@ struct Numbers {
         eps(static_cast<T>(o.eps)), sign(o.maximize ? T{-1} : T{1}) {}
 };
 
-/// What a step reads and changes, element by element; `most` is null without amsgrad.
+/// Holds what a step reads and changes for each element; `most` is null without amsgrad.
 template <typename T>
 struct Arrays {
   const T* gradient;
@@ -53,7 +53,7 @@ struct Arrays {
 
 template <bool amsgrad, typename T>
 void update_span(const Numbers<T>& numbers, const Arrays<T>& arrays, std::int64_t begin, std::int64_t end) {
-  const Numbers<T> by = numbers;  // in registers
+  const Numbers<T> by = numbers;  // a copy, to keep them in registers
   const T* __restrict gradient = arrays.gradient;
   T* __restrict x = arrays.x, * __restrict m = arrays.m, * __restrict v = arrays.v, * __restrict most = arrays.most;
   for (std::int64_t i = begin; i < end; ++i) {
@@ -73,7 +73,8 @@ void update(const Numbers<T>& by, const Arrays<T>& arrays, std::int64_t begin, s
   arrays.most != nullptr ? update_span<true>(by, arrays, begin, end) : update_span<false>(by, arrays, begin, end);
 }
 
-/// Gradient and parameter in half floats, a block at a time: without copies of them in f32.
+/// Updates a half-float parameter from a half-float gradient, a block at a time, without f32 copies of the whole
+/// tensors.
 void update_halves(const Numbers<float>& by, const Arrays<float>& arrays, const Tensor& gradient, const Tensor& half) {
   for_spans(half.numel(), [&](std::int64_t begin, std::int64_t end) {
     in_blocks(end - begin, [&](std::int64_t start, std::int64_t count) {
@@ -110,7 +111,7 @@ void AdamW::step() {
       if (!buffers[b].defined() && (b != max_exp_avg_sq || options.amsgrad))
         buffers[b] = zeros(step.values.sizes(), step.values.dtype());
   });
-  for_steps(groups, steps, [&](Step& step, const AdamWOptions& options) {  // nothing is allocated from here on
+  for_steps(groups, steps, [&](Step& step, const AdamWOptions& options) {  // from here on nothing is allocated
     begin_step(step);
     const std::vector<Tensor>& buffers = step.next.buffers;
     with_step_type(step.values, [&]<typename T>(T) {

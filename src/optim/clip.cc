@@ -1,4 +1,4 @@
-// src/optim/clip.cc: the norm of all gradients, kept within a bound.
+// src/optim/clip.cc: computes the norm of all gradients and scales them so that it stays within a bound.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 #include <attn/optim.h>
@@ -28,7 +28,7 @@ double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm, c
         runtime::format("clip_grad_norm_: the norm of all gradients is {}; it must be finite to be kept within {}",
                         total.item(), max_norm));
   const Tensor factor = minimum(max_norm / (total + 1e-6), ones({}, total.dtype()));
-  if (factor.item() == 1) return total.item();  // times 1 is the same
+  if (factor.item() == 1) return total.item();  // multiplying by 1 would change nothing
   for (const Tensor& parameter : parameters)
     if (parameter.grad().defined()) parameter.grad().mul_(factor);
   return total.item();

@@ -1,4 +1,4 @@
-// src/optim/optimizer.cc: what optimisers share: parameters, what is kept for each, state dicts.
+// src/optim/optimizer.cc: implements what all optimisers share: parameters, the state of each, state dicts.
 #include <attn/ops.h>
 #include <attn/optim.h>
 
@@ -13,12 +13,12 @@
 namespace attn::optim {
 namespace {
 
-// of a master that is still to be filled, or to be compared with its parameter
+// The version of an f32 master copy that must still be filled or compared with its parameter.
 constexpr std::uint64_t no_version = ~std::uint64_t{0};
 
 bool is_half(const Tensor& x) { return x.dtype() == Dtype::bf16 || x.dtype() == Dtype::f16; }
 
-/// Contiguous memory that steps take in turn, as large as the largest of them needs.
+/// Allocates one contiguous block that the steps use in turn, as large as the largest of them needs.
 class Shared {
  public:
   void hold(Tensor& of_step, const Dims& sizes, Dtype dtype) {
@@ -68,7 +68,7 @@ void Optimizer::zero_grad() const {
 
 std::vector<Optimizer::Step> Optimizer::prepare_steps(bool halves) const {
   std::vector<Step> steps;
-  steps.reserve(parameters_.size());  // they do not move: what is shared knows them
+  steps.reserve(parameters_.size());  // must not reallocate: Shared holds pointers to the steps
   Shared values, gradients;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i];
@@ -82,7 +82,8 @@ std::vector<Optimizer::Step> Optimizer::prepare_steps(bool halves) const {
       step.next.master_version = no_version;
     } else if (half && step.next.master_version != parameter.version() &&
                same_bits(step.next.master.to(parameter.dtype()), parameter)) {
-      // written, but not changed: as when a checkpoint's weights are loaded after its optimiser
+      // The parameter was written but has the same values, for example if a checkpoint's weights are loaded after its
+      // optimiser.
       step.next.master_version = parameter.version();
     }
     if (half) step.values = step.next.master;
@@ -154,7 +155,7 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     Tensor master = take(runtime::format("state.{}.master", i), x.sizes(), kept);
     const bool holds = master.defined() || std::any_of(state.buffers.begin(), state.buffers.end(),
                                                        [](const Tensor& b) { return b.defined(); });
-    if (is_half(x)) state.master = std::move(master);  // one of another dtype is its own
+    if (is_half(x)) state.master = std::move(master);  // a parameter of another dtype needs no master copy
     state.master_version = no_version;
     if (state.step == 0 && holds) wrong += runtime::format("; state.{}.step is missing", i);
   }

@@ -1,4 +1,4 @@
-// src/optim/schedule.cc: the learning rate over time.
+// src/optim/schedule.cc: computes the learning rate of each step.
 #include <attn/error.h>
 #include <attn/optim.h>
 

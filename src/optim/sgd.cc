@@ -1,5 +1,5 @@
-// src/optim/sgd.cc: gradient descent with momentum, dampening, weight decay, Nesterov's look ahead: torch's order of
-// operations.
+// src/optim/sgd.cc: implements gradient descent with momentum, dampening, weight decay and Nesterov momentum, in
+// torch's order of operations.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -23,7 +23,7 @@ void check(const SGDOptions& o) {
     throw ValueError("SGD: nesterov needs momentum and no dampening");
 }
 
-/// `buffer` is null without momentum; `first`: it takes the gradient itself.
+/// Updates the elements. `buffer` is null without momentum. `first`: the buffer is set to the gradient itself.
 template <typename T>
 void update(const SGDOptions& o, std::int64_t n, const T* gradient, T* x, T* buffer, bool first) {
   const T lr = static_cast<T>(o.lr), momentum = static_cast<T>(o.momentum),
@@ -62,7 +62,7 @@ void SGD::step() {
   for_steps(groups, steps, [&](Step& step, const SGDOptions& options) {
     if (is_first(step) && options.momentum != 0) step.next.buffers[0] = zeros(step.values.sizes(), step.values.dtype());
   });
-  for_steps(groups, steps, [&](Step& step, const SGDOptions& options) {  // nothing is allocated from here on
+  for_steps(groups, steps, [&](Step& step, const SGDOptions& options) {  // from here on nothing is allocated
     begin_step(step);
     const Tensor& buffer = step.next.buffers[0];
     with_step_type(step.values, [&]<typename T>(T) {

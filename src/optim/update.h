@@ -1,4 +1,4 @@
-// src/optim/update.h: what the optimisers' files share: parameters of groups, one pass over the elements of a
+// src/optim/update.h: declares what the optimisers share: the parameters of the groups, one pass over the elements of a
 // parameter.
 #pragma once
 #include <attn/optim.h>
@@ -18,8 +18,8 @@ std::vector<Tensor> parameters_of(const std::vector<Group<Options>>& groups) {
   return all;
 }
 
-/// ValueError where the groups no longer hold the parameters of the beginning: what is kept of them is counted through
-/// all groups.
+/// Throws ValueError if the groups no longer hold the original parameters, because the states are numbered through all
+/// groups.
 template <typename Options>
 void check_groups(const char* name, const std::vector<Group<Options>>& groups, const std::vector<Tensor>& parameters) {
   std::size_t i = 0;
@@ -31,7 +31,7 @@ void check_groups(const char* name, const std::vector<Group<Options>>& groups, c
         "{}: the parameters of the groups are not those of the beginning; only their options may change", name));
 }
 
-/// f(step, options) for each of the steps, which stand in the order of the parameters.
+/// Calls f(step, options) for each of the steps, which are in the order of the parameters.
 template <typename Options, typename Steps, typename F>
 void for_steps(const std::vector<Group<Options>>& groups, Steps& steps, F&& f) {
   auto step = steps.begin();
@@ -40,8 +40,8 @@ void for_steps(const std::vector<Group<Options>>& groups, Steps& steps, F&& f) {
     for (end += parameters.size(); step != steps.end() && step->parameter < end; ++step) f(*step, options);
 }
 
-/// span(begin, end) for the elements below n, in parts of a fixed size that threads share. The loop stands in the span,
-/// on restricted pointers, where the compiler makes vectors of it.
+/// Calls span(begin, end) for the elements below n, in parts of a fixed size that threads share. The loop is inside
+/// `span`, on restricted pointers, so that the compiler can vectorise it.
 template <typename F>
 void for_spans(std::int64_t n, F&& span) {
   constexpr std::int64_t part_elements = 4096;
@@ -50,7 +50,7 @@ void for_spans(std::int64_t n, F&& span) {
   });
 }
 
-/// Calls update(T{}) with float or double, the type of `values`.
+/// Calls update(T{}) with T float or double, the dtype of `values`.
 template <typename F>
 void with_step_type(const Tensor& values, F&& update) {
   values.dtype() == Dtype::f64 ? update(double{}) : update(float{});

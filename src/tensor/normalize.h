@@ -22,7 +22,7 @@ inline void check_eps(const char* function, double eps) {
     throw ValueError(runtime::format("{}: eps is {}; it must be 0 or more, and finite", function, eps));
 }
 
-/// Returns whether the results of x are too large for the caches; false for half floats, which pass a buffer in the cache.
+/// Returns whether the results of x are too large for the caches. False for half floats: they use a buffer in cache.
 inline bool goes_to_memory(const Tensor& x) {
   return !is_half_dtype(x.dtype()) && x.numel() * static_cast<std::int64_t>(size_of(x.dtype())) >= streamed_bytes;
 }

@@ -117,8 +117,8 @@ struct Operation {
 void record(const Operation& operation, const std::vector<Tensor>& results, Vjp vjp);
 
 // --- a view and its base have one history: the base's, seen through the view (view_history.cc) ---------------------
-/// Returns the vjp for the base of `view` when `view` is changed in place. `change` gives the gradients of the view's old
-/// values and of the other inputs. Elements that the view does not show keep their gradient.
+/// Returns the vjp for the base of `view` if `view` is changed in place. `change` gives the gradients of the view's
+/// old values and of the other inputs. Elements that the view does not show keep their gradient.
 Vjp change_of_base(const Tensor& view, Vjp change);
 
 /// Returns the node that makes `view` from its base. The base's history is result `output` of `base_node` then.

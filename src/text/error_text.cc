@@ -1,4 +1,4 @@
-// src/text/error_text.cc: errors quote what users give: paths, names, notations, bytes of files.
+// src/text/error_text.cc: prepares what users give (paths, names, notations, bytes of files) to be quoted in errors.
 #include "text/error_text.h"
 
 #include <attn/error.h>
@@ -11,9 +11,10 @@ namespace attn {
 namespace text {
 namespace {
 
-constexpr std::size_t most = 1000, head = 640, tail = 340;  // bytes: what was given first, what is needed last
+// bytes. The start of an error shows what was given, its end what is needed
+constexpr std::size_t most = 1000, head = 640, tail = 340;
 
-/// Whether a character begins here.
+/// Returns whether a character begins at this byte.
 bool begins(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
 std::string shortened(std::string_view text) {
@@ -27,7 +28,7 @@ std::string shortened(std::string_view text) {
 
 std::string error_text(std::string_view text) {
   std::string shown;
-  if (text.size() > 8 * most) shown = shortened(text), text = shown;  // no more is looked at than is shown
+  if (text.size() > 8 * most) shown = shortened(text), text = shown;  // reads only text that may be shown
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint point = code_point_at(text, at);

@@ -1,12 +1,12 @@
-// src/text/error_text.h: the text of an error with what a user gave in it, as one line of bounded length.
+// src/text/error_text.h: makes an error text that quotes a user one line of bounded length.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace attn::text {
 
-/// What could steer a terminal or end the line as \x1B or \u202E, bytes that are not UTF-8 as \xFF; beyond 1000 bytes
-/// without its middle. What it gives stays as it is when it is given again.
+/// Writes characters that could control a terminal or end the line as \x1B or \u202E, and bytes that are not UTF-8 as
+/// \xFF. Shortens a text of more than 1000 bytes in its middle. A second call leaves its result unchanged.
 std::string error_text(std::string_view text);
 
 }  // namespace attn::text

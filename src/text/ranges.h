@@ -1,4 +1,4 @@
-// src/text/ranges.h: sets of characters as sorted ranges of code points.
+// src/text/ranges.h: stores sets of characters as sorted ranges of code points.
 #pragma once
 #include <algorithm>
 #include <cstddef>

@@ -1,4 +1,4 @@
-// src/text/split.cc: a text cut into words, into characters, or into what its script asks for.
+// src/text/split.cc: splits a text into words, into characters, or as its script requires.
 #include <attn/text.h>
 
 #include "text/unicode.h"

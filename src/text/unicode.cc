@@ -1,4 +1,4 @@
-// src/text/unicode.cc: decoding UTF-8 strictly, and the few character classes the library needs.
+// src/text/unicode.cc: decodes UTF-8 strictly and classifies characters as far as the library needs it.
 #include "text/unicode.h"
 
 #include <attn/error.h>
@@ -13,7 +13,7 @@ namespace {
 constexpr char32_t joiner = 0x200D, emoji_presentation = 0xFE0F;
 bool is_skin_tone(char32_t c) { return c >= 0x1F3FB && c <= 0x1F3FF; }
 bool is_flag_half(char32_t c) { return c >= 0x1F1E6 && c <= 0x1F1FF; }
-/// What a joiner may join into one picture; between letters (Devanagari, Arabic) it only shapes them.
+/// Returns whether a joiner may join c to one picture. Between letters (Devanagari, Arabic) a joiner only shapes them.
 bool is_pictograph(char32_t c) { return (c >= 0x2190 && c <= 0x2BFF) || c >= 0x1F000; }
 
 }  // namespace
@@ -72,7 +72,7 @@ bool is_han_or_kana(char32_t c) {
       {0x4E00, 0x9FFF},                                        // Han
       {0xF900, 0xFAFF},                                        // Han
       {0xFE30, 0xFE4F},                                        // punctuation of vertical text
-      {0xFF01, 0xFF0F},                                        // full-width punctuation, as are the next ones
+      {0xFF01, 0xFF0F},                                        // full-width punctuation; so are the next ones
       {0xFF1A, 0xFF20},   {0xFF3B, 0xFF40}, {0xFF5B, 0xFF9F},  // and half-width Katakana
       {0x1AFF0, 0x1B16F},                                      // historic Kana
       {0x20000, 0x3FFFD},                                      // Han

@@ -1,13 +1,14 @@
-// src/text/unicode_ranges.h: the characters that take no column or two, from the Unicode Character Database 14.0.0.
+// src/text/unicode_ranges.h: lists the characters that take no column or two, from the Unicode Character Database
+// 14.0.0.
 #pragma once
 
 #include "text/ranges.h"
 
 namespace attn::text {
 
-// Sorted; ranges are joined where only unassigned characters lie between.
+// The ranges are sorted. Ranges with only unassigned characters between them are joined.
 
-/// General categories Mn, Me and Cf (without the signs that show), and the vowels and finals of Hangul that join.
+/// General categories Mn, Me and Cf (without the visible signs), and the vowels and finals of Hangul that join.
 constexpr Range zero_width_ranges[] = {
     {0x300, 0x36F}, {0x483, 0x489}, {0x591, 0x5BD}, {0x5BF, 0x5BF}, {0x5C1, 0x5C2}, {0x5C4, 0x5C5}, {0x5C7, 0x5C7}, {0x610, 0x61A},
     {0x61C, 0x61C}, {0x64B, 0x65F}, {0x670, 0x670}, {0x6D6, 0x6DC}, {0x6DF, 0x6E4}, {0x6E7, 0x6E8}, {0x6EA, 0x6ED}, {0x711, 0x711},

@@ -1,4 +1,4 @@
-// src/text/vocabulary.cc: sorted distinct tokens; the place is the id.
+// src/text/vocabulary.cc: sorts distinct tokens; the index of a token is its id.
 #include <attn/error.h>
 #include <attn/text.h>
 #include "runtime/format.h"

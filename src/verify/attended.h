@@ -1,4 +1,4 @@
-// src/verify/attended.h: a checked call of attention with memory for its results, for kernels to run on.
+// src/verify/attended.h: holds a checked call of attention and memory for its results, for kernels to run on.
 #pragma once
 #include <attn/ops.h>
 
@@ -12,7 +12,8 @@ namespace attn::cases {
 struct Attended {
   Call call;
   Results results;
-  Tensor weights;  // all of them, where the call asks for some: [B, Hq, Tq, Tk]; filled by the specification alone
+  // all weights [B, Hq, Tq, Tk], allocated if the call returns some of them; only the reference code fills them
+  Tensor weights;
 
   explicit Attended(const Inputs& in) : call(check("verify", in.q, in.k, in.v, in.options)) {
     kernels::AttentionProblem& p = call.problem;

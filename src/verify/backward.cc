@@ -1,4 +1,4 @@
-// src/verify/backward.cc: a checked call run forward, then backward.
+// src/verify/backward.cc: runs a checked call forward, then backward.
 #include "verify/backward.h"
 
 #include "attention/schedule/run.h"

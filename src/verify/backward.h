@@ -1,15 +1,16 @@
-// src/verify/backward.h: the gradients of a case by one kernel, in the caller's thread or the library's.
+// src/verify/backward.h: computes the gradients of a case with one kernel, in the caller's thread or the library's
+// threads.
 #pragma once
 #include "attention/backward.h"
 #include "verify/attended.h"
 
 namespace attn::cases {
 
-/// A checked call with what its forward pass left. That is the library's: its bits are those of every kernel.
+/// Holds a checked call and what its forward pass saved. The library runs that pass; every kernel gives the same bits.
 class Differentiated {
  public:
   explicit Differentiated(const Inputs& in);
-  /// As options say, for the incoming gradient of the case.
+  /// Runs the backward pass with the given options on the incoming gradient of the case.
   FusedGradients backward(AttentionBackward options) const;
 
  private:
@@ -18,8 +19,8 @@ class Differentiated {
   SavedAttention saved_;
 };
 
-/// dq, dk, dv, dsinks, dw of an additive score and those of the bias terms; `plan` null: the best kernel. `dlogsumexp`:
-/// what comes in beside the case's.
+/// Returns dq, dk, dv, dsinks, dw of an additive score and the gradients of the bias terms. `plan` null: the best
+/// kernel. `dlogsumexp`: an incoming gradient of the logsumexp, in addition to the case's incoming gradient.
 Results gradients_by(const BackwardPlan* plan, const Inputs& in, const Tensor& dlogsumexp = {});
 
 }  // namespace attn::cases

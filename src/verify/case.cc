@@ -1,4 +1,4 @@
-// src/verify/case.cc: lines of text into cases and back, by one table of fields.
+// src/verify/case.cc: converts lines of text to cases and back, with one table of fields.
 #include "verify/case.h"
 
 #include <attn/error.h>
@@ -12,13 +12,13 @@
 namespace attn::cases {
 namespace {
 
-/// The largest size a line may ask for: a slip of the finger should not ask for all memory.
+/// The largest size that a line may name, so that a typing error does not allocate all memory.
 constexpr std::int64_t largest = std::int64_t{1} << 24;
 
 struct Count {
   const char* name;
   std::int64_t Case::* value;
-  std::int64_t Case::* follows = nullptr;  // where it was not given
+  std::int64_t Case::* follows = nullptr;  // the field whose value is used if this one is not given
   std::int64_t least = 1, most = largest;
 };
 constexpr Count counts[] = {{"B", &Case::batch},
@@ -27,12 +27,12 @@ constexpr Count counts[] = {{"B", &Case::batch},
                             {"Hv", &Case::v_heads, &Case::k_heads},
                             {"Tq", &Case::q_rows},
                             {"Tk", &Case::k_rows, &Case::q_rows},
-                            {"D", &Case::dim, nullptr, 0},  // scores of nothing
+                            {"D", &Case::dim, nullptr, 0},  // 0: scores are sums over no products
                             {"Dv", &Case::value_dim, &Case::dim},
                             {"A", &Case::channels, &Case::dim},
                             {"M", &Case::m},
                             {"N", &Case::n},
-                            {"K", &Case::k, nullptr, 0},  // a sum of nothing
+                            {"K", &Case::k, nullptr, 0},  // 0: sums over no products
                             {"addend", &Case::bias_row, nullptr, 0, 1},
                             {"packed", &Case::packed, nullptr, 0, 1},
                             {"rows", &Case::rows},
@@ -97,13 +97,14 @@ void one_of(const char* field, const std::string& given, std::initializer_list<c
 Dtype dtype_of(const std::string& op, const std::string& word) {
   try {
     if (const Dtype dtype = dtype_from_name(word); is_floating(dtype)) return dtype;
-  } catch (const ValueError&) {  // speaks of what a line does not have
+  } catch (const ValueError&) {  // its text lists dtypes that a case cannot have
   }
   throw ValueError(runtime::format("case: behind {} stands {}; it must be f32, f64, bf16 or f16", op,
                                    word.empty() ? "nothing" : runtime::format("\"{}\"", word)));
 }
 
-/// Of the tensors, and of what is computed of them: a line that takes all memory or a day is a slip too.
+/// Throws ValueError if the tensors are too large or the computation too long: a line that takes all memory or a day is
+/// a typing error too.
 void check_cost(const Case& c) {
   constexpr double most_elements = 0x1p32, most_products = 0x1p42;
   const auto product = [](auto... sizes) { return (static_cast<double>(sizes) * ...); };

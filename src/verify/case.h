@@ -1,4 +1,5 @@
-// src/verify/case.h: one case of an op as a line of text; tests, the bench and verify read the same tables of them.
+// src/verify/case.h: defines a case of an operation, written as a line of text. Tests, `attn bench` and `attn verify`
+// read the same tables of cases.
 #pragma once
 #include <attn/dtype.h>
 
@@ -8,14 +9,16 @@
 
 namespace attn::cases {
 
-/// "attention f32 B=1 Hq=12 Tq=512 D=64 mask=causal": an op, a dtype, then fields in any order. A field that is not
-/// given has the value here; 0 stands for: as the one it follows.
+/// Holds a line such as "attention f32 B=1 Hq=12 Tq=512 D=64 mask=causal": an operation, a dtype, then fields in any
+/// order. A field that the line does not give has the value below. A size of 0 means the size of the field in
+/// parentheses.
 struct Case {
-  // attention, attention_decode, attention_backward, matmul, softmax, log_softmax, layer_norm, sum, exp, tanh, ...
+  // The operation: attention, attention_decode, attention_backward, matmul, softmax, log_softmax, layer_norm, sum, exp,
+  // tanh, ...
   std::string op = "attention";
   Dtype dtype = Dtype::f32;
 
-  // attention
+  // fields of attention
   std::int64_t batch = 1, q_heads = 1, k_heads = 0, v_heads = 0;  // B Hq Hk(Hq) Hv(Hk)
   std::int64_t q_rows = 1, k_rows = 0, dim = 64, value_dim = 0;   // Tq Tk(Tq) D Dv(D)
   // none, bool (dense [Tq, Tk]), documents, or an expression: causal(bottom_right)&window(100,0,bottom_right)
@@ -25,40 +28,41 @@ struct Case {
   // none, dense [Hq, Tq, Tk], pairs [Tq, Tk], item [B, 1, Tq, Tk], key [B, 1, 1, Tk] with -inf for padding, alibi,
   // relative, alibi_symmetric
   std::string bias = "none";
-  // none, or an expression without spaces over slope [Hq], table [32, Hq], bucket [257] (T5's)
+  // none, or an expression without spaces that uses slope [Hq], table [32, Hq], bucket [257] (T5's)
   std::string score_mod = "none";
-  // none, keys, rows, starts, all; packed: B sequences of Tq / 32 to Tq rows one behind the other
+  // none, keys, rows, starts, all; packed: B sequences of Tq / 32 to Tq rows, one after another
   std::string lengths = "none";
   std::string layout = "plain";  // attention: plain, turned ([B, T, H, D] in memory); matmul: nn, nt, tn
-  std::string hidden = "plain";  // what keys that the lengths hide hold: plain or nan
+  std::string hidden = "plain";  // values of the keys that the lengths hide: plain or nan
   double scale = 0;              // of the dot product; 0: 1/sqrt(D)
   double softcap = 0, temperature = 1, dropout = 0;
-  std::int64_t sinks = 0;  // 1: a sink per head
-  // what the call gives back of them: none, full, head_average, column_sums, rows (every fifth), top_k (4)
+  std::int64_t sinks = 0;  // 1: one sink for each head
+  // which attention weights the call returns: none, full, head_average, column_sums, rows (every fifth), top_k (4)
   std::string weights = "none";
-  // where K and V lie: none, block (one a sequence), pages16 ... pages256; its sequences are the batch items
+  // how a cache stores K and V: none, block (one for each sequence), pages16 ... pages256; its sequences are the batch
+  // items
   std::string cache = "none";
-  std::string storage = "same";  // of the cache: same, int8
+  std::string storage = "same";  // dtype of the cache: same, int8
 
   std::int64_t m = 1, n = 1, k = 1, bias_row = 0;  // matmul: M N K addend(0 or 1); rows: N
-  std::int64_t packed = 0;                         // the bench alone: 1: the weights are laid out once, before
-  std::int64_t rows = 1;                           // softmax, ...: rows of N elements
+  std::int64_t packed = 0;                         // only for the bench; 1: weights are packed once, before
+  std::int64_t rows = 1;                           // softmax and other row operations: rows of N elements
 
-  std::int64_t idle_us = 0;  // the bench alone: the caller sleeps before each call
+  std::int64_t idle_us = 0;  // only for the bench: the caller sleeps before each call
 
   bool is_attention() const { return op == "attention" || op == "attention_decode" || is_backward(); }
   bool is_cached() const { return cache != "none"; }
   bool is_backward() const { return op == "attention_backward"; }
 };
 
-/// ValueError names the word that was not understood and those there are.
+/// Parses a line. ValueError names the word that was not understood and the valid words.
 Case parse_case(const std::string& line);
-/// The line that repeats the case; fields at their default are left out.
+/// Returns the line for a case; fields with default values are left out.
 std::string to_line(const Case& c);
 
-/// Who a case is for.
+/// Names the user of a case.
 enum Use : unsigned { smoke = 1, full = 2, bench = 4 };
-/// The cases of tests/cases/, op by op; `uses` is a sum.
+/// Returns the cases of tests/cases/, operation by operation; `uses` is a sum of Use values.
 std::vector<std::string> case_lines(unsigned uses);
 
 }  // namespace attn::cases

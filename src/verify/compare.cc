@@ -1,4 +1,4 @@
-// src/verify/compare.cc: attn::verify: tables, ways, the first difference, the digest.
+// src/verify/compare.cc: implements attn::verify: the tables, the ways to compute, the first difference, the digest.
 #include "verify/compare.h"
 
 #include "runtime/format.h"
@@ -52,7 +52,7 @@ VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Wa
       if (moved.empty()) moved = moved_by_rounding(wide, widened(in), truth, c.dtype);
       return is_far(ours[r], truth[r], c.dtype, 2 * moved[r]);
     };
-    // of 16-bit types: the first of a target's ways, which the others must repeat
+    // 16-bit types: the results of the first way of each target; the other ways of the target must give the same bits
     std::map<std::string, Results> patterns;
     if (!narrow) digest.add(truth);
     for (std::size_t w = 0; w < ways.size(); ++w) {

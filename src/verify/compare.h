@@ -1,4 +1,4 @@
-// src/verify/compare.h: cases on several ways to compute, compared bit by bit, and the digest of their results.
+// src/verify/compare.h: compares ways to compute cases bit by bit and computes the digest of their results.
 #pragma once
 #include <attn/verify.h>
 
@@ -6,7 +6,7 @@
 
 namespace attn::cases {
 
-/// FNV-1a of 64 bits over sizes and bytes. Source: Fowler, Noll, Vo 1991.
+/// Computes FNV-1a of 64 bits over sizes and bytes. Source: Fowler, Noll, Vo 1991.
 class Digest {
  public:
   void add(const Results& results);
@@ -17,7 +17,7 @@ class Digest {
   std::uint64_t state_ = 0xCBF29CE484222325u;
 };
 
-/// Runs each line on each way; `progress` may be empty.
+/// Runs each line with each way. `progress` may be empty.
 VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Way>& ways,
                      const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 

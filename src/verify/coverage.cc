@@ -1,4 +1,5 @@
-// src/verify/coverage.cc: a small case for each option on each path in each dtype, or the reason why there is none.
+// src/verify/coverage.cc: makes a small case for each option on each path in each dtype, or gives the reason why there
+// is none.
 #include "verify/coverage.h"
 
 #include "runtime/format.h"
@@ -46,7 +47,7 @@ constexpr CoverageOption options[] = {
     {"weights top_k", "weights=top_k", "weights=top_k"},
 };
 
-// What a case has on its path.
+// The fields of a case on each path.
 constexpr const char* path_fields[] = {"Tq=9 Tk=70",
                                        "Tk=150",
                                        "Tq=40 Tk=70 lengths=packed",

@@ -1,4 +1,4 @@
-// src/verify/coverage.h: which options the cases of attn verify have on which path and in which dtype.
+// src/verify/coverage.h: declares which options the cases of `attn verify` use on which path and in which dtype.
 #pragma once
 #include "verify/case.h"
 
@@ -8,23 +8,23 @@
 
 namespace attn::cases {
 
-/// Where an option takes part: rows that begin a text, one row over many keys, sequences side by side, keys from pages,
-/// the same in eight bits, the gradients.
+/// The paths of attention: prompt rows (prefill), one row over many keys (decode), packed sequences, keys from pages,
+/// keys from int8 pages, and the gradients.
 enum class Path { prefill, decode, packed, paged, int8, backward };
 constexpr const char* path_names[] = {"prefill", "decode", "packed", "paged", "int8", "backward"};
 
 struct CoverageOption {
   const char* name;
-  const char* mark;    // what a line that has it holds
-  const char* fields;  // with which a line gets it
+  const char* mark;    // the text that a line with this option contains
+  const char* fields;  // the fields that add this option to a line
 };
 std::span<const CoverageOption> coverage_options();
-/// The path of a case of attention.
+/// Returns the path of an attention case.
 Path path_of(const Case& c);
-/// Why no case has this option there, and which test has it; null where cases can.
+/// Returns why no case has this option on this path, and which test covers it; null if a case can have it.
 const char* why_not(const CoverageOption& option, Path path, Dtype dtype);
 
-/// A small case for each option, path and dtype that a case can have together.
+/// Returns a small case for each possible combination of option, path and dtype.
 std::vector<std::string> coverage_lines();
 
 }  // namespace attn::cases

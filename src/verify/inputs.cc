@@ -1,4 +1,4 @@
-// src/verify/inputs.cc: integers of a fixed generator as q, k, v, masks, biases, lengths, matrices and rows.
+// src/verify/inputs.cc: makes q, k, v, masks, biases, lengths, matrices and rows from integers of a fixed generator.
 #include "verify/inputs.h"
 
 #include <attn/ops.h>
@@ -11,7 +11,8 @@
 namespace attn::cases {
 namespace {
 
-/// splitmix64 of a counter: each element on its own. Source: Steele, Lea, Flood 2014.
+/// Computes splitmix64 of a counter, so that each element is independent of the others. Source: Steele, Lea, Flood
+/// 2014.
 std::uint64_t mixed(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
@@ -37,7 +38,7 @@ void fill(const Tensor& x, std::uint64_t seed, double width) {
   });
 }
 
-/// One number a batch item.
+/// Returns one number for each batch item.
 template <typename F>
 Tensor of_batch(std::int64_t batch, F&& value) {
   Tensor result = empty({batch}, Dtype::i64);
@@ -45,7 +46,7 @@ Tensor of_batch(std::int64_t batch, F&& value) {
   return result;
 }
 
-/// B lengths from longest / 32 to `longest`, the first of them the longest, summed up from 0.
+/// Returns the cumulative sums, from 0, of B lengths from longest / 32 to `longest`; the first length is `longest`.
 Tensor cumulated(std::int64_t batch, std::int64_t longest) {
   const std::int64_t shortest = longest / 32;
   std::int64_t total = 0;
@@ -58,7 +59,8 @@ Tensor cumulated(std::int64_t batch, std::int64_t longest) {
   });
 }
 
-/// [B, H, T, D]: in memory as that, or as [B, T, H, D]. Packed: [1, H, total, D], in memory as [total, H, D].
+/// Returns [B, H, T, D], in memory in this order or as [B, T, H, D]. Packed: [1, H, total, D], in memory as [total, H,
+/// D].
 Tensor operand(const Case& c, std::int64_t heads, std::int64_t rows, std::int64_t dim, std::uint64_t seed) {
   if (c.lengths == "packed") {
     const auto total = static_cast<std::int64_t>(cumulated(c.batch, rows).select(0, -1).item());
@@ -83,9 +85,9 @@ void set_lengths(const Case& c, AttentionOptions& options) {
         of_batch(c.batch, [&](std::int64_t b) { return b * c.k_rows / (4 * c.batch) + (c.k_rows > 1 ? b % 2 : 0); });
 }
 
-constexpr std::int64_t farthest = 128;  // distance of the relative bias
+constexpr std::int64_t farthest = 128;  // largest distance of the relative bias
 
-/// Keys that no row of a dense mask sees.
+/// Returns whether no row of a dense mask attends to key j.
 bool never_seen(std::int64_t j) { return j % 11 == 5; }
 
 Mask mask_of(const Case& c, std::uint64_t seed) {
@@ -126,7 +128,8 @@ Bias bias_of(const Case& c, const std::string& bias, std::uint64_t seed) {
   return {};
 }
 
-/// T5's bucket of a distance, 32 of them both ways up to 128: from 8 on 8 + floor(2 log2(d / 8)).
+/// Returns T5's bucket of a distance: 32 buckets in both directions up to 128; from distance 8 on, 8 + floor(2 log2(d /
+/// 8)).
 std::int64_t bucket_of(std::int64_t distance) {
   const std::int64_t d = std::abs(distance);
   std::int64_t bucket = d;
@@ -135,7 +138,7 @@ std::int64_t bucket_of(std::int64_t distance) {
   return bucket + (distance > 0 ? 16 : 0);
 }
 
-/// Tensors under the names that the case's expression may use: what the biases alibi and relative read.
+/// Returns the score expression with the tensors that it may name; the biases alibi and relative use the same tensors.
 ScoreExpression score_mod_of(const Case& c, std::uint64_t seed) {
   if (c.score_mod == "none") return {};
   const Bias alibi = bias_of(c, "alibi", seed), relative = bias_of(c, "relative", seed);
@@ -145,7 +148,7 @@ ScoreExpression score_mod_of(const Case& c, std::uint64_t seed) {
       c.score_mod, {{"slope", alibi.terms()[0].values}, {"table", relative.terms()[0].values}, {"bucket", bucket}});
 }
 
-/// NaN into the keys and values that the lengths or the dense mask hide from every row.
+/// Writes NaN to the keys and values that the lengths or the dense mask hide from every row.
 void poison(const Case& c, const Inputs& in) {
   if (c.hidden != "nan") return;
   const auto length = [](const Tensor& of, std::int64_t b, std::int64_t otherwise) {
@@ -162,8 +165,8 @@ void poison(const Case& c, const Inputs& in) {
 }
 
 Score score_of(const Case& c, std::uint64_t seed) {
-  // Of many columns: of a few units after the product, or two products, as a model has them. Larger ones are no more
-  // than noise in 16 bits.
+  // With many columns the values are smaller, so that the scores after one or two products are a few units, as in a
+  // model. With larger scores, 16-bit results would be only noise.
   const bool general = c.score == "general";
   const double width = c.dim < (general ? 32 : 128) ? 2 : general ? 0x1p-6 : 0.25;
   const auto drawn = [&](const Dims& sizes, std::uint64_t more) {
@@ -185,7 +188,7 @@ Weights weights_of(const Case& c) {
   return Weights::rows(of_batch((c.q_rows + 4) / 5, [&](std::int64_t n) { return c.q_rows - 1 - 5 * n; }));
 }
 
-/// Rows stand at the end of what is cached; k and v become what the cache gives back.
+/// Puts K and V into a cache. The query rows are the last cached positions; k and v become what the cache returns.
 void put_into_cache(const Case& c, Inputs& in) {
   if (c.lengths != "none" && c.lengths != "keys") throw ValueError("case: with a cache lengths are none or keys");
   if (c.is_backward()) throw ValueError("case: a cache has no gradient");
@@ -267,7 +270,7 @@ AttentionOptions cached_options(AttentionOptions options) {
   return options;
 }
 
-/// Chunk after chunk of all sequences in turn, so that their pages lie between each other.
+/// Appends a chunk to each sequence in turn, so that the pages of the sequences alternate.
 std::shared_ptr<Cached> cached_rows(const Case& c, const Inputs& in) {
   constexpr std::int64_t chunk = 48;
   const std::int64_t page = c.cache == "block" ? 0 : std::stoll(c.cache.substr(5));
@@ -298,7 +301,7 @@ Inputs widened(const Inputs& inputs) {
                              &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
     if ((wide.*x).defined()) wide.*x = (inputs.*x).to(Dtype::f32);
   if (inputs.cached && inputs.cached->cache.options().storage == KvStorage::int8) {
-    // not rounded to 16 bits
+    // f32: not rounded to 16 bits
     const KvCache::Rows rows = inputs.cached->cache.gather(inputs.cached->sequences, Dtype::f32);
     wide.k = rows.k;
     wide.v = rows.v;

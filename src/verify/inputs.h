@@ -1,4 +1,4 @@
-// src/verify/inputs.h: the tensors of a case: scaled integers of a fixed generator, so that every machine has the same.
+// src/verify/inputs.h: makes the tensors of a case: scaled integers of a fixed generator, the same on every machine.
 #pragma once
 #include <attn/attention.h>
 #include <attn/cache.h>
@@ -9,31 +9,31 @@
 
 namespace attn::cases {
 
-/// Uniform in [-width, width): 21-bit integers for f32, 41-bit for f64, 8-bit for bf16 and f16, times a power of two.
-/// `width` is a power of two.
+/// Returns uniform numbers in [-width, width): 21-bit integers for f32, 41-bit for f64, 8-bit for bf16 and f16, times a
+/// power of two. `width` must be a power of two.
 Tensor integers(const Dims& sizes, Dtype dtype, std::uint64_t seed, double width = 2);
 
-/// K and V in a cache: sequence b holds batch item b.
+/// Holds K and V in a cache: sequence b holds batch item b.
 struct Cached {
   KvCache cache;
   std::vector<KvSequence> sequences;
 };
 
 struct Inputs {
-  Tensor q, k, v;  // attention; copies of `options` share its tensors
+  Tensor q, k, v;  // attention; copies of `options` share their tensors
   AttentionOptions options;
-  std::shared_ptr<Cached> cached;  // cases with a cache; k and v are then what it gives back
-  Tensor doutput;                  // attention_backward: the gradient that comes in
-  Tensor a, b, addend;     // matmul: a [M, K], b [K, N], views where the layout says so; addend [N] or undefined
-  Tensor x, weight, bias;  // rows: x [rows, N]; norms: weight, layer_norm: bias [N]
+  std::shared_ptr<Cached> cached;  // cases with a cache; k and v are then what it returns
+  Tensor doutput;                  // attention_backward: the incoming gradient
+  Tensor a, b, addend;             // matmul: a [M, K], b [K, N], views if `layout` says so; addend [N] or undefined
+  Tensor x, weight, bias;          // rows: x [rows, N]; norms: weight, layer_norm: bias [N]
 };
-/// ValueError for fields that do not go together.
+/// Makes the inputs of a case. Throws ValueError for fields that do not fit together.
 Inputs make_inputs(const Case& c, std::uint64_t seed = 1);
-/// The same without what a cache knows of its sequences.
+/// Returns the options without the lengths, which a cache knows itself.
 AttentionOptions cached_options(AttentionOptions options);
-/// The keys and values of a case with a cache, in one of its own.
+/// Puts the keys and values of a case into a new cache.
 std::shared_ptr<Cached> cached_rows(const Case& c, const Inputs& in);
-/// The same inputs in f32, for 16-bit dtypes.
+/// Returns the same inputs in f32, for 16-bit dtypes.
 Inputs widened(const Inputs& inputs);
 
 }  // namespace attn::cases

@@ -1,5 +1,5 @@
-// src/verify/query_tiles.cc: query tiles one by one, with several heads in one, or split over keys into one, two ...
-// splits and merged.
+// src/verify/query_tiles.cc: runs query tiles one by one, with several heads in one tile, or split over the keys in
+// groups of one, two ... splits that are merged.
 #include "verify/query_tiles.h"
 
 #include "attention/call/call.h"

@@ -1,4 +1,5 @@
-// src/verify/query_tiles.h: attention by the query tiles of one instruction set, whether or not it is the one in use.
+// src/verify/query_tiles.h: computes attention with the query tiles of one instruction set, which need not be the one
+// in use.
 #pragma once
 #include "attention/call/call.h"
 #include "kernels/attention/dispatch.h"
@@ -7,7 +8,7 @@ namespace attn::cases {
 
 enum class Partition { query_tiles, heads_together, splits };
 
-/// Every row of the call, in the caller's thread.
+/// Computes every row of the call, in the caller's thread.
 void attend_by_query_tiles(const kernels::ForwardKernel& kernel, const Call& call, Partition partition);
 
 }  // namespace attn::cases

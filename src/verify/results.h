@@ -1,4 +1,4 @@
-// src/verify/results.h: the results of a case by one way to compute it.
+// src/verify/results.h: holds the results of a case from one way to compute it.
 #pragma once
 #include <attn/tensor.h>
 
@@ -6,7 +6,7 @@
 
 namespace attn::cases {
 
-/// Named results: attention gives output and logsumexp.
+/// Holds a named result; attention gives output and logsumexp.
 struct Result {
   const char* name;
   Tensor values;

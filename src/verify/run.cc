@@ -1,4 +1,5 @@
-// src/verify/run.cc: cases by the specification, by the kernels of an instruction set, by the library.
+// src/verify/run.cc: computes cases with the reference code, with the kernels of an instruction set, and with the
+// library.
 #include "verify/run.h"
 
 #include <attn/ops.h>
@@ -77,7 +78,7 @@ Results rows_by(const Table& table, const Case& c, const Inputs& in) {
   return {{"result", y}};
 }
 
-/// The specification of everything, in one build.
+/// Holds the reference code of one build.
 struct Build {
   const kernels::Reference& rest;
   const kernels::AttentionReference& attention;
@@ -94,7 +95,8 @@ Results by_build(const Build& build, const Case& c, const Inputs& in) {
   return c.op == "matmul" ? matmul_by_reference(build.rest, in) : rows_by(build.rest, c, in);
 }
 
-/// Of bf16 where the processor has its product; `packed`: B laid out before, panel by panel.
+/// Multiplies with a target's kernels; bf16 only if the processor has its dot product. `packed`: B is packed panel by
+/// panel before.
 Results matmul_by_target(const kernels::GemmTarget& target, bool packed, const Inputs& in) {
   const bool pairs = in.a.dtype() == Dtype::bf16;
   if (in.a.dtype() == Dtype::f16 || (pairs && !(target.has_pairs && runtime::cpu().avx512_bf16))) return {};
@@ -120,21 +122,21 @@ Results attention_by_target(const kernels::AttentionTarget& target, Partition pa
                                                                   : target.f32;
   if (c.dtype == Dtype::f16 || kernel.rows == 0 || (c.dtype == Dtype::bf16 && !runtime::cpu().avx512_bf16)) return {};
   if (c.is_backward()) return {};
-  // the library has these in f32
+  // the library computes these in f32
   if (size_of(c.dtype) == 2 && (c.storage != "same" || c.score == "additive" || c.weights != "none")) return {};
   Attended a(in);
   attend_by_query_tiles(kernel, a.call, partition);
   return a.results;
 }
 
-/// Whether this machine's kernels take a case of bf16 as it is, not widened.
+/// Returns whether this machine's kernels compute a bf16 case without widening it.
 bool by_pairs(const Case& c) {
   kernels::AttentionProblem bf16;
   bf16.element = kernels::Element::bf16;
   return c.is_backward() && c.dtype == Dtype::bf16 && plan_backward(bf16).kernel != nullptr;
 }
 
-/// The backward kernel of a target.
+/// Runs the backward kernel of a target.
 Results gradients_by_target(const kernels::GradientTarget& target, const Case& c, const Inputs& in) {
   if (!c.is_backward() || c.dtype == Dtype::f16 ||
       (c.dtype == Dtype::bf16 && (target.bf16.step == nullptr || !runtime::cpu().avx512_bf16)))
@@ -148,7 +150,7 @@ Results gradients_by_target(const kernels::GradientTarget& target, const Case& c
   return gradients_by(&plan, in);
 }
 
-/// The number of threads, as it was afterwards.
+/// Sets the number of threads; the destructor restores it.
 struct Threads {
   int before = num_threads();
   explicit Threads(int threads) { set_num_threads(threads); }
@@ -165,7 +167,7 @@ Results by_library(const Case& c, const Inputs& in) {
                   : attention(in.q, in.k, in.v, in.options);
     Results results{{"output", r.output}, {"logsumexp", r.logsumexp}};
     if (r.weights.defined()) results.push_back({"weights", r.weights});
-    // 16 bits: near ones change places
+    // 16 bits: weights that are nearly equal may change places
     if (r.weight_keys.defined() && size_of(c.dtype) > 2) results.push_back({"weight_keys", r.weight_keys});
     return results;
   }
@@ -247,7 +249,7 @@ std::vector<Way> target_ways(const std::string& name) {
       target != nullptr && target->bf16.step != nullptr)
     for (const auto& [build, kernel] : {std::pair{"generic", kernels::bf16_gradient_reference_generic(tiles)},
                                         std::pair{"fma", kernels::bf16_gradient_reference_fma(tiles)}})
-      if (kernel != nullptr)  // the same bits as the processor's
+      if (kernel != nullptr)  // gives the same bits as the processor's kernels
         ways.push_back({runtime::format("{} bf16 reference {}", name, build), name,
                         [kernel = kernel](const Case& c, const Inputs& in) {
                           const BackwardPlan plan{"ref", kernel};

@@ -1,4 +1,4 @@
-// src/verify/same.cc: where two results differ first.
+// src/verify/same.cc: finds the first difference of two results.
 #include "verify/same.h"
 
 #include <attn/ops.h>
@@ -59,7 +59,7 @@ std::string is_far(const Result& ours, const Result& truth, Dtype dtype, double 
 }
 
 std::vector<double> moved_by_rounding(const Case& wide, const Inputs& in, const Results& truth, Dtype dtype) {
-  constexpr std::uint64_t draws = 8;  // of one, small tensors may move next to nothing by luck
+  constexpr std::uint64_t draws = 8;  // with one draw, small tensors may by chance hardly move
   std::vector<double> moved(truth.size());
   for (std::uint64_t seed = 1; seed <= draws; ++seed) {
     Inputs other = in;
@@ -73,7 +73,7 @@ std::vector<double> moved_by_rounding(const Case& wide, const Inputs& in, const 
     if (wide.is_backward()) {
       const BackwardPlan plan{"ref", &kernels::gradient_reference()};
       const Tensor delta = sum(abs(mul(attention(in.q, in.k, in.v, in.options).output, in.doutput)), {-1});
-      // delta is less by what comes in for the logsumexp
+      // The incoming gradient of the logsumexp is subtracted from delta.
       changed = gradients_by(&plan, other, mul(delta, noise(delta, n)));
     } else {
       changed = by_specification(wide, other);

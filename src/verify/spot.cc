@@ -1,4 +1,4 @@
-// src/verify/spot.cc: first, middle and last row by the specification.
+// src/verify/spot.cc: checks the first, middle and last row with the reference code.
 #include "verify/spot.h"
 
 #include "runtime/format.h"
@@ -18,7 +18,7 @@ std::string compared(const Case& c, const Tensor& ours, const Tensor& expected, 
   return what.empty() ? what : runtime::format("row {}: {}", row, what);
 }
 
-/// Rows of the heads one after the other: (b, h, i) of row n.
+/// Checks three rows of attention. Row n of all heads is row i of head h in batch item b.
 std::string wrong_attention(const Case& c, const Inputs& in, const Tensor& output) {
   Attended a(in);
   const kernels::AttentionProblem& p = a.call.problem;

@@ -1,10 +1,11 @@
-// src/verify/spot.h: a few rows of a large result against the specification, before anyone measures how fast it came.
+// src/verify/spot.h: checks a few rows of a large result with the reference code, before its speed is measured.
 #pragma once
 #include "verify/run.h"
 
 namespace attn::cases {
 
-/// "", or what is wrong with the first, the middle or the last row of `result`, what the library made of the case.
+/// Returns "", or what is wrong with the first, the middle or the last row of `result`, the library's result of the
+/// case.
 std::string wrong_rows(const Case& c, const Inputs& in, const Tensor& result);
 
 }  // namespace attn::cases

@@ -1,4 +1,4 @@
-// src/verify/tables.cc: the case tables of tests/cases/, one an op.
+// src/verify/tables.cc: reads the case tables of tests/cases/, one for each operation.
 #include "verify/case.h"
 
 #include <span>

@@ -1,4 +1,4 @@
-// src/verify/weights.cc: averages, columns, rows and largest weights, from all weights.
+// src/verify/weights.cc: computes averages, column sums, rows and largest weights from all weights.
 #include "verify/weights.h"
 
 #include <attn/ops.h>
@@ -9,7 +9,7 @@
 namespace attn::cases {
 namespace {
 
-constexpr std::int64_t row_block = 64;  // of the order of column sums: docs/numerics.md section 5.3
+constexpr std::int64_t row_block = 64;  // part of the order of column sums: docs/numerics.md section 5.3
 
 Tensor average(const Tensor& full) {
   Tensor sum = zeros_like(full.select(1, 0));
@@ -17,7 +17,7 @@ Tensor average(const Tensor& full) {
   return div(sum, static_cast<double>(full.size(1)));
 }
 
-/// Blocks of rows are counted from each start.
+/// Sums the columns in blocks of rows that are counted from each start.
 Tensor columns(const Tensor& full, const std::vector<std::int64_t>& starts) {
   Tensor total = zeros({full.size(0), full.size(1), full.size(3)}, full.dtype());
   for (std::size_t s = 0; s + 1 < starts.size(); ++s)

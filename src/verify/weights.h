@@ -1,4 +1,4 @@
-// src/verify/weights.h: what a call gives back of its weights, from all of them, in plain loops.
+// src/verify/weights.h: computes the weights that a call returns from all weights, in simple loops.
 #pragma once
 #include <attn/attention.h>
 
@@ -6,8 +6,8 @@
 
 namespace attn::cases {
 
-/// Of weights [B, H, Tq, Tk]; none: no results. `starts`: the first row of each packed sequence, and the end;
-/// undefined: one item.
+/// Computes the requested weights from weights [B, H, Tq, Tk]; returns no results if none are requested. `starts`: the
+/// first row of each packed sequence, and the end; undefined: a single sequence.
 Results weights_asked_for(const Weights& weights, const Tensor& full, const Tensor& starts);
 
 }  // namespace attn::cases

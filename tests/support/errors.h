@@ -1,4 +1,4 @@
-// tests/support/errors.h: the exact text of an error.
+// tests/support/errors.h: returns the exact text of an error.
 #pragma once
 #include <attn/error.h>
 
@@ -8,7 +8,7 @@
 
 namespace attn::testing {
 
-/// The text of the `E` that `call` throws; a failure when it throws none or another.
+/// Returns the text of the `E` that `call` throws; adds a test failure if it throws nothing or another type.
 template <typename E, typename F>
 std::string error_of(F&& call) {
   try {

@@ -1,5 +1,5 @@
-// tests/support/failing_memory.h: a `new` that fails when it is told to; in one file of a program, which the thread
-// sanitizer's leaves out.
+// tests/support/failing_memory.h: replaces `new` by one that fails on request. Include it in one file of a program; the
+// thread sanitizer's build leaves that file out.
 #pragma once
 #include <cstdlib>
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace attn::testing {
 
-/// Allocations of this thread until one fails; below 0: none does.
+/// How many allocations of this thread succeed before one fails; below 0: none fails.
 inline thread_local long allocations_left = -1;
 
 inline void* allocate_or_fail(std::size_t bytes, std::size_t alignment) {
@@ -17,11 +17,12 @@ inline void* allocate_or_fail(std::size_t bytes, std::size_t alignment) {
   throw std::bad_alloc();
 }
 
-/// Not inlined: GCC would see a `free` of what came from `new`.
+/// Not inlined, because GCC would warn about a `free` of memory from `new`.
 [[gnu::noinline]] inline void release(void* data) noexcept { std::free(data); }
 
-/// Lets allocation `first` of `call`, the next, ... fail until none is left; how many there are. after(n): what must
-/// hold when allocation n has failed; false ends it. Another exception than std::bad_alloc ends the test.
+/// Runs `call` again and again: first allocation `first` fails, then the next, until `call` needs no more. Returns how
+/// many allocations there are. after(n) checks what must hold after allocation n has failed; if it returns false, the
+/// loop ends. An exception other than std::bad_alloc ends the test.
 inline long fail_at_each(const std::function<void()>& call, long first = 0,
                          const std::function<bool(long)>& after = nullptr) {
   for (;; ++first) {
@@ -44,7 +45,7 @@ void* operator new(std::size_t bytes) { return attn::testing::allocate_or_fail(b
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return attn::testing::allocate_or_fail(bytes, static_cast<std::size_t>(alignment));
 }
-// Sanitizers bring one of their own, which would not fit the deletes below.
+// Sanitizers have their own version, which would not match the deletes below.
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   try {
     return attn::testing::allocate_or_fail(bytes, alignof(std::max_align_t));

@@ -1,4 +1,4 @@
-// tests/support/golden.cc: reading golden figures and comparing with them.
+// tests/support/golden.cc: reads golden figures and compares results with them.
 #include "support/golden.h"
 
 #include "support/places.h"
@@ -59,7 +59,7 @@ Tensor golden_tensor(const nlohmann::json& values, const Dims& shape, Dtype dtyp
   std::vector<std::int64_t> integers;
   flatten(values, floats, integers);
   if (is_integral(dtype)) return tensor<std::int64_t>(integers, shape).to(dtype);
-  if (dtype == Dtype::f32) {  // f64 -> f32 of a 9-digit decimal reads back the exact float
+  if (dtype == Dtype::f32) {  // f64 -> f32 of a 9-digit decimal gives the exact float
     return tensor<float>(std::vector<float>(floats.begin(), floats.end()), shape);
   }
   return tensor<double>(floats, shape).to(dtype);

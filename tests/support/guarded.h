@@ -1,4 +1,4 @@
-// tests/support/guarded.h: memory between two pages that nobody may touch, so that a read or write beside it ends the
+// tests/support/guarded.h: allocates memory between two inaccessible pages, so that a read or write outside it ends the
 // program.
 #pragma once
 #include <attn/ops.h>
@@ -14,7 +14,7 @@ namespace attn::testing {
 
 enum class Edge { end, begin };
 
-/// `bytes` that end where the readable memory ends, or begin where it begins.
+/// Allocates `bytes` that end at the end of the readable memory, or begin at its beginning.
 class Guarded {
  public:
   explicit Guarded(std::size_t bytes, Edge edge = Edge::end)
@@ -36,7 +36,7 @@ class Guarded {
   char *base_, *data_;
 };
 
-/// Room for a tensor of these sizes and strides (empty: row-major; none negative) in such memory.
+/// Allocates a tensor of these sizes and strides (empty: row-major; none negative) in such memory.
 inline Tensor guarded(const Dims& sizes, Dtype dtype, const Dims& strides = {}, Edge edge = Edge::end) {
   std::int64_t elements = sizes.product();
   if (strides.size() > 0 && elements > 0) {
@@ -46,7 +46,7 @@ inline Tensor guarded(const Dims& sizes, Dtype dtype, const Dims& strides = {}, 
   const auto memory = std::make_shared<Guarded>(static_cast<std::size_t>(elements) * size_of(dtype), edge);
   return Tensor::from_blob(memory->data(), sizes, dtype, strides, [memory](void*) {});
 }
-/// A copy with the same strides; undefined stays so.
+/// Copies a tensor with its strides; undefined stays undefined.
 inline Tensor guarded(const Tensor& x, Edge edge = Edge::end) {
   if (!x.defined()) return x;
   Dims strides;

@@ -1,5 +1,5 @@
-// tests/support/places.cc: the one file that knows the folders. Objects of all others are the same in every clone: a
-// compiler cache has them.
+// tests/support/places.cc: returns the folders of build and source. No other file knows them, so all other objects are
+// the same in every clone, and a compiler cache can reuse them.
 #include "support/places.h"
 
 namespace attn::testing {

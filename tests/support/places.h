@@ -1,14 +1,14 @@
-// tests/support/places.h: where the build and the source tree keep what tests start and read.
+// tests/support/places.h: declares where the build and the source tree keep the files that tests start and read.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace attn::testing {
 
-/// The command attn of this build.
+/// Returns the path of this build's command attn.
 std::string command_path();
 
-/// tests/golden/<name>.
+/// Returns the path of tests/golden/<name>.
 std::string golden_path(std::string_view name);
 
 }  // namespace attn::testing

@@ -1,5 +1,5 @@
-// tests/support/random_shapes.h: tensors of random rank, sizes and strides (gaps, negative, zero), and plain index
-// loops.
+// tests/support/random_shapes.h: makes tensors of random rank, sizes and strides (gaps, negative, zero), and reads them
+// with simple index loops.
 #pragma once
 #include <attn/ops.h>
 
@@ -15,7 +15,7 @@ inline std::int64_t pick(Random& random, std::int64_t low, std::int64_t high) {
   return std::uniform_int_distribution<std::int64_t>(low, high)(random);
 }
 
-/// Rank low ... high, sizes 1 to 4, now and then a 0.
+/// Returns sizes of rank low ... high, each 1 to 4, sometimes 0.
 inline Dims random_sizes(Random& random, int low = 0, int high = max_rank) {
   Dims sizes;
   const std::int64_t rank = pick(random, low, high);
@@ -24,7 +24,7 @@ inline Dims random_sizes(Random& random, int low = 0, int high = max_rank) {
   return sizes;
 }
 
-/// Quarters from -2 to 2, whole numbers from -8 to 8, or bools, laid out in a random order of dims.
+/// Fills a tensor with quarters from -2 to 2, integers from -8 to 8, or bools; its dims have a random order in memory.
 inline Tensor random_tensor(Random& random, const Dims& sizes, Dtype dtype = Dtype::f32) {
   std::vector<int> order(static_cast<std::size_t>(sizes.size()));
   std::iota(order.begin(), order.end(), 0);
@@ -52,7 +52,7 @@ inline Tensor random_tensor(Random& random, const Dims& sizes, Dtype dtype = Dty
   return Tensor::from_blob(start, sizes, dtype, strides, [memory](void*) {});
 }
 
-/// The element at `index`, found from pointer and strides alone.
+/// Returns the element at `index`, found only from the pointer and the strides.
 inline double at(const Tensor& x, const Dims& index) {
   std::int64_t offset = 0;
   for (int i = 0; i < index.size(); ++i) offset += index[i] * x.strides()[i];
@@ -60,7 +60,7 @@ inline double at(const Tensor& x, const Dims& index) {
   return Tensor::from_blob(element, {}, x.dtype()).item();
 }
 
-/// The element that stands at `index` of the broadcast shape.
+/// Returns the element at `index` of the broadcast shape.
 inline double at_broadcast(const Tensor& x, const Dims& index) {
   Dims own;
   const int shift = index.size() - x.dim();
@@ -82,7 +82,7 @@ void for_each_index(const Dims& sizes, F&& visit) {
   }
 }
 
-/// A shape that broadcasts with `sizes`: some dims 1, some leading ones gone.
+/// Returns a shape that broadcasts with `sizes`: some dims are 1, some leading dims are missing.
 inline Dims random_partner(Random& random, const Dims& sizes) {
   Dims partner;
   for (int i = static_cast<int>(pick(random, 0, sizes.size())); i < sizes.size(); ++i)

@@ -1,4 +1,4 @@
-// tests/support/resident.h: bytes of the process that are in memory, and the most since a moment.
+// tests/support/resident.h: reads how many bytes of the process are in memory now, and the maximum since a moment.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// tests/support/sanitized.h: whether the program runs under a sanitizer, which takes pages of its own and many times as
-// long.
+// tests/support/sanitized.h: tells whether the program runs under a sanitizer, which uses more memory and takes many
+// times as long.
 #pragma once
 
 namespace attn::testing {

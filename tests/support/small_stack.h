@@ -1,4 +1,4 @@
-// tests/support/small_stack.h: a call on a thread whose stack is as small as threads' stacks are.
+// tests/support/small_stack.h: runs a call on a thread with a small stack.
 #pragma once
 #include "support/sanitized.h"
 
@@ -11,7 +11,7 @@
 
 namespace attn::testing {
 
-/// What `call` throws reaches the caller.
+/// Runs `call`; an exception that it throws reaches the caller.
 inline void on_small_stack(std::function<void()> call) {
   struct Work {
     std::function<void()> call;
@@ -19,7 +19,8 @@ inline void on_small_stack(std::function<void()> call) {
   } work{std::move(call), nullptr};
   pthread_attr_t attributes;
   pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, std::size_t{sanitized ? 1024 : 256} << 10);  // a sanitizer's frames are larger
+  // stack frames are larger under a sanitizer
+  pthread_attr_setstacksize(&attributes, std::size_t{sanitized ? 1024 : 256} << 10);
   pthread_t thread;
   const int refused = pthread_create(
       &thread, &attributes,

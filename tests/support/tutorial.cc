@@ -1,4 +1,4 @@
-// tests/support/tutorial.cc: reading a tutorial's figures and comparing computations with them.
+// tests/support/tutorial.cc: reads a tutorial's figures and compares computations with them.
 #include "support/tutorial.h"
 
 #include "runtime/format.h"
@@ -25,7 +25,7 @@ double largest_of(const Tensor& x) {
   return largest;
 }
 
-/// torch's rule for powers of ten.
+/// Decides by torch's rule whether numbers are printed as powers of ten.
 bool is_scientific(const std::vector<double>& values) {
   double least = 0, most = 0;
   for (const double value : values) {
@@ -36,10 +36,10 @@ bool is_scientific(const std::vector<double>& values) {
   return least != 0 && (most / least > 1000 || most > 1e8 || least < 1e-4);
 }
 
-/// The digits the tutorial prints of each step, where it does.
+/// Returns the digits that the tutorial prints, for each step that prints some.
 std::map<std::string, Tensor> printed_digits(const std::string& number) {
   std::map<std::string, Tensor> digits;
-  if (number == "003") return digits;  // prints no numbers
+  if (number == "003") return digits;  // this tutorial prints no numbers
   for (const auto& step : golden(number + ".json").at("steps"))
     digits[step.at("name").get<std::string>()] =
         golden_tensor(step.at("values"), Dims(step.at("shape").get<std::vector<std::int64_t>>()), Dtype::f64);
@@ -47,7 +47,7 @@ std::map<std::string, Tensor> printed_digits(const std::string& number) {
 }
 
 void expect_digits(const Tutorial& tutorial, const std::string& name, const Tensor& ours, const Tensor& digits) {
-  // One number of the first tutorial, -0.26264992, lies on the boundary of two prints.
+  // One number of the first tutorial, -0.26264992, lies on the boundary between two printed values.
   const bool on_a_boundary = tutorial.number() == "000" && (name == "context_vector_2" || name == "self_attention");
   const bool breaks_off = digits.dim() == 2 && ours.dim() == 2 && digits.size(0) < ours.size(0);
   EXPECT_TRUE(prints_as(breaks_off ? ours.slice(0, 0, digits.size(0)) : ours, digits, on_a_boundary ? 5.2e-5 : 5e-5));
@@ -109,7 +109,7 @@ std::size_t expect_every_step(const Tutorial& tutorial, const Steps& steps) {
                                          << to_string(printed.sizes());
   const auto a = ours.to_vector(), b = printed.to_vector();
   const bool scientific = is_scientific(b);
-  // small numbers beside large ones are differences
+  // Small numbers beside large ones are differences, so one rounding of the largest number is allowed.
   const double one_rounding = scientific ? 0x1p-24 * largest_of(printed) : 0;
   for (std::size_t i = 0; i < a.size(); ++i) {
     const double unit = scientific && b[i] != 0 ? std::pow(10.0, std::floor(std::log10(std::abs(b[i])))) : 1;

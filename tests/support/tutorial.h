@@ -1,4 +1,4 @@
-// tests/support/tutorial.h: the figures of one tutorial by name, and the check that every one of them can be computed.
+// tests/support/tutorial.h: returns the figures of one tutorial by name, and checks that each of them can be computed.
 #pragma once
 #include "support/golden.h"
 
@@ -9,16 +9,16 @@
 
 namespace attn::testing {
 
-/// The steps of tests/golden/full/<number>_*.json: what a step has as its inputs, and what it shall give.
+/// Holds the steps of tests/golden/full/<number>_*.json: the inputs of each step and the expected values.
 class Tutorial {
  public:
   explicit Tutorial(const std::string& number);
-  /// The step's value, with the bits the file gives; ValueError when there is none of that name.
+  /// Returns the value of a step, with the bits of the file; throws ValueError if there is no step of that name.
   const Tensor& operator()(const std::string& name) const;
   const std::string& number() const { return number_; }
-  /// In the order of the tutorial.
+  /// Returns the names of the steps in the order of the tutorial.
   const std::vector<std::string>& names() const { return names_; }
-  /// Those whose numbers the tutorial prints.
+  /// Returns the steps whose numbers the tutorial prints.
   const std::vector<std::string>& printed() const { return printed_; }
 
  private:
@@ -27,7 +27,7 @@ class Tutorial {
   std::map<std::string, Tensor> values_;
 };
 
-/// How a step is computed, maybe in several ways, and how near each must come.
+/// Holds how a step is computed, possibly in several ways, and the tolerance of each.
 struct Step {
   bool exact;  ///< random numbers, copies, comparisons: the same bits; else within 2e-6 of the largest term
   std::vector<std::function<Tensor()>> ways;
@@ -43,15 +43,15 @@ Step close(Ways... ways) {
 }
 using Steps = std::map<std::string, Step>;
 
-/// Adds steps that are random numbers, each drawn at its place of the tutorial's run.
+/// Adds steps that are random numbers, each drawn at its position in the tutorial's run.
 void add_drawn(Steps& steps, const std::vector<std::pair<std::string, Tensor>>& drawn);
 
-/// Every step of the tutorial has a computation here that gives its value, and where the tutorial prints it, its
-/// digits; and there is no computation without a step. Returns how many steps there are.
+/// Checks that every step of the tutorial has a computation that gives its value and, if the tutorial prints the step,
+/// its digits; and that every computation belongs to a step. Returns the number of steps.
 std::size_t expect_every_step(const Tutorial& tutorial, const Steps& steps);
 
-/// Half a unit of each number's last printed digit: the fourth decimal, or the fourth of its power of ten where torch
-/// prints so.
+/// Checks that the numbers agree within half a unit of the last printed digit: the fourth decimal, or the fourth
+/// decimal of the power of ten if torch prints powers of ten.
 ::testing::AssertionResult prints_as(const Tensor& ours, const Tensor& printed, double half_unit = 5e-5);
 
 }  // namespace attn::testing

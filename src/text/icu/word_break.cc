@@ -1,4 +1,4 @@
-// src/text/icu/word_break.cc: ICU's word boundaries, read straight from UTF-8.
+// src/text/icu/word_break.cc: finds ICU's word boundaries directly in UTF-8.
 #include "text/icu/word_break.h"
 
 #include <attn/error.h>

@@ -1,4 +1,4 @@
-// src/text/icu/word_break.h: words of languages that write none between spaces, by ICU's dictionaries.
+// src/text/icu/word_break.h: splits text of languages without spaces between words, with ICU's dictionaries.
 #pragma once
 #include <string>
 #include <string_view>
@@ -6,8 +6,8 @@
 
 namespace attn::text {
 
-/// The words of a UTF-8 text by the rules of `locale` ("zh", "ja", "th", "" for the default). White space and commas
-/// are left out, other punctuation is a word, as in `split`. ValueError when the text is not UTF-8.
+/// Returns the words of a UTF-8 text by the rules of `locale` ("zh", "ja", "th", "" for the default). White space and
+/// commas are left out; other punctuation is a word, as in `split`. Throws ValueError if the text is not UTF-8.
 std::vector<std::string> icu_words(std::string_view text, const std::string& locale);
 
 }  // namespace attn::text

@@ -1,4 +1,5 @@
-// src/text/tokenizer/bpe.cc: merging the symbols of a piece: a heap of the merges that apply, symbols as a linked list.
+// src/text/tokenizer/bpe.cc: merges the symbols of a piece, with a heap of the merges that apply and a linked list of
+// symbols.
 #include "text/tokenizer/bpe.h"
 
 #include <queue>
@@ -6,17 +7,17 @@
 namespace attn::text {
 namespace {
 
-/// A symbol and its neighbours; id -1: merged into the one before.
+/// A symbol and its neighbours; id -1: merged into the symbol before.
 struct Symbol {
   std::int32_t id;
   std::int64_t before, after;
 };
 
-/// A merge that applied at `at` when it was noted.
+/// A merge that applied at position `at` when it was put into the heap.
 struct Candidate {
   std::int32_t rank;
   std::int64_t at;
-  // the first is on top
+  // orders the heap: the earliest merge is on top, of equal ones the leftmost
   bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
 };
 
@@ -24,7 +25,7 @@ struct Candidate {
 
 Bpe::Bpe(std::vector<Merge> merges) : merges_(std::move(merges)) {
   ranks_.reserve(merges_.size());
-  // A pair that is listed twice has its later rank, as Hugging Face's table has.
+  // A pair that is listed twice has its later rank, as in Hugging Face's table.
   for (std::size_t rank = 0; rank < merges_.size(); ++rank)
     ranks_[pair_key(merges_[rank].left, merges_[rank].right)] = static_cast<std::int32_t>(rank);
 }
@@ -50,7 +51,7 @@ void Bpe::merge(std::vector<std::int32_t>& symbols) const {
     candidates.pop();
     const Merge& merge = merges_[static_cast<std::size_t>(top.rank)];
     Symbol& left = symbol(top.at);
-    // What was noted may be gone: either symbol may have been merged with another neighbour since.
+    // The candidate may be outdated: either symbol may since have been merged with another neighbour.
     if (left.id != merge.left || left.after >= n || symbol(left.after).id != merge.right) continue;
     Symbol& right = symbol(left.after);
     left.id = merge.result;

@@ -1,4 +1,4 @@
-// src/text/tokenizer/bpe.h: byte-pair encoding on ids: the merges, their use, and how they are learnt.
+// src/text/tokenizer/bpe.h: declares byte-pair encoding on ids: the merges, their use, and their training.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -9,20 +9,20 @@
 
 namespace attn::text {
 
-/// Two ids side by side become one; earlier merges go first.
+/// Replaces two adjacent ids by one. Merges earlier in the list apply first.
 struct Merge {
   std::int32_t left, right, result;
 };
 
-/// Sennrich 2016 (1508.07909). Thread safety: constant once made.
+/// Applies merges (Sennrich 2016, 1508.07909). Constant after construction, so several threads may use it.
 class Bpe {
  public:
   Bpe() = default;
   explicit Bpe(std::vector<Merge> merges);
   const std::vector<Merge>& merges() const { return merges_; }
 
-  /// Merges `symbols` of one piece until no merge applies: always the earliest merge, the leftmost of equals. O(n log
-  /// n), whatever stands there.
+  /// Merges `symbols` of one piece until no merge applies. It always takes the earliest merge, and the leftmost
+  /// position of equal ones. O(n log n) for any input.
   void merge(std::vector<std::int32_t>& symbols) const;
 
  private:
@@ -31,17 +31,18 @@ class Bpe {
   std::unordered_map<std::uint64_t, std::int32_t> ranks_;
 };
 
-/// A pair of ids as one key.
+/// Returns a pair of ids as one key.
 inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
 }
 
-/// Ids are below this.
+/// All ids are smaller than this.
 inline constexpr std::int64_t most_tokens = 1 << 22;
 
-/// Learns merges from words with their counts until there are `vocab_size` tokens or no pair occurs twice; `tokens`,
-/// one a symbol of the alphabet, grows by what the merges make. The most frequent pair goes first, of equals the one
-/// with the smaller ids, as Hugging Face's trainer has it; counts are kept up to date, never taken anew.
+/// Learns merges from words with their counts, until there are `vocab_size` tokens or no pair occurs twice. `tokens`
+/// starts with one token for each symbol of the alphabet; each merge appends one. The most frequent pair is merged
+/// first, of equal ones the one with the smaller ids, as in Hugging Face's trainer. Counts are updated, never computed
+/// anew.
 struct Word {
   std::vector<std::int32_t> symbols;
   std::int64_t count = 0;

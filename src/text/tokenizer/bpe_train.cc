@@ -1,4 +1,5 @@
-// src/text/tokenizer/bpe_train.cc: learning merges: pairs in a heap by count, each with the words that hold it.
+// src/text/tokenizer/bpe_train.cc: learns merges, with a heap of pairs ordered by count and the words that contain each
+// pair.
 #include "text/tokenizer/bpe.h"
 
 #include <algorithm>
@@ -6,12 +7,13 @@
 namespace attn::text {
 namespace {
 
-/// A pair, how often it occurred when this was noted, and words that held it then.
+/// A pair, its count when it was put into the heap, and the words that then contained it.
 struct Pair {
   std::int64_t count;
   std::int32_t left, right;
   std::vector<std::int32_t> words;
-  bool operator<(const Pair& other) const {  // the most frequent is on top, of equals the one with the smaller ids
+  // the most frequent pair is on top, of equal ones that with the smaller ids
+  bool operator<(const Pair& other) const {
     if (count != other.count) return count < other.count;
     return left != other.left ? left > other.left : right > other.right;
   }
@@ -21,10 +23,10 @@ using Counts = std::unordered_map<std::uint64_t, std::int64_t>;
 using Places = std::unordered_map<std::uint64_t, std::vector<std::int32_t>>;
 
 void note_word(std::vector<std::int32_t>& words, std::int32_t word) {
-  if (words.empty() || words.back() != word) words.push_back(word);  // words come one after the other
+  if (words.empty() || words.back() != word) words.push_back(word);  // words are visited in order
 }
 
-/// Replaces (left, right) in `word`, and keeps the counts of the pairs around it; pairs that arose have their word in
+/// Replaces (left, right) in `word` and updates the counts of the pairs around it. For each new pair, adds the word to
 /// `arisen`.
 void replace(Word& word, std::int32_t index, const Merge& merge, Counts& counts, Places& arisen) {
   std::vector<std::int32_t>& s = word.symbols;
@@ -67,7 +69,7 @@ std::vector<Merge> learn_merges(std::vector<Word> words, std::vector<std::string
       note_word(places[pair_key(s[i], s[i + 1])], static_cast<std::int32_t>(w));
     }
   }
-  std::vector<Pair> pairs;  // a heap: std::priority_queue would copy the words of each pair it gives
+  std::vector<Pair> pairs;  // a heap by hand: std::priority_queue would copy the words of each pair that it returns
   const auto push = [&](Pair pair) {
     pairs.push_back(std::move(pair));
     std::push_heap(pairs.begin(), pairs.end());
@@ -94,7 +96,7 @@ std::vector<Merge> learn_merges(std::vector<Word> words, std::vector<std::string
       continue;
     }
     if (top.count < 2) break;
-    // Should two pairs spell one token, both merges stand, with one id.
+    // If two pairs give the same token, both merges are kept, with one id.
     const auto [found, is_new] =
         ids.emplace(tokens[static_cast<std::size_t>(top.left)] + tokens[static_cast<std::size_t>(top.right)],
                     static_cast<std::int32_t>(tokens.size()));

@@ -1,4 +1,4 @@
-// src/text/tokenizer/byte_level.cc: the table of bytes and their characters, and their names.
+// src/text/tokenizer/byte_level.cc: maps bytes to characters and to names, and back.
 #include "text/tokenizer/byte_level.h"
 
 #include "runtime/once.h"
@@ -14,7 +14,7 @@ namespace {
 
 bool stands_for_itself(unsigned byte) { return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD); }
 
-/// Below U+0800, as all of these are.
+/// Encodes a character below U+0800; all of these are.
 std::string utf8(char32_t c) {
   if (c < 0x80) return std::string(1, static_cast<char>(c));
   return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};
@@ -24,7 +24,7 @@ struct Table {
   std::array<char32_t, 256> code_points{};
   std::array<std::string, 256> characters;
   std::array<std::uint8_t, 256> in_order{};
-  std::array<int, 512> bytes{};  // by code point; -1: none
+  std::array<int, 512> bytes{};  // indexed by code point; -1: none
 
   Table() {
     bytes.fill(-1);
@@ -71,7 +71,7 @@ std::string name_of_byte(char byte) { return runtime::format("<0x{:02X}>", stati
 
 int byte_of_name(std::string_view name) {
   if (name.size() != 6 || !name.starts_with("<0x") || name[5] != '>') return -1;
-  unsigned byte = 0;  // of which no sign is read
+  unsigned byte = 0;  // unsigned: from_chars then accepts no sign
   const char* const end = name.data() + 5;
   return std::from_chars(name.data() + 3, end, byte, 16).ptr == end ? static_cast<int>(byte) : -1;
 }

@@ -1,4 +1,4 @@
-// src/text/tokenizer/byte_level.h: bytes in JSON: each as a character that can be seen (GPT-2), or by its number
+// src/text/tokenizer/byte_level.h: writes bytes in JSON, each as a visible character (GPT-2) or by its number
 // (SentencePiece).
 #pragma once
 #include <array>
@@ -9,16 +9,17 @@
 
 namespace attn::text {
 
-/// The characters of the 256 bytes, UTF-8: printable Latin-1 stands for itself, the others are U+0100 and up in turn.
+/// Returns the characters of the 256 bytes in UTF-8: printable Latin-1 stands for itself, the other bytes are U+0100,
+/// U+0101, ... in order.
 const std::array<std::string, 256>& byte_characters();
-/// The bytes in the order of their characters' code points: the first ids of a trained vocabulary.
+/// Returns the bytes in the order of their characters' code points. They are the first ids of a trained vocabulary.
 const std::array<std::uint8_t, 256>& bytes_in_order();
 
-/// Bytes as characters, and back; none when a character stands for no byte.
+/// Convert bytes to characters and back; the second returns none if a character stands for no byte.
 std::string to_byte_characters(std::string_view bytes);
 std::optional<std::string> from_byte_characters(std::string_view characters);
 
-/// "<0xE4>", and back, the digits in either case; -1 for what is no such name.
+/// Convert a byte to "<0xE4>" and back; the digits may be in either case. The second returns -1 for any other text.
 std::string name_of_byte(char byte);
 int byte_of_name(std::string_view name);
 

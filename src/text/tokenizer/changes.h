@@ -1,4 +1,4 @@
-// src/text/tokenizer/changes.h: what is done to a text before it is cut into pieces.
+// src/text/tokenizer/changes.h: declares the changes of a text before it is split into pieces.
 #pragma once
 #include <string>
 #include <string_view>
@@ -6,21 +6,21 @@
 
 namespace attn::text {
 
-/// Every `from` in its place as `to`; `from` is not empty.
+/// Returns the text with every `from` replaced by `to`; `from` must not be empty.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to);
 
-/// A step of Hugging Face's normalizers.
+/// One step of Hugging Face's normalizers.
 struct Change {
   enum class Kind {
-    nfc,      // Unicode's form C
-    prepend,  // `to` before a text that is not empty
-    replace,  // every `from` becomes `to`
+    nfc,      // normalizes to Unicode's form C
+    prepend,  // puts `to` before a text that is not empty
+    replace,  // replaces every `from` by `to`
   };
   Kind kind = Kind::nfc;
   std::string from = {}, to = {};
 };
 
-/// The text after one step after the other.
+/// Applies the steps to the text, one after another.
 std::string changed(const std::vector<Change>& changes, std::string_view text);
 
 }  // namespace attn::text

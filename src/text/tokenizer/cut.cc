@@ -1,5 +1,5 @@
-// src/text/tokenizer/cut.cc: the patterns of GPT-2, Llama 3, Qwen 2 and our words by hand: each alternative in turn, as
-// a regular expression tries them.
+// src/text/tokenizer/cut.cc: implements the patterns of GPT-2, Llama 3, Qwen 2 and `words` without regular expressions:
+// tries the alternatives in order, as a regular expression does.
 #include "text/tokenizer/cut.h"
 
 #include "runtime/once.h"
@@ -15,8 +15,8 @@ namespace {
 
 enum class Class { letter, number, blank, sign };
 
-/// \s of the patterns: the property White_Space. Python's blanks have the separators 0x1C to 0x1F too, so is_space is
-/// another set.
+/// Returns whether c matches \s of the patterns: the property White_Space. is_space is another set: Python's blanks
+/// include the separators 0x1C to 0x1F.
 bool is_blank(char32_t c) { return is_space(c) && !(c >= 0x1C && c <= 0x1F); }
 
 Class class_of_code_point(char32_t c) {
@@ -35,7 +35,7 @@ Class class_of(char32_t c) {
   return c < 128 ? ascii.get(make)[c] : class_of_code_point(c);
 }
 
-/// A code point with its class; at the end of the text of no bytes, and a blank.
+/// A code point with its class. At the end of the text it has no bytes and is a blank.
 struct Seen {
   Class kind;
   char32_t value;
@@ -47,7 +47,7 @@ Seen look(std::string_view text, std::size_t at) {
   return {class_of(c.value), c.value, c.bytes};
 }
 
-/// The end of the run of `kind` from `at`, of at most `most` characters.
+/// Returns the end of the run of `kind` from `at`, of at most `most` characters.
 std::size_t run_end(std::string_view text, std::size_t at, Class kind, std::size_t most = std::string_view::npos) {
   for (; most > 0; --most) {
     const Seen next = look(text, at);
@@ -57,8 +57,8 @@ std::size_t run_end(std::string_view text, std::size_t at, Class kind, std::size
   return at;
 }
 
-/// '(s|t|re|ve|m|ll|d) at `at`: its length, 0 when there is none. In any case with `fold`, where the long s (U+017F) is
-/// an s too.
+/// Returns the length of '(s|t|re|ve|m|ll|d) at `at`, 0 if there is none. `fold`: upper and lower case match, and the
+/// long s (U+017F) is an s too.
 std::size_t contraction(std::string_view text, std::size_t at, bool fold) {
   if (text[at] != '\'') return 0;
   const auto letter = [&](std::size_t i) -> char {
@@ -72,7 +72,7 @@ std::size_t contraction(std::string_view text, std::size_t at, bool fold) {
   return fold && text.substr(at + 1, 2) == "\xC5\xBF" ? 3 : 0;
 }
 
-/// \s+(?!\S)|\s+: the last blank stays with what follows, unless it is the only one.
+/// Matches \s+(?!\S)|\s+: the last blank goes with the next piece, unless it is the only one.
 std::size_t blanks_end(std::string_view text, std::size_t at) {
   std::size_t last = at, end = at;
   for (Seen next = look(text, at); next.bytes > 0 && next.kind == Class::blank; next = look(text, end)) {
@@ -89,7 +89,7 @@ std::size_t gpt2_end(std::string_view text, std::size_t at) {
   return first.kind == Class::blank ? blanks_end(text, at) : run_end(text, start, first.kind);
 }
 
-/// A letter of a script that puts no spaces between its words.
+/// Returns whether c is a letter of a script that puts no spaces between words.
 bool stands_alone(const Seen& c) { return c.kind == Class::letter && is_han_or_kana(c.value); }
 
 std::size_t words_end(std::string_view text, std::size_t at) {
@@ -124,7 +124,7 @@ std::size_t llama3_end(std::string_view text, std::size_t at, std::size_t most_d
   return line_end != std::string_view::npos ? at + line_end + 1 : blanks_end(text, at);
 }
 
-// The letters of is_han_or_kana, within brackets.
+// The letters of is_han_or_kana, for use inside brackets.
 #define ATTN_ALONE \
   R"(\x{3005}-\x{3006}\x{3031}-\x{3035}\x{303B}-\x{303C}\x{3041}-\x{30FF}\x{31F0}-\x{31FF}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}\x{FF66}-\x{FF9F}\x{1AFF0}-\x{1B16F}\x{20000}-\x{3FFFD})"
 

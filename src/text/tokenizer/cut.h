@@ -1,4 +1,4 @@
-// src/text/tokenizer/cut.h: where a tokenizer cuts a text into pieces before it looks anything up.
+// src/text/tokenizer/cut.h: finds where a tokenizer splits a text into pieces, before it looks up tokens.
 #pragma once
 #include <cstddef>
 #include <optional>
@@ -6,26 +6,26 @@
 
 namespace attn::text {
 
-/// The patterns of tokenizer.json files that are known here, each as code: no regular expression is run. Below them
-/// cuts that have none.
+/// The known patterns of tokenizer.json files, each implemented as code: no regular expression is run. The last three
+/// are not patterns.
 enum class Cut {
-  characters,  // one code point each
+  characters,  // each code point is a piece
   gpt2,        // words with the space before them, numbers, runs of signs, blanks
-  words,       // the same, but each letter of Chinese and Japanese by itself
-  llama3,      // as gpt2 with numbers of at most three digits, contractions in capitals too, line ends apart
-  qwen2,       // as llama3, each digit alone
-  whole,       // nowhere
-  before,      // before each separator
-  after,       // after each separator
+  words,       // the same, but each Chinese or Japanese letter is a piece
+  llama3,      // as gpt2, but numbers of at most three digits, contractions in capitals too, line ends separate
+  qwen2,       // as llama3, but each digit is a piece
+  whole,       // the whole text is one piece
+  before,      // splits before each separator
+  after,       // splits after each separator
 };
 
-/// The regular expression that means this cut, of the first five.
+/// Returns the regular expression for one of the first five values.
 std::string_view pattern_of(Cut cut);
 std::optional<Cut> cut_of(std::string_view pattern);
 
-/// The end of the piece that begins at `at` (which must be inside). Every byte belongs to a piece; a byte that is not
-/// UTF-8 counts as a sign: neither letter nor number nor blank. `separator`, which is not empty, goes with the last
-/// two.
+/// Returns the end of the piece that begins at `at` (which must be inside). Every byte belongs to a piece. A byte that
+/// is not UTF-8 counts as a sign: neither letter nor number nor blank. `before` and `after` use `separator`, which must
+/// not be empty.
 std::size_t piece_end(Cut cut, std::string_view text, std::size_t at, std::string_view separator = {});
 
 }  // namespace attn::text
