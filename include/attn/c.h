@@ -1,7 +1,7 @@
-/* include/attn/c.h: attention for C, and through it for any language that can call C: <attn/plain.h> with C names.
+/* include/attn/c.h: attention for C, and for any language that can call C: <attn/plain.h> with C names.
  *
- * Formula, shapes, dtypes and bits are those of <attn/plain.h>: your pointers, sizes, strides, workspace and threads;
- * nothing is allocated, nothing is thrown. Usable from C99 on.
+ * Formula, shapes, dtypes and bits are those of <attn/plain.h>. The caller gives pointers, sizes, strides, workspace and
+ * threads. The functions allocate nothing and throw nothing. Needs C99 or later.
  *
  *   attn_attention call;
  *   attn_attention_init(&call, sizeof call);
@@ -43,43 +43,45 @@ enum {
   ATTN_STRIDE_LEFT_OUT,
   ATTN_SHORT_STRIDE,
   ATTN_ALIGNMENT,
-  ATTN_BAD_STRUCT = 100 /* struct_size is not one that this library knows, or the call is NULL */
+  ATTN_BAD_STRUCT = 100 /* this library does not know this struct_size, or the call is NULL */
 };
 
-/* In elements; all 0: row-major. Otherwise each is given where there is more than one of its kind. */
+/* In elements. All 0 means row-major. Otherwise each stride must be given if there is more than one item, head or
+ * row. */
 typedef struct attn_strides {
   int64_t batch, head, row;
 } attn_strides;
 
-/* Of a dense operand of the scores [B, Hq, Tq, Tk]. As attn_attention_init leaves it (key INT64_MIN, else 0):
- * row-major; otherwise a stride of 0 broadcasts. */
+/* Strides of a mask or bias over the scores [B, Hq, Tq, Tk]. The values of attn_attention_init (key INT64_MIN, else 0)
+ * mean row-major. With other values a stride of 0 broadcasts. */
 typedef struct attn_score_strides {
   int64_t batch, head, row, key;
 } attn_score_strides;
 
-/* One call. Begin with attn_attention_init: some defaults are not 0. */
+/* One call. Call attn_attention_init first: some defaults are not 0. */
 typedef struct attn_attention {
   size_t struct_size;                       /* set by attn_attention_init */
-  int64_t batch, q_heads, k_heads, v_heads; /* 1 each; k_heads and v_heads each divide q_heads */
+  int64_t batch, q_heads, k_heads, v_heads; /* default 1 each; k_heads and v_heads each divide q_heads */
   int64_t q_rows, k_rows, dim, value_dim;
   attn_element element; /* of q, k, v, output; the compute type is f64 for f64, else f32 */
-  int32_t causal;       /* not 0: no row sees a later key */
-  int32_t bottom_right; /* not 0: the last row stands at the last key */
-  int32_t top_left;     /* not 0: row 0 stands at key 0; causal and windows with q_rows != k_rows need one of them */
+  int32_t causal;       /* not 0: a row sees no later key */
+  int32_t bottom_right; /* not 0: the last row is aligned to the last key */
+  int32_t
+      top_left; /* not 0: row 0 is aligned to key 0; causal or window with q_rows != k_rows needs this or bottom_right */
 
   const void *q, *k, *v;
   void* output;    /* must not overlap k or v */
   void* logsumexp; /* [B, Hq, Tq], compute type; or NULL */
-  void *max, *sum; /* [B, Hq, Tq], compute type: what the backward pass needs; or NULL */
+  void *max, *sum; /* [B, Hq, Tq], compute type: needed by the backward pass; or NULL */
   attn_strides q_strides, k_strides, v_strides, output_strides;
 
   double scale;       /* NaN: 1 / sqrt(dim) */
   double softcap;     /* 0: off */
-  double temperature; /* 1 */
+  double temperature; /* default 1 */
   const void* sinks;  /* [Hq], compute type; or NULL */
 
   int64_t window_left, window_right; /* keys before and after the row's position; -1: no limit */
-  const uint8_t* mask;               /* not 0: takes part; or NULL */
+  const uint8_t* mask;               /* not 0: the pair takes part; or NULL */
   attn_score_strides mask_strides;
   const void* bias; /* added to the scores; or NULL */
   attn_score_strides bias_strides;
@@ -89,43 +91,45 @@ typedef struct attn_attention {
   const int64_t *query_lengths, *key_lengths, *key_start, *query_start; /* [B] each; or NULL */
 } attn_attention;
 
-/* The backward pass of a call whose output, max and sum hold its results. Begin with attn_backward_init. */
+/* The backward pass of a call. `forward.output`, `max` and `sum` must hold its results. Call attn_backward_init
+ * first. */
 typedef struct attn_attention_backward {
   size_t struct_size;     /* set by attn_backward_init */
-  attn_attention forward; /* as it was called: f32, f64, or bf16 where the processor has its dot product */
-  const void* doutput;    /* the gradient that comes in, as output */
+  attn_attention forward; /* the forward call: f32, f64, or bf16 if the processor has a bf16 dot product */
+  const void* doutput;    /* the incoming gradient, shaped as output */
   const void* dlogsumexp; /* [B, Hq, Tq]; or NULL */
-  void *dq, *dk, *dv;     /* as q, k, v; dk, dv NULL: not wanted */
+  void *dq, *dk, *dv;     /* shaped as q, k, v; dk or dv NULL: not computed */
   attn_strides doutput_strides, dq_strides, dk_strides, dv_strides;
   void* dsinks; /* [Hq]; or NULL */
-  void* dbias;  /* added to, by bias_strides: a stride of 0 sums; compute type; or NULL */
+  void* dbias;  /* the gradient is added to it by bias_strides, a stride of 0 sums; compute type; or NULL */
 } attn_attention_backward;
 
-/* Your threads: `run` calls part(part_context, 0) ... part(part_context, parts - 1), each once, in any order, on up to
- * `threads` threads at a time, and returns when all are done. `run` NULL, or no executor: the library's own pool. */
+/* The caller's threads: `run` calls part(part_context, 0) ... part(part_context, parts - 1), each once, in any order,
+ * on up to `threads` threads at a time, and returns when all are done. `run` NULL, or no executor: the library's own
+ * pool. */
 typedef struct attn_executor {
   void (*run)(void* context, int64_t parts, void (*part)(void* part_context, int64_t index), void* part_context);
   void* context;
   int32_t threads;
 } attn_executor;
 
-/* Fills in the defaults; struct_size is sizeof of the struct. ATTN_BAD_STRUCT when this library has another one. */
+/* Sets the defaults; struct_size is sizeof of the struct. ATTN_BAD_STRUCT if this library has another size. */
 ATTN_API attn_status attn_attention_init(attn_attention* call, size_t struct_size);
 ATTN_API attn_status attn_backward_init(attn_attention_backward* call, size_t struct_size);
 
-/* Bytes of workspace, of any alignment; 0 for ATTN_BAD_STRUCT. `executor` may be NULL. */
+/* Returns the bytes of workspace, at any alignment; 0 for ATTN_BAD_STRUCT. `executor` may be NULL. */
 ATTN_API size_t attn_workspace_bytes(const attn_attention* call, const attn_executor* executor);
 ATTN_API size_t attn_backward_workspace_bytes(const attn_attention_backward* call, const attn_executor* executor);
 
-/* Nothing is written unless the status is ATTN_OK. Thread-safe for different outputs and workspaces. */
+/* Write nothing unless they return ATTN_OK. Thread-safe for different outputs and workspaces. */
 ATTN_API attn_status attn_forward(const attn_attention* call, void* workspace, size_t bytes,
                                   const attn_executor* executor);
 ATTN_API attn_status attn_backward(const attn_attention_backward* call, void* workspace, size_t bytes,
                                    const attn_executor* executor);
 
-/* One line: "plain::attention: k_heads and v_heads must each divide q_heads". */
+/* Returns one line: "plain::attention: k_heads and v_heads must each divide q_heads". */
 ATTN_API const char* attn_status_text(attn_status status);
-/* "0.1.0" */
+/* Returns "0.1.0". */
 ATTN_API const char* attn_version(void);
 
 #ifdef __cplusplus

@@ -112,8 +112,8 @@ class ATTN_API ModelCache {
 
 /// A decoder-only transformer.
 ///
-///   x = E[ids] (+ P[positions])      x += W_o attention(W_qkv norm(x))      x += mlp(norm(x))      logits = W_head
-///   norm(x)
+///   x = E[ids] (+ P[positions])      x += W_o attention(W_qkv norm(x))      x += mlp(norm(x))
+///   logits = W_head norm(x)
 ///
 /// Shapes   ids i64 [B, T], T <= context -> logits [B, T, V]
 /// Dtypes   f32, f64, bf16, f16: that of all weights, the activations and the logits

@@ -16,10 +16,10 @@ namespace attn {
 ///
 ///   characters   each code point; a text of 65 different characters has 65 ids
 ///   words        GPT-2's pattern: words with the space before them, numbers, signs, blanks; but each Chinese or
-/// Japanese character, written without spaces, is a token. An unknown word is <unk>, id 0
+///                Japanese character, written without spaces, is a token. An unknown word is <unk>, id 0
 ///   bpe          the pieces of GPT-2's pattern as bytes, merged pair by pair (Sennrich 2016, 1508.07909; byte-level as
-/// in GPT-2): encodes every text. Loaded from a file, it may also merge characters, with a byte fallback for characters
-/// without a token (byte_fallback: SentencePiece, as in Llama 2)
+///                in GPT-2): encodes every text. Loaded from a file, it may also merge characters, with a byte fallback
+///                for characters without a token (byte_fallback: SentencePiece, as in Llama 2)
 ///  decode(encode(text)) returns the text. For bpe this holds for any bytes, UTF-8 or not, unless the file's normalizer
 /// or decoder changes them; for characters and words, if every token is known. Thread safety: immutable.
 class ATTN_API Tokenizer {

@@ -1,4 +1,5 @@
-// src/attention/attention.cc: check, plan, allocate, run, record; the arithmetic is in kernels/.
+// src/attention/attention.cc: runs an attention call: checks, plans, allocates, computes, records; the arithmetic is in
+// kernels/.
 #include <attn/attention.h>
 #include <attn/autograd.h>
 #include <attn/ops.h>
@@ -19,13 +20,14 @@
 namespace attn {
 namespace {
 
-/// Whether kernels cannot write to the caller's `out`: it shares memory with what is read, or its rows have gaps.
+/// Returns whether kernels cannot write to the caller's `out`: it shares memory with an operand, or its last dim is not
+/// contiguous.
 bool is_written_aside(const Call& call, const Tensor& out) {
   return out.defined() && ((call.problem.value_dim > 1 && out.stride(-1) != 1) || call.reads_from(out));
 }
 
-/// Where the output is told: the caller's `out`, which a small call notices as little as can be, or of a history of its
-/// own, or new.
+/// Returns the memory of the output: the caller's `out`, or new memory if there is no `out` or a gradient history is
+/// involved. The common case is short, because it counts in the time of a small call.
 Tensor output_memory(const Call& call, const Tensor& out, bool recorded) {
   const Dims rows = call.shown_rows(call.problem.value_dim);
   if (!out.defined() || recorded || wants_grad(out)) return result_memory(call.function, out, rows, call.dtype());
@@ -33,14 +35,15 @@ Tensor output_memory(const Call& call, const Tensor& out, bool recorded) {
   return out;
 }
 
-/// [B, Hq, Tq, Dv], last dim contiguous, where kernels write what becomes `result`; undefined: `result` itself.
+/// Returns memory [B, Hq, Tq, Dv], last dim contiguous, into which kernels write before the values reach `result`.
+/// Undefined: kernels write to `result` itself.
 Tensor other_memory(const Call& call, const Tensor& result, bool aside) {
   const kernels::AttentionProblem& p = call.problem;
   if (aside) return empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype());
   return call.rank < 4 ? call.with_heads(result) : Tensor();
 }
 
-/// Memory for one of two numbers a row: `given`, or new.
+/// Returns memory for the saved maxima or sums: `given` after its checks, or new memory.
 Tensor saved_memory(const Call& call, const Tensor& given, const std::vector<Tensor>& written, const Dims& rows,
                     const char* name) {
   const auto shared = [&](const Tensor& x) { return x.defined() && share_memory(given, x); };
@@ -60,7 +63,7 @@ Tensor saved_memory(const Call& call, const Tensor& given, const std::vector<Ten
   return memory;
 }
 
-/// One line a call: shapes, the kernel, the reasons.
+/// Writes one trace line per call: shapes, the kernel, the reasons.
 void trace(const Call& call, const Plan& plan) {
   if (!runtime::trace_enabled()) return;
   const kernels::AttentionProblem& p = call.problem;
@@ -70,11 +73,11 @@ void trace(const Call& call, const Plan& plan) {
                                  plan.to_string()));
 }
 
-/// Multiply-adds from which the reference takes a second or so.
+/// Multiply-adds for which the reference code takes about a second.
 constexpr double large_work = 1 << 27;
 
-/// The reference takes a large call although this processor has vector kernels: said once a process, with the first
-/// such call.
+/// Sends a notice if the reference code computes a large call although this processor has vector kernels. It is sent
+/// once per process, with the first such call.
 void notice_reference(const Call& call, const AttentionKernel& kernel, const Plan& plan) {
   const kernels::AttentionProblem& p = call.problem;
   if (kernel.vector_kernel != nullptr || attention_kernels().size() == 1) return;
@@ -90,8 +93,8 @@ void notice_reference(const Call& call, const AttentionKernel& kernel, const Pla
       name_of(call.dtype()), call.mask.to_string(), p.batch, p.q_heads, p.q_rows, p.k_rows, reasons));
 }
 
-/// f16, or bf16 where the processor has no product of its own for the call, where no kernel widens them on their way:
-/// computed in f32 copies, rounded once. Rows of a cache are not copied.
+/// Computes a 16-bit call in f32 copies and rounds once: f16 or bf16 that no kernel takes as it is. Rows of a cache are
+/// not copied.
 AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                                  const CallOptions& call_options) {
   const auto wide = [](const Tensor& x) { return x.defined() ? x.to(Dtype::f32) : x; };
@@ -99,14 +102,14 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
   f32.out = {};
   f32.bias = in_f32(options.bias);
   for (Tensor Score::* part : {&Score::w_q, &Score::w_k, &Score::w}) f32.score.*part = wide(options.score.*part);
-  // of a cache k and v tell sizes and dtype alone
+  // with a cache, k and v hold only sizes and dtype
   const auto keys = [&](const Tensor& x) {
     return call_options.cached ? empty({x.size(-1)}).expand(x.sizes()) : wide(x);
   };
   AttentionResult result = attention_call(wide(q), keys(k), keys(v), f32, call_options);
   const auto narrow = [&](const Tensor& x, const Tensor& out) {
     if (!x.defined()) return x;
-    const Tensor half = add(x.to(q.dtype()), 0);  // + 0: what rounds to -0 becomes +0
+    const Tensor half = add(x.to(q.dtype()), 0);  // + 0: values that round to -0 become +0
     if (!out.defined()) return half;
     const Tensor memory = result_memory(call_options.function, out, x.sizes(), q.dtype());
     copy_values(memory, half);
@@ -117,15 +120,15 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
   return result;
 }
 
-/// What was decided about a checked call.
+/// The kernel, the plan and whether the call is recorded.
 struct Decided {
   const AttentionKernel& kernel;
   Plan plan;
   bool recorded;
 };
 
-/// The result is made where the caller of the library wants it, its rare parts only where they are asked for: a small
-/// call would notice.
+/// Computes a checked call. It builds the result in the return value and makes optional parts only on request, because
+/// both count in the time of a small call.
 AttentionResult computed(Call& call, const Decided& decided, const AttentionOptions& options,
                          const CallOptions& call_options) {
   const auto& [kernel, plan, recorded] = decided;
@@ -155,7 +158,7 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
   const Dims& strides = written.impl()->strides;
   for (int d = 0; d < 3; ++d) call.problem.out_stride[d] = strides[d];
   if (call_options.logsumexp) call.problem.logsumexp = result.logsumexp.data();
-  Tensor max, sum;  // of each row, for the backward pass
+  Tensor max, sum;  // each row's values for the backward pass
   if (recorded || call_options.saved != nullptr) {
     const AttentionSaved given = recorded ? AttentionSaved() : *call_options.saved;
     max = saved_memory(call, given.max, {options.out}, rows(), "max");
@@ -191,7 +194,7 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
   return result;
 }
 
-/// The results of a call that ran before, with the history that it would have had.
+/// Returns the results of a call that was computed before, with the gradient history of a recorded call.
 AttentionResult resumed(Call& call, bool recorded, const AttentionOptions& options, const AttentionSaved& saved) {
   const kernels::AttentionProblem& p = call.problem;
   if (options.dropout_p > 0)

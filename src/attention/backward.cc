@@ -1,4 +1,5 @@
-// src/attention/backward.cc: the backward pass: describe, plan, allocate, run, add up.
+// src/attention/backward.cc: the backward pass: prepares the operands, plans, allocates, runs the steps and sums their
+// results.
 #include "attention/backward.h"
 
 #include <attn/ops.h>
@@ -32,7 +33,7 @@ void copy_strides(const Tensor& x, std::int64_t (&stride)[3]) {
   for (int d = 0; d < 3; ++d) stride[d] = x.stride(d);
 }
 
-/// The call as its kernels see it in the backward pass: q, k, v and the saved results, of the dtype that they read.
+/// The call as backward kernels need it: q, k, v and the saved results, in the dtype that the kernels read.
 struct Described {
   Tensor q, k, v, output, doutput, dlogsumexp;
   AttentionGradient gradient;
@@ -52,7 +53,7 @@ struct Described {
     for (int d = 0; d < 2; ++d) p.k_stride[d] = k.stride(d), p.v_stride[d] = v.stride(d);
     p.max = saved.max.data(), p.sum = saved.sum.data();
     p.logsumexp = nullptr;
-    p.heads_ahead = 1;  // the forward pass was cut otherwise
+    p.heads_ahead = 1;  // the value of the forward pass belongs to its own split of the work
     p.copy_rows = kernels::collide(p.k, p.dim, p.k_rows) || kernels::collide(p.v, p.value_dim, p.k_rows);
     gradient.dout = doutput.data();
     copy_strides(doutput, gradient.dout_stride);
@@ -60,7 +61,7 @@ struct Described {
   }
 };
 
-/// One line a call, as the forward pass has it.
+/// Writes one trace line per call, as the forward pass does.
 void trace(const Call& call, const BackwardPlan& plan, bool wave) {
   if (!runtime::trace_enabled()) return;
   const AttentionProblem& p = call.problem;
@@ -70,7 +71,7 @@ void trace(const Call& call, const BackwardPlan& plan, bool wave) {
                                  wave ? "rows in a wave" : "heads"));
 }
 
-/// The call's rows: batch items, or parts; and which of them may share keys.
+/// The row ranges of the call (batch items or packed sequences), and which of them may share keys.
 struct Segments {
   std::vector<BackwardSegment> segments;
   std::vector<GradientGroup> groups;
@@ -94,7 +95,7 @@ struct Segments {
     }
   }
 
-  /// Whether no key belongs to two parts.
+  /// Returns whether every key belongs to at most one sequence.
   static bool keys_are_apart(const std::vector<kernels::Sequence>& sequences) {
     std::vector<std::array<std::int64_t, 3>> keys;
     for (const kernels::Sequence& sequence : sequences)
@@ -107,13 +108,13 @@ struct Segments {
   }
 };
 
-/// dq, dk, dv and the parameters' sums of each block of rows. `threads`: as they were when the call began; there may be
-/// others by now.
+/// Computes dq, dk, dv and the parameters' sums of each block of rows. `threads`: the number at the start of the call,
+/// because another thread may change it meanwhile.
 void run_steps(const BackwardSteps& steps, int threads, bool wave) {
   const std::size_t bytes = steps.scratch_bytes();
   const auto scratch = [bytes] { return static_cast<char*>(runtime::thread_scratch(bytes)); };
   const auto unit_of = [&](std::int64_t unit) { steps.unit(unit, scratch()); };
-  if (threads == 1)  // in one part: nothing else keeps units in order
+  if (threads == 1)  // one task, because only that keeps the units in order
     return runtime::parallel_for(1, [&](std::int64_t) {
       for (std::int64_t unit = 0; unit < steps.units(); ++unit) unit_of(unit);
     });
@@ -128,7 +129,7 @@ void run_steps(const BackwardSteps& steps, int threads, bool wave) {
   runtime::parallel_for(steps.units(), [&](std::int64_t unit) { steps.recompute(all, unit, scratch()); });
 }
 
-/// The sums of a head's blocks, batch items and rows ascending: [parameters][Hq].
+/// Sums over a head's blocks, batch items and rows in ascending order; returns [parameters][Hq].
 template <typename T>
 std::vector<T> sum_parameters(const Tensor& sums) {
   const std::int64_t heads = sums.size(1), count = sums.size(2);
@@ -166,7 +167,7 @@ void share_parameters(const AttentionProblem& p, const Tensor& sums, FusedGradie
     for (std::int64_t h = 0; h < p.q_heads; ++h) to.additive_w.data<T>()[c] += *from++;
 }
 
-/// What steps gave to lookups as one sum each: blocks of rows ascending, heads ascending.
+/// Replaces the steps' contributions to each lookup by one sum: blocks of rows ascending, heads ascending.
 template <typename T>
 void share_step_lookups(const AttentionProblem& p, const Tensor& sums, const std::vector<std::int64_t>& places) {
   const kernels::ScoreGradient& gradient = *p.score_gradient;
@@ -180,7 +181,7 @@ void share_step_lookups(const AttentionProblem& p, const Tensor& sums, const std
   }
 }
 
-/// Memory for the gradient of a dense bias.
+/// Describes where the gradient of a dense bias is summed.
 kernels::DenseGradient dense_gradient(const Call& call, int term, const Tensor& sums) {
   kernels::DenseGradient to{.term = term, .data = sums.data()};
   std::copy_n(broadcast_to_scores(call.scores(), "a dense bias", sums).stride, 4, to.stride);
@@ -191,7 +192,7 @@ kernels::DenseGradient dense_gradient(const Call& call, int term, const Tensor& 
 
 FusedGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options) {
   const Dtype computed = call.compute_dtype();
-  const int threads = num_threads();  // read once: another thread may change it meanwhile
+  const int threads = num_threads();  // read once, because another thread may change it meanwhile
   FusedGradients result;
   LoweredScoreGradient expression;
   AttentionProblem problem = call.problem;
@@ -206,7 +207,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   }
   const bool native = options.plan != nullptr ? options.plan->kernel->finish != nullptr
                                               : plan_backward(problem).kernel != nullptr && call.dtype() == Dtype::bf16;
-  const Dtype stored = native ? call.dtype() : computed;  // of what kernels read and write
+  const Dtype stored = native ? call.dtype() : computed;  // the dtype that kernels read and write
   Described described(call, saved, options, stored);
   AttentionGradient& g = described.gradient;
   g.problem.score_gradient = problem.score_gradient;
@@ -221,7 +222,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   const BackwardPlan plan = options.plan != nullptr ? *options.plan : plan_backward(p);
   result.bias.resize(terms);
   const Segments segments(call);
-  // each unit clears what it adds to; keys of no part stay 0
+  // each unit sets the rows that it adds to to 0; keys of no sequence stay 0
   const auto memory = [&](const Tensor& given, const Tensor& x) {
     const bool cleared = call.sequences.empty() && p.q_heads > 0;
     if (given.defined() && given.dtype() == stored) return cleared ? given : given.zero_();
@@ -252,7 +253,8 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   g.places = places.data();
   const bool wave = steps.is_wave(threads);
   if ((wave || steps.in_order(threads)) && p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads))
-    g.problem.heads_ahead = threads;  // the heads between are in work; else the next one is this thread's
+    // other threads compute the heads in between; otherwise this thread computes the next head itself
+    g.problem.heads_ahead = threads;
   trace(call, plan, wave);
   run_steps(steps, threads, wave);
   if (parameters)
@@ -262,10 +264,11 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
     computed == Dtype::f64 ? share_step_lookups<double>(p, sums, places) : share_step_lookups<float>(p, sums, places);
 
   const auto narrow = [](Tensor& x, Dtype dtype) {
-    if (x.defined() && x.dtype() != dtype) x = add(x.to(dtype), 0);  // + 0: what rounds to -0 becomes +0
+    if (x.defined() && x.dtype() != dtype) x = add(x.to(dtype), 0);  // + 0: values that round to -0 become +0
   };
   for (Tensor* x : {&result.q, &result.k, &result.v}) narrow(*x, call.dtype());
-  const auto into = [&](const Tensor& given, const Tensor& x) {  // memory of another dtype than the kernels write
+  // the caller's memory has another dtype than the kernels write
+  const auto into = [&](const Tensor& given, const Tensor& x) {
     if (given.defined() && given.dtype() != stored && x.defined()) copy_values(given, x.to(given.dtype()));
   };
   into(options.dq, result.q), into(options.dk, result.k), into(options.dv, result.v);

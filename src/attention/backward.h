@@ -1,5 +1,5 @@
-// src/attention/backward.h: the gradients of an attention call by the fused backward pass, which recomputes the weights
-// tile by tile.
+// src/attention/backward.h: computes the gradients of an attention call by the fused backward pass, which recomputes
+// the weights tile by tile.
 #pragma once
 #include <attn/attention_backward.h>
 
@@ -10,41 +10,42 @@
 
 namespace attn {
 
-/// What the forward pass leaves for the backward pass: no more than a few numbers a row.
+/// The state that the forward pass saves for the backward pass: besides the output, a few numbers per row.
 struct SavedAttention {
-  Tensor output;    // [B, Hq, Tq, Dv], without its history
+  Tensor output;    // [B, Hq, Tq, Dv], detached
   Tensor max, sum;  // [B, Hq, Tq], compute type: the final maximum and sum of each row
-  std::shared_ptr<const DropoutTiles> dropout = nullptr;  // null: none
-  Tensor weight_keys = {};                                // of Weights::top_k
-  int checked = 0;  // tensors that the tape keeps to see whether they were changed in place
+  std::shared_ptr<const DropoutTiles> dropout = nullptr;  // null: no dropout drawn from torch's stream
+  Tensor weight_keys = {};                                // with Weights::top_k
+  int checked = 0;  // number of saved tensors that autograd checks for in-place changes
 };
 
-/// Also what needs the library's own tape, on which q and k came to be.
+/// All gradients, including those of operands that only recorded calls have.
 struct FusedGradients : AttentionGradients {
   Tensor additive_w;  // [A]
-  // of each tensor of numbers that the score expression looks up, in its shape and dtype
+  // of each floating tensor that the score expression looks up, in its shape and dtype
   std::vector<Tensor> looked_up;
 };
 
-/// What flows back, and how far.
+/// The incoming gradients, and which gradients are wanted.
 struct AttentionBackward {
   Tensor output;                                             // the gradient of the output, [B, Hq, Tq, Dv]
   Tensor logsumexp;                                          // of the logsumexp, [B, Hq, Tq], or undefined
-  bool k = true, v = true, sinks = true, additive_w = true;  // wanted
-  std::vector<bool> bias;                                    // of each term; empty: all
-  std::vector<bool> looked_up = {};                          // of each tensor; empty: all
-  const BackwardPlan* plan = nullptr;                        // null: the best kernel
-  // memory for the results, of any dtype: written at once where the kernels write that one
+  bool k = true, v = true, sinks = true, additive_w = true;  // which gradients are wanted
+  std::vector<bool> bias;                                    // which bias terms; empty: all
+  std::vector<bool> looked_up = {};                          // which looked-up tensors; empty: all
+  const BackwardPlan* plan = nullptr;                        // null: chosen by plan_backward
+  // Memory for the results, of any dtype; kernels write to it directly if they write that dtype.
   Tensor dq = {}, dk = {}, dv = {};
 };
 
-/// bf16 by the processor's dot product where it has one; else, and f16, in f32 copies, rounded once.
+/// Computes the gradients. bf16 uses the processor's bf16 dot product if it has one; other 16-bit calls are computed in
+/// f32 copies and rounded once.
 FusedGradients attention_backward(const Call& call, const SavedAttention& saved, const AttentionBackward& options);
 
-/// What a caller kept, checked, as the kernels read it.
+/// Checks the state that the caller saved and returns it as the kernels read it.
 SavedAttention checked_saved(const Call& call, const AttentionSaved& saved);
 
-/// Tells the tape how the results of the call came about; `saved.output` is that of the result, in the kernels' shape.
+/// Records the call for autograd. `saved.output` is the result's output, in the kernels' shape.
 void record_attention(Call call, SavedAttention saved, const AttentionResult& result);
 
 }  // namespace attn

@@ -1,4 +1,4 @@
-// src/attention/element.h: what kernels call a dtype.
+// src/attention/element.h: converts a dtype to the element type of kernels.
 #pragma once
 #include <attn/dtype.h>
 
@@ -6,7 +6,7 @@
 
 namespace attn {
 
-/// Of a floating type.
+/// `dtype` must be a floating type.
 inline kernels::Element element_of(Dtype dtype) {
   switch (dtype) {
     case Dtype::f64: return kernels::Element::f64;

@@ -1,5 +1,5 @@
-// src/attention/lower.h: lengths, masks and biases checked against the scores they belong to, and lowered to what
-// kernels read.
+// src/attention/lower.h: checks lengths, masks and biases against the shape of the scores, and lowers them to the form
+// that kernels read.
 #pragma once
 #include <attn/bias.h>
 #include <attn/mask.h>
@@ -8,55 +8,59 @@
 
 namespace attn {
 
-/// Packed sequences: sequence s has rows q[s] ... q[s + 1] - 1 and keys k[s] ... k[s + 1] - 1. Empty: not packed.
+/// The offsets of packed sequences: sequence s has rows q[s] ... q[s + 1] - 1 and keys k[s] ... k[s + 1] - 1. Empty:
+/// not packed.
 struct PackedLengths {
   std::vector<std::int64_t> q, k;
   std::int64_t sequences() const { return static_cast<std::int64_t>(q.size()) - 1; }
 };
 
-/// The scores of a call, [B, Hq, Tq, Tk], and the function that errors name.
+/// The shape of a call's scores, [B, Hq, Tq, Tk], and the function name for errors.
 struct ScoreShape {
   const char* function;
   std::int64_t batch, heads, q_rows, k_rows;
-  // of q as the caller gave it: with 3, a mask of rank 3 is [B, Tq, Tk], or [Hq, Tq, Tk] of packed sequences
+  // Rank of q as the caller gave it. With 3, a mask of rank 3 is [B, Tq, Tk], or [Hq, Tq, Tk] for packed sequences.
   int rank = 4;
   const PackedLengths* packed = nullptr;
-  bool rows_at_end = false;  // of their sequence, as a cache has them: another alignment is an error
+  bool rows_at_end = false;  // rows are at the end of their sequence, as with a cache; any other alignment is an error
   Dims sizes() const { return {batch, heads, q_rows, k_rows}; }
-  /// Units with their own lengths and positions: batch items or packed sequences.
+  /// Returns the number of units with their own lengths and positions: batch items or packed sequences.
   std::int64_t items() const { return packed ? packed->sequences() : batch; }
   const char* item() const { return packed ? "sequence" : "batch item"; }
 };
 
-/// cu_seqlens_q and cu_seqlens_k checked against totals of rows; the second undefined: as the first.
+/// Checks cu_seqlens_q and cu_seqlens_k against the total rows. If the second is undefined, the first is used for both.
 PackedLengths lower_packed(const ScoreShape& shape, const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k);
 
-/// Checked, i64, contiguous.
+/// Checks the lengths and returns them as contiguous i64 tensors.
 Lengths lower_lengths(const Lengths& lengths, const ScoreShape& shape);
-/// The same as pointers. Sizes first: the problem is that of the scores alone.
+/// Writes the sizes of the scores and the pointers to the lengths into `problem`: all that a problem of the scores
+/// alone needs.
 void describe_scores(const ScoreShape& shape, const Lengths& lowered, kernels::AttentionProblem& problem);
 
-/// The expression in postfix order; its tensors stay with the Mask, which must outlive this.
+/// The mask expression in postfix order. Its tensors belong to the Mask, which must outlive this.
 struct LoweredMask {
   std::vector<kernels::MaskNode> nodes;
-  int documents = -1;                     // the node of a `documents` by which the whole expression is cut, or -1
-  std::vector<kernels::MaskNode> inside;  // then: the same for rows and keys of one document
+  // index of a `documents` node that splits the whole expression into documents, or -1
+  int documents = -1;
+  std::vector<kernels::MaskNode> inside;  // if so: the expression for rows and keys of the same document
 };
 LoweredMask lower_mask(const Mask& mask, const ScoreShape& shape, const Lengths& lowered);
 void describe_mask(const LoweredMask& mask, kernels::AttentionProblem& problem);
 
 struct LoweredBias {
   std::vector<kernels::BiasTerm> terms;
-  std::vector<Tensor> values;  // the tensors that the terms read: what gets a gradient
+  std::vector<Tensor> values;  // the tensors that the terms read: they get gradients
   std::vector<std::vector<std::int32_t>> buckets;
 };
-/// `dtype` of q, k, v: a term is of that or f32, or of any 16 bits where q is.
+/// Checks and lowers a bias. `dtype` is that of q, k, v: a term has that dtype or f32; if q has 16 bits, any 16-bit
+/// type.
 LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths& lowered, Dtype dtype);
 
-/// Strides of a dense operand over [B, Hq, Tq, Tk]; ShapeError when it does not broadcast.
+/// Returns the strides of a dense operand over [B, Hq, Tq, Tk]; ShapeError when it does not broadcast.
 kernels::Broadcast4 broadcast_to_scores(const ScoreShape& shape, const std::string& what, const Tensor& x);
-/// Whether row positions count from the bottom right; an error with both pictures, of the window (left, right), when
-/// `align` must say it and does not.
+/// Returns whether row positions count from the bottom right. If `align` must say it and does not, throws an error with
+/// both pictures of the window (left, right).
 bool is_bottom_right(Align align, const std::string& what, const ScoreShape& shape, const Lengths& lengths,
                      std::int64_t left = -1, std::int64_t right = 0);
 

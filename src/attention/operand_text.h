@@ -1,4 +1,5 @@
-// src/attention/operand_text.h: how texts of masks and biases name alignments and tensors: "bottom_right", "f32 [8]".
+// src/attention/operand_text.h: writes alignments and tensors for the text of masks and biases: "bottom_right", "f32
+// [8]".
 #pragma once
 #include <attn/mask.h>
 

@@ -1,4 +1,4 @@
-// src/attention/record_attention.cc: an attention call on the tape: what is kept, and where its gradients go.
+// src/attention/record_attention.cc: records an attention call for autograd: what is saved, and where its gradients go.
 #include <attn/autograd.h>
 
 #include "attention/backward.h"
@@ -10,9 +10,9 @@ namespace {
 
 constexpr const char* name = "AttentionBackward0";
 
-/// The gradients in the order of Call::inputs().
+/// Computes the gradients in the order of Call::inputs().
 Gradients backward_of(const Call& call, const SavedAttention& saved, const Backward& at) {
-  for (int n = 0; n < saved.checked; ++n) at.saved(n);  // throws where one was changed in place
+  for (int n = 0; n < saved.checked; ++n) at.saved(n);  // throws if one was changed in place
   if (grad_enabled() || at.grad(1).defined())
     return unfused_gradients(call, {saved.dropout.get(), saved.weight_keys}, at);
   const kernels::AttentionProblem& p = call.problem;
@@ -43,7 +43,7 @@ Gradients backward_of(const Call& call, const SavedAttention& saved, const Backw
 void record_attention(Call call, SavedAttention saved, const AttentionResult& result) {
   Operation operation{name, call.inputs(), call.inputs()};
   operation.saved.push_back(result.output);
-  // Lengths, masks, places of weights and tables are read again by the backward pass.
+  // The backward pass reads lengths, masks, indices of returned weights and integer lookup tables again.
   for (Tensor& x : call.constants()) operation.saved.push_back(std::move(x));
   for (const Tensor& x : {call.weights.indices, saved.weight_keys})
     if (x.defined()) operation.saved.push_back(x);

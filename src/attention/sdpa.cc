@@ -1,4 +1,5 @@
-// src/attention/sdpa.cc: torch's scaled_dot_product_attention: its shapes, types, masks, dropout and error conditions.
+// src/attention/sdpa.cc: implements torch's scaled_dot_product_attention: its shapes, types, masks, dropout and error
+// conditions.
 #include <attn/attention.h>
 #include <attn/ops.h>
 
@@ -16,12 +17,12 @@ constexpr const char* function = "scaled_dot_product_attention";
 
 std::string shape(const Tensor& x) { return to_string(x.sizes()); }
 
-/// The first `count` sizes.
+/// Returns the first `count` sizes.
 Dims leading(const Tensor& x, int count) {
   return std::span<const std::int64_t>(x.sizes().begin(), static_cast<std::size_t>(count));
 }
 
-/// Whether nothing of a call must broadcast: rank 4, and the same leading sizes.
+/// Returns whether nothing must broadcast: rank 4, and the same leading sizes.
 bool fit(const Tensor& query, const Tensor& x, int own) {
   const Dims &a = query.impl()->sizes, &b = x.impl()->sizes;
   bool same = a.size() == 4 && b.size() == 4;
@@ -72,8 +73,8 @@ void check_groups(const Tensor& query, const Tensor& x, const char* name) {
                                      name, shape(x), groups, heads, shape(query)));
 }
 
-/// query, key, value with common leading dims and, for heads, one dim before the last two: those given, or views of
-/// them.
+/// query, key and value with common leading dims, and with a head dim before the last two if there are heads: the given
+/// tensors, or views of them.
 struct Inputs {
   const Tensor &query, &key, &value;
 };
@@ -81,7 +82,7 @@ struct Views {
   Tensor query, key, value;
 };
 
-/// Views are made, in `views`, only where something must broadcast.
+/// Broadcasts the inputs. Makes views, in `views`, only if something must broadcast.
 Inputs broadcast(const Inputs& given, bool grouped, Views& views) {
   const auto& [query, key, value] = given;
   if (grouped) {
@@ -113,7 +114,7 @@ Inputs broadcast(const Inputs& given, bool grouped, Views& views) {
   return {views.query, views.key, views.value};
 }
 
-/// attn_mask, which must broadcast to [..., Hq, L, S] of the broadcast inputs.
+/// Checks that attn_mask broadcasts to [..., Hq, L, S] of the broadcast inputs, and returns it, expanded if necessary.
 Tensor checked_mask(const Tensor& mask, const Tensor& query, const Tensor& key, Dtype dtype) {
   if (!mask.defined()) return mask;
   if (mask.dtype() != Dtype::boolean && mask.dtype() != Dtype::f32 && mask.dtype() != dtype)
@@ -125,11 +126,12 @@ Tensor checked_mask(const Tensor& mask, const Tensor& query, const Tensor& key, 
   if (!fits)
     throw ShapeError(runtime::format("{}: attn_mask has shape {}; it must broadcast to the scores {}", function,
                                      shape(mask), to_string(scores)));
-  // a gradient has the shape that was given
+  // not expanded, because its gradient must have the given shape
   return mask.dtype() == Dtype::boolean || scores.size() > 4 ? mask.expand(scores) : mask;
 }
 
-/// Rank 4, or dim 0 one after the other: the order of the weights, and so of dropout's numbers.
+/// Computes rank 4 in one call, higher ranks item by item over dim 0: this is the order of the weights, and so of
+/// dropout's random numbers.
 Tensor attend(const Inputs& inputs, const Tensor& mask, const SdpaOptions& options) {
   if (inputs.query.dim() > 4) {
     std::vector<Tensor> parts;

@@ -1,4 +1,5 @@
-// src/attention/short_forms.cc: attention_scores, and the short forms of self-, cross- and additive attention.
+// src/attention/short_forms.cc: implements attention_scores and the short forms of self-, cross- and additive
+// attention.
 #include <attn/attention.h>
 #include <attn/ops.h>
 

@@ -1,4 +1,5 @@
-// src/attention/text_cursor.h: reading a mask or a score expression from text: words, signs, and errors that say where.
+// src/attention/text_cursor.h: reads a mask or a score expression from text: words, operators, and errors that show the
+// position.
 #pragma once
 #include <attn/error.h>
 #include <attn/mask.h>
@@ -12,9 +13,9 @@ namespace attn {
 
 class TextCursor {
  public:
-  /// `function`: whose errors these are. `text` must outlive the cursor.
+  /// `function`: the name in error texts. `text` must outlive the cursor.
   TextCursor(const char* function, const std::string& text) : text_(text), function_(function) {
-    const std::size_t nul = text.find('\0');  // an error with it in its text would end there
+    const std::size_t nul = text.find('\0');  // an error text that contains a NUL would end there
     if (nul != std::string::npos)
       throw ValueError(runtime::format("{}: \"{}\": column {} is a NUL byte; the text must have none", function,
                                        text.substr(0, std::min<std::size_t>(nul, 80)), nul + 1));

@@ -9,8 +9,8 @@
 namespace attn::nn {
 
 /// Llama 3's scaling for longer contexts: frequencies with wavelengths above original_context / low_frequency are
-/// divided by `factor`; those with wavelengths below original_context / high_frequency stay; in between the factor is
-/// interpolated linearly.
+/// divided by `factor`; those with wavelengths below original_context / high_frequency stay; in between the frequency
+/// is interpolated linearly.
 struct RotaryScaling {
   double factor = 8;
   double low_frequency = 1;

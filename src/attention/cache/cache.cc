@@ -1,4 +1,4 @@
-// src/attention/cache/cache.cc: sequences of a cache: added, forked, truncated, removed.
+// src/attention/cache/cache.cc: the sequences of a KV cache: create, fork, truncate, evict, release.
 #include "runtime/format.h"
 
 #include "attention/cache/cache_state.h"
@@ -11,7 +11,8 @@
 namespace attn {
 namespace {
 
-constexpr std::int64_t first_block_rows = 64;  // of a sequence in one block; doubled when it is full
+// rows of a sequence's single block at first (page_rows = 0); doubled when full
+constexpr std::int64_t first_block_rows = 64;
 
 std::uint32_t next_id() {
   static std::atomic<std::uint32_t> last{0};
@@ -114,7 +115,7 @@ KvSequence KvCache::create() {
 
 KvSequence KvCache::fork(KvSequence sequence) {
   State& s = mutable_state();
-  std::vector<std::int32_t> table = s.find("fork", sequence).table;  // what can fail comes first
+  std::vector<std::int32_t> table = s.find("fork", sequence).table;  // the step that can fail comes first
   const KvSequence made = create();
   const State::Sequence& from = s.sequences[sequence.index];
   State::Sequence& to = s.sequences[made.index];

@@ -1,5 +1,5 @@
-// src/attention/cache/cache_append.cc: rows appended to a cache, all or none: everything that can fail comes before the
-// first change.
+// src/attention/cache/cache_append.cc: appends rows to a cache, for all sequences or none: everything that can fail
+// comes before the first change.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -15,12 +15,12 @@ namespace {
 
 using Sequence = KvCache::State::Sequence;
 
-/// What an append does to one sequence.
+/// The work of an append for one sequence.
 struct Step {
   Sequence* sequence;
-  std::size_t pages;      // afterwards
-  std::int64_t tail = 0;  // rows in use of a last page that is not full
-  bool new_tail = false;  // it is evicted or shared, so the sequence gets a page of its own
+  std::size_t pages;      // number after the append
+  std::int64_t tail = 0;  // rows used in the last page, if it is not full; else 0
+  bool new_tail = false;  // the last page is evicted or shared, so the sequence needs its own
 };
 
 void check_tensor(const KvCache::State& state, const char* name, const Tensor& x, const Dims& sizes) {
@@ -38,7 +38,7 @@ void check_tensor(const KvCache::State& state, const char* name, const Tensor& x
     throw ShapeError(runtime::format("append: {} has shape {}; it must be [{}]", name, to_string(x.sizes()), wanted));
 }
 
-/// `batch` < 0: one sequence, rank 3.
+/// Checks k and v. `batch` < 0: one sequence, tensors of rank 3.
 void check_tensors(const KvCache::State& state, std::int64_t batch, const Tensor& k, const Tensor& v) {
   const KvCacheOptions& o = state.options;
   Dims k_sizes{batch, o.key_heads, -1, o.head_dim}, v_sizes{batch, o.value_heads, -1, o.value_dim};
@@ -48,7 +48,7 @@ void check_tensors(const KvCache::State& state, std::int64_t batch, const Tensor
   check_tensor(state, "v", v, v_sizes);
 }
 
-/// The steps in order; a page shared only by sequences of the batch is copied by all but the last of them.
+/// Returns the steps in order. If only sequences of the batch share a page, all of them but the last copy it.
 std::vector<Step> plan(const PagePool& pool, const std::vector<Sequence*>& batch, std::int64_t rows,
                        std::int64_t page_rows) {
   std::vector<Step> steps;
@@ -74,7 +74,7 @@ void reserve(std::vector<std::int32_t>& table, std::size_t pages) {
   if (table.capacity() < pages) table.reserve(std::max(pages, 2 * table.capacity()));
 }
 
-/// The rows of all blocks in blocks twice as large, or larger.
+/// Copies all blocks into larger blocks (at least twice as large).
 PagedRows grown(const PagedRows& rows, const RowLayout& layout, const PagePool& pool, std::int64_t from_rows,
                 std::int64_t to_rows) {
   PagedRows result(layout, to_rows);
@@ -83,7 +83,7 @@ PagedRows grown(const PagedRows& rows, const RowLayout& layout, const PagePool& 
   return result;
 }
 
-/// The last page becomes the sequence's own.
+/// Gives the sequence its own copy of its last page.
 void own_tail(KvCache::State& state, const Step& step) noexcept {
   std::int32_t& entry = step.sequence->table.back();
   const std::int32_t page = state.pool.take();
@@ -120,7 +120,7 @@ void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& n
   if (rows == 0 || batch.empty()) return;
   if (rows > std::int64_t{1} << 48)
     throw KvCacheFull(runtime::format("append: {} keys are given, more than any cache has pages for", rows));
-  // pass 1: what may fail
+  // pass 1: everything that can fail
   const Tensor k_rows = rows_contiguous(new_k), v_rows = rows_contiguous(new_v);
   std::vector<std::pair<Tensor, Tensor>> sources;
   sources.reserve(batch.size());
@@ -146,7 +146,7 @@ void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& n
     v = std::move(larger_v);
     page_rows = block;
   }
-  // pass 2: what changes the sequences, and cannot fail
+  // pass 2: changes the sequences and cannot fail
   for (std::size_t b = 0; b < steps.size(); ++b) {
     Sequence& s = *steps[b].sequence;
     if (steps[b].new_tail) own_tail(*this, steps[b]);

@@ -1,4 +1,5 @@
-// src/attention/cache/cache_call.cc: attention over a cache: page tables and positions of its sequences for one call.
+// src/attention/cache/cache_call.cc: runs attention over a cache: builds page tables and positions of the call's
+// sequences.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -16,7 +17,7 @@ namespace {
 constexpr const char* function = "attention_cached";
 using Batch = std::vector<const KvCache::State::Sequence*>;
 
-/// One number a sequence.
+/// Returns an i64 tensor [B] with f(sequence) for each sequence.
 template <typename F>
 Tensor of_each(const Batch& batch, F&& number) {
   const Tensor numbers = empty({static_cast<std::int64_t>(batch.size())}, Dtype::i64);
@@ -24,7 +25,7 @@ Tensor of_each(const Batch& batch, F&& number) {
   return numbers;
 }
 
-/// Rows that exist of each sequence; Tq where the option is not there, or is not what the call will accept.
+/// Returns the valid rows of each sequence; Tq if the option is not given or is not one that the call will accept.
 std::vector<std::int64_t> rows_of_each(const Tensor& lengths, const Batch& batch, std::int64_t q_rows) {
   const auto count = static_cast<std::int64_t>(batch.size());
   if (lengths.defined() && is_integral(lengths.dtype()) && lengths.dim() == 1 && lengths.size(0) == count)
@@ -45,7 +46,7 @@ AttentionOptions with_positions(AttentionOptions options, const Batch& batch, st
   return options;
 }
 
-/// The tables of the sequences side by side; evicted pages and those beyond the end are the page of zeros.
+/// Joins the page tables of the sequences to one table [B, width]; evicted and missing pages become the page of zeros.
 std::vector<std::int32_t> tables_of(const Batch& batch, std::size_t width, std::int64_t zero_page) {
   std::vector<std::int32_t> tables(batch.size() * width, static_cast<std::int32_t>(zero_page));
   for (std::size_t b = 0; b < batch.size(); ++b)
@@ -67,7 +68,8 @@ void check_call(const Tensor& q, const KvCache::State& cache, const Batch& batch
                                      options.key_lengths.defined() ? "key_lengths" : "key_start"));
 }
 
-/// Where a gradient is wanted the results say so, and a backward pass that reaches them says that there is none.
+/// Marks the results as requiring a gradient if one is wanted; a backward pass that reaches them throws an error that
+/// caches have no gradient.
 void refuse_gradient(const Tensor& q, const AttentionOptions& options, bool lost_history,
                      const AttentionResult& result) {
   if (!grad_enabled()) return;
@@ -95,7 +97,7 @@ AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const st
   const bool at_end = !options.query_start.defined();
   const AttentionOptions positioned = with_positions(options, batch, q.size(2));
   AttentionResult result;
-  if (options.score.kind == Score::Kind::additive) {  // the keys are projected, all of them
+  if (options.score.kind == Score::Kind::additive) {  // all keys must be projected
     const KvCache::Rows rows = state.gather(batch, state.options.dtype);
     result = attention_call(q.detach(), rows.k, rows.v, positioned, {.function = function, .rows_at_end = at_end});
   } else {
@@ -111,7 +113,7 @@ AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const st
       rows->pages = tables.data();
       rows->pages_stride = static_cast<std::int64_t>(width);
     }
-    // sizes and dtype without memory of their own
+    // makes a tensor that only holds sizes and dtype
     const auto sized = [&](std::int64_t heads, std::int64_t dim) {
       return empty({dim}, q.dtype()).expand({q.size(0), heads, longest, dim});
     };

@@ -1,4 +1,5 @@
-// src/attention/cache/cache_pool.h: free pages of a cache, and how many sequences share each of the others.
+// src/attention/cache/cache_pool.h: counts the users of each page of a cache: free pages have none, shared pages
+// several.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -16,7 +17,8 @@ class PagePool {
   std::int64_t free() const noexcept { return static_cast<std::int64_t>(free_.size()); }
   std::int32_t users(std::int32_t page) const noexcept { return users_[static_cast<std::size_t>(page)]; }
 
-  /// A page of one user; there must be a free one. None of these allocates: `free_` never outgrows its first size.
+  /// Returns a free page, now with one user; there must be one. These functions allocate nothing: `free_` never exceeds
+  /// its initial capacity.
   std::int32_t take() noexcept {
     const std::int32_t page = free_.back();
     free_.pop_back();

@@ -1,5 +1,5 @@
-// src/attention/cache/cache_rows.cc: rows written to pages as they are or rounded to int8, moved between pages, and
-// read back.
+// src/attention/cache/cache_rows.cc: writes rows to pages, in their dtype or rounded to int8, copies rows between
+// pages, and reads them back.
 #include "attention/cache/cache_rows.h"
 
 #include "runtime/format.h"
@@ -19,7 +19,7 @@ namespace {
 template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// An element as what is computed in.
+/// Converts an element to the type of the arithmetic.
 template <typename T>
 Wide<T> wide(T x) {
   if constexpr (std::is_same_v<T, bfloat16>) return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
@@ -41,14 +41,14 @@ std::int64_t bytes_of(std::initializer_list<std::int64_t> factors) {
   }
   return bytes;
 }
-/// Both, each in whole lines of memory.
+/// Returns the sum of both sizes, each rounded up to whole cache lines.
 std::int64_t lines_of(std::int64_t bytes, std::int64_t more) {
   return counted(false,
                  runtime::aligned(static_cast<std::size_t>(bytes)) + runtime::aligned(static_cast<std::size_t>(more)));
 }
 
-/// max |x| / 127 in the type that is computed in, as f32; inf or NaN: NaN. A loop that the compiler turns into vectors:
-/// magnitudes are compared as the whole numbers that their bits are.
+/// Returns the scale max |x| / 127, computed in the wide type, as f32; NaN if an element is inf or NaN. The compiler
+/// vectorises this loop because magnitudes are compared as the integers of their bits.
 template <typename T>
 float scale_of(const T* from, std::int64_t count) {
   using W = Wide<T>;
@@ -65,8 +65,8 @@ float scale_of(const T* from, std::int64_t count) {
   return std::isfinite(scale) ? scale : std::numeric_limits<float>::quiet_NaN();
 }
 
-/// To the nearest multiple of the scale, ties to even; 1 where it is NaN. The sum with 1.5 * 2^23 (2^52) has the
-/// nearest whole number in its bits.
+/// Rounds each element to the nearest multiple of the scale, ties to even; writes 1 if the scale is NaN. After adding
+/// 1.5 * 2^23 (f64: 2^52) the low bits of the sum hold the nearest integer.
 template <typename T>
 void round_to(const T* from, std::int64_t count, float scale, std::int8_t* to) {
   using W = Wide<T>;
@@ -83,13 +83,13 @@ void round_to(const T* from, std::int64_t count, float scale, std::int8_t* to) {
   }
 }
 
-/// From i8 to what is kept, or from it.
+/// Converts between i8 and the stored form, in either direction.
 void to_form(kernels::Element kept, std::int64_t count, std::int8_t* bytes) {
   if (kept == kernels::Element::i8) return;
   for (std::int64_t d = 0; d < count; ++d) bytes[d] = kernels::other_form(bytes[d]);
 }
 
-/// A row of numbers in another type.
+/// Converts a row to another type.
 template <typename T>
 void widen_row(Dtype dtype, const void* row, std::int64_t count, T* to) {
   const auto widen = [&]<typename S>(const S* from) {
@@ -131,7 +131,7 @@ void PagedRows::for_each_run(std::int64_t row, std::int64_t first, std::int64_t 
   const std::int64_t whole = layout_.dim / Rows::k_interleave_width * Rows::k_interleave_width;
   for (std::int64_t d = first, count; d < end; d += count) {
     const std::int64_t place = rows_.element_offset(row, d);
-    // whole words: the compiler knows how long a copy is
+    // whole groups: the compiler then knows the length of the copy
     if (layout_.interleave_width == Rows::k_interleave_width && d % Rows::k_interleave_width == 0 && d < whole &&
         end - d >= Rows::k_interleave_width) {
       const std::int64_t words = (std::min(end, whole) - d) / Rows::k_interleave_width;

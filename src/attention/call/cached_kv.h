@@ -1,4 +1,4 @@
-// src/attention/call/cached_kv.h: K and V in the pages of a cache, as a call takes them in place of tensors.
+// src/attention/call/cached_kv.h: describes K and V in the pages of a cache, which a call reads in place of tensors.
 #pragma once
 #include <attn/tensor.h>
 
@@ -6,7 +6,7 @@
 
 namespace attn {
 
-/// Their lengths are options of the call.
+/// K and V of a cache. Their lengths are options of the call.
 struct CachedKv {
   kernels::KvRows k, v;
   std::int64_t k_head_stride = 0, v_head_stride = 0;  // elements

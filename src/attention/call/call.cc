@@ -1,4 +1,4 @@
-// src/attention/call/call.cc: the tensors of a call, its shapes as the caller has them, the problem of each sequence.
+// src/attention/call/call.cc: the tensors of a call, its shapes in the caller's rank, and the problem of each sequence.
 #include "attention/call/call.h"
 
 #include "attention/mask/mask_expression.h"
@@ -7,7 +7,8 @@
 namespace attn {
 namespace {
 
-// The tensors of a call, without copies: even a call of a microsecond checks whether its output overlaps one of them.
+// Visits the tensors of a call without copying handles: even a call of a microsecond checks whether its output overlaps
+// one of them.
 
 template <class F>
 void for_each_of(const Mask::Expression& e, F& f) {

@@ -1,5 +1,5 @@
-// src/attention/call/call.h: a call of attention after its checks: tensors, lowered options, and the problem that
-// kernels see.
+// src/attention/call/call.h: a call of attention after its checks: its tensors, its lowered options, and the problem
+// that kernels compute.
 #pragma once
 #include <attn/attention.h>
 
@@ -8,51 +8,53 @@
 
 namespace attn {
 
-/// A checked call and the problem that kernels see. The problem points into the rest; moving keeps the pointers good.
+/// A checked call, and the problem that kernels compute. The problem points into the other members; a move keeps these
+/// pointers valid.
 struct Call {
   const char* function = "attention";
-  int rank = 4;         // of q as given
-  bool packed = false;  // with rank 3 q is [total, H, D]
-  Tensor q, k, v;       // [B, H, T, D], last dim contiguous; k undefined or v undefined where the call has none
+  int rank = 4;         // rank of q as the caller gave it
+  bool packed = false;  // with rank 3: q is [total, H, D]
+  Tensor q, k, v;       // [B, H, T, D], last dim contiguous; k or v is undefined if the call does not have it
   Tensor sinks;         // [Hq], compute type
   Tensor additive_w;    // [A], compute type
   Lengths lengths;
-  PackedLengths packs;  // where `packed`
-  Mask mask;            // keeps the tensors that `program` reads
+  PackedLengths packs;  // if `packed`
+  Mask mask;            // keeps the tensors alive that `program` reads
   LoweredMask program;
   LoweredBias bias;
   ScoreExpression score_expression;
-  std::optional<LoweredScore> score_mod;  // of it
+  std::optional<LoweredScore> score_mod;  // the lowered score expression
   CallbackGate score_callback;
-  Weights weights;                           // those asked for
-  std::vector<kernels::Sequence> sequences;  // empty: batch items
-  kernels::AttentionProblem problem;         // where results go is added when the call runs
+  Weights weights;                           // which weights the caller requested
+  std::vector<kernels::Sequence> sequences;  // packed sequences or documents; empty: batch items
+  kernels::AttentionProblem problem;         // run_attention sets the addresses of the results
 
   Dtype dtype() const { return q.impl()->dtype; }
   ScoreShape scores() const {
     return {function, problem.batch, problem.q_heads, problem.q_rows, problem.k_rows, rank, packed ? &packs : nullptr};
   }
   Dtype compute_dtype() const { return dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32; }
-  /// [B, H, rows...] as the caller's rank has it: [B, rows...], [rows...], or of packed sequences [H, rows...].
+  /// Converts [B, H, rows...] to the caller's rank: [B, rows...], [rows...], or [H, rows...] for packed sequences.
   Dims shown(Dims sizes) const;
-  /// Sizes of the output as the caller's rank has it, and such a tensor as [B, H, T, D].
+  /// Returns the sizes of the output in the caller's rank. with_heads views such a tensor as [B, H, T, D].
   Dims shown_rows(std::int64_t width) const;
   Tensor with_heads(const Tensor& x) const;
-  /// The tensors a gradient may flow to, and whether one of them wants it.
+  /// Return the tensors that a gradient may flow to, and whether one of them requires it.
   std::vector<Tensor> inputs() const;
   bool wants_grad() const;
-  /// Tensors without a gradient that the call reads: lengths, masks, and integers and booleans that score_mod looks up.
+  /// Returns the tensors without a gradient that the call reads: lengths, masks, and integer and bool tensors that
+  /// score_mod looks up.
   std::vector<Tensor> constants() const;
-  /// Whether memory that is to be written shares bytes with one of either.
+  /// Returns whether `memory` shares bytes with an input or a constant.
   bool reads_from(const Tensor& memory) const;
-  /// Detaches q, k, v, sinks, w and bias: what autograd saves must not hold the graph.
+  /// Detaches q, k, v, sinks, w and bias, because state saved for autograd must not keep the graph alive.
   void forget_history();
 };
 
-/// Whether a byte may belong to both.
+/// Returns whether the memory ranges of both tensors may overlap.
 bool share_memory(const Tensor& a, const Tensor& b);
 
-/// [B, H, T, D] of rank 2, 3 or 4, as a view.
+/// Views a tensor of rank 2, 3 or 4 as [B, H, T, D].
 inline Tensor viewed(const Tensor& x, bool packed) {
   const int rank = x.impl()->sizes.size();
   if (rank == 4) return x;
@@ -60,11 +62,12 @@ inline Tensor viewed(const Tensor& x, bool packed) {
   return packed ? x.transpose(0, 1).unsqueeze(0) : x.unsqueeze(1);
 }
 
-/// The problem of `sequence` alone; null: of the whole call.
+/// Returns the problem of `sequence` alone; null: of the whole call.
 kernels::AttentionProblem problem_of(const Call& call, const kernels::AttentionProblem& problem,
                                      const kernels::Sequence* sequence);
 
-/// Calls visit(its problem, b, row_begin, row_end) for every part, or for every batch item where there are none.
+/// Calls visit(its problem, b, row_begin, row_end) for every sequence, or for every batch item if there are no
+/// sequences.
 template <typename F>
 void for_each_sequence(const Call& call, const kernels::AttentionProblem& problem, F&& visit) {
   if (call.sequences.empty())

@@ -1,4 +1,4 @@
-// src/attention/call/check.cc: the checks of a call, each with the error text that its user reads.
+// src/attention/call/check.cc: checks a call; every check has the error text that the user reads.
 #include "attention/call/check.h"
 
 #include <attn/ops.h>
@@ -36,12 +36,12 @@ void check_tensors(const char* function, const Tensor& q, const Tensor& x, const
                                      q_rank, shape(q)));
 }
 
-/// The last dim contiguous.
+/// Makes the last dim contiguous, by a copy if needed.
 void make_rows_contiguous(Tensor& x) {
   if (x.impl()->sizes.back() > 1 && x.impl()->strides.back() != 1) x = x.contiguous();
 }
 
-/// Sizes of the view.
+/// Returns the size of one dim of the [B, H, T, D] view.
 std::int64_t batch_of(const Dims& x, bool packed) { return x.size() == 4 || (x.size() == 3 && !packed) ? x[0] : 1; }
 std::int64_t heads_of(const Dims& x, bool packed) { return x.size() == 4 || (x.size() == 3 && packed) ? x[1] : 1; }
 
@@ -72,7 +72,7 @@ void check_options(const char* function, const AttentionOptions& options, Dtype 
     throw ValueError(runtime::format("{}: dropout_p is {}; it must be from 0 to 1", function, options.dropout_p));
 }
 
-/// Lengths that cu_seqlens already tells, and caches, which have their own.
+/// Rejects options that cu_seqlens already implies, and caches, which have their own lengths.
 void check_packed(const char* function, const AttentionOptions& options, const CachedKv* cached) {
   if (cached != nullptr)
     throw ValueError(
@@ -119,7 +119,7 @@ void describe_cached(const CachedKv& cached, kernels::AttentionProblem& problem)
   problem.v_stride[1] = cached.v_head_stride;
 }
 
-/// q, k and the score: what both forms of the check share.
+/// Checks q, k and the score, which both forms of the check need.
 Call begin(const char* function, const Tensor& q, const Tensor& k, const AttentionOptions& options) {
   check_tensors(function, q, q, "q");
   check_tensors(function, q, k, "k");
@@ -151,8 +151,8 @@ void project_and_describe(Call& call, const AttentionOptions& options) {
   }
 }
 
-/// Rows that are counted from the end (-1: the last one) from the front; what there is no row for stays, for
-/// returned_memory to refuse.
+/// Converts negative row numbers (-1: the last row) to rows counted from the front. Invalid numbers stay;
+/// returned_memory rejects them.
 Weights from_front(Weights weights, std::int64_t rows) {
   if (weights.kind != Weights::row_subset || !weights.indices.defined() || !is_integral(weights.indices.dtype()))
     return weights;
@@ -163,7 +163,8 @@ Weights from_front(Weights weights, std::int64_t rows) {
   return weights;
 }
 
-/// What most calls do without costs them a look: a small call is to be no more than its arithmetic.
+/// Lowers the options. Each rarely used option costs one test, because a small call should take little more time than
+/// its arithmetic.
 void lower_options(Call& call, const AttentionOptions& options, const ScoreShape& scores) {
   if (options.query_lengths.defined() || options.key_lengths.defined() || options.key_start.defined() ||
       options.query_start.defined())

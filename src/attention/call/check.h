@@ -1,4 +1,4 @@
-// src/attention/call/check.h: the checks of a call: every user error is thrown here, before anything is computed or
+// src/attention/call/check.h: checks a call: every error of a user is thrown here, before anything is computed or
 // written.
 #pragma once
 #include "attention/call/cached_kv.h"
@@ -6,11 +6,11 @@
 
 namespace attn {
 
-/// Checks everything, projects q and k where the score does so, and describes the problem. With `cached`, k and v tell
-/// sizes and dtype alone, and the score must leave k as it is. `rows_at_end`: as ScoreShape has it.
+/// Checks everything, projects q and k if the score does so, and describes the problem. With `cached`, k and v hold
+/// only sizes and dtype, and the score must not project k. `rows_at_end`: see ScoreShape.
 Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
            const CachedKv* cached = nullptr, bool rows_at_end = false);
-/// Scores only: v undefined; of the options only score and scale.
+/// Checks a call for the scores only: v is undefined, and only the options score and scale are used.
 Call check_scores(const char* function, const Tensor& q, const Tensor& k, const AttentionOptions& options);
 
 }  // namespace attn

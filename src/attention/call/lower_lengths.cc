@@ -1,4 +1,5 @@
-// src/attention/call/lower_lengths.cc: the lengths of a call, checked value by value; alignment; strides of dense
+// src/attention/call/lower_lengths.cc: checks the lengths of a call value by value; resolves alignments; computes
+// strides of dense operands.
 // operands.
 #include "runtime/format.h"
 
@@ -32,7 +33,7 @@ const std::int64_t* pointer(const Tensor& lengths) {
   return lengths.defined() ? lengths.data<std::int64_t>() : nullptr;
 }
 
-/// All of few; the first and the last of many, -1 for those between.
+/// Returns the indices to draw: all if there are few; otherwise the first and last ones, with -1 for the gap.
 std::vector<std::int64_t> shown(std::int64_t count) {
   std::vector<std::int64_t> all;
   for (std::int64_t n = 0; n < count; ++n) {
@@ -42,7 +43,7 @@ std::vector<std::int64_t> shown(std::int64_t count) {
   return all;
 }
 
-/// The rule at both alignments, side by side: keys at positions p - left ... p + right.
+/// Draws the mask in both alignments, side by side: keys at positions p - left ... p + right.
 std::string both_pictures(std::int64_t q_rows, std::int64_t k_rows, std::int64_t left, std::int64_t right) {
   const std::vector<std::int64_t> keys = shown(k_rows);
   const std::size_t width = std::max<std::size_t>(12, 2 * keys.size() + 2);
@@ -62,7 +63,7 @@ std::string both_pictures(std::int64_t q_rows, std::int64_t k_rows, std::int64_t
   return picture;
 }
 
-/// Rows and keys of the call, or of the first packed sequence where their numbers differ.
+/// Returns rows and keys of the call, or of the first packed sequence in which they differ.
 std::pair<std::int64_t, std::int64_t> uneven(const ScoreShape& shape) {
   if (shape.packed == nullptr) return {shape.q_rows, shape.k_rows};
   const auto& [q, k] = *shape.packed;
@@ -71,7 +72,7 @@ std::pair<std::int64_t, std::int64_t> uneven(const ScoreShape& shape) {
   return {0, 0};
 }
 
-/// Ascending from 0 to `total`.
+/// Checks that the values ascend from 0 to `total`, and returns them.
 std::vector<std::int64_t> cumulative(const ScoreShape& shape, const char* name, const Tensor& values,
                                      std::int64_t total, const char* of_what) {
   if (!is_integral(values.dtype()))
@@ -162,7 +163,7 @@ kernels::Broadcast4 broadcast_to_scores(const ScoreShape& shape, const std::stri
   for (int d = 0; d < aligned.dim(); ++d) {
     const int to = 4 - aligned.dim() + d;
     if (aligned.size(d) != 1 && aligned.size(d) != scores[to]) {
-      Dims shown = scores;  // as the caller sees them
+      Dims shown = scores;  // in the caller's rank
       if (shape.rank < 4) shown.erase(shape.packed ? 0 : 1);
       if (shape.rank < 3) shown.erase(0);
       throw ShapeError(runtime::format("{}: {} has shape {}; it must broadcast to the scores {}", shape.function, what,

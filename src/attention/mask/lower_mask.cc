@@ -1,5 +1,5 @@
-// src/attention/mask/lower_mask.cc: a mask's tree lowered to a postfix program; which of its nodes splits the call into
-// documents.
+// src/attention/mask/lower_mask.cc: lowers a mask's tree to a postfix program, and finds the node that splits the call
+// into documents.
 #include "runtime/format.h"
 
 #include "attention/lower.h"
@@ -19,11 +19,11 @@ bool is_join(const Expression& e) { return e.kind == Kind::both || e.kind == Kin
 
 bool is_band(const MaskNode& node) { return node.op == MaskOp::causal || node.op == MaskOp::window; }
 
-/// causal and windows that count from the same end are one window: kernels know one band's tiles without looking at
-/// each row.
+/// Joins causal masks and windows with the same alignment to one window: kernels find the active tiles of a single
+/// window without testing each row.
 bool join_bands(MaskNode& a, const MaskNode& b) {
   if (!is_band(a) || !is_band(b) || a.bottom_right != b.bottom_right) return false;
-  // below 0: no limit
+  // a number below 0 means no limit
   const auto nearer = [](std::int64_t x, std::int64_t y) { return x < 0 ? y : y < 0 ? x : std::min(x, y); };
   const auto right = [](const MaskNode& node) { return node.op == MaskOp::causal ? 0 : node.right; };
   const auto left = [](const MaskNode& node) { return node.op == MaskOp::causal ? -1 : node.left; };
@@ -36,20 +36,20 @@ bool join_bands(MaskNode& a, const MaskNode& b) {
 
 class Lowering {
  public:
-  /// `cut`: the leaf whose place in `nodes` is asked for, or null.
+  /// `cut`: the leaf whose index in `nodes` is needed, or null.
   Lowering(const ScoreShape& shape, const Lengths& lengths, const Expression* cut)
       : shape_(shape), lengths_(lengths), cut_(cut) {}
 
   std::vector<MaskNode> nodes;
-  int top = -1;  // the place of `cut`
+  int top = -1;  // index of `cut`
 
-  /// Postfix, of two parts first the one that needs more room. By a list of its own in place of recursion: a tree may
-  /// be deep.
+  /// Emits postfix order; of two operands the one that needs more stack is emitted first. Uses a list instead of
+  /// recursion, because a tree may be deep.
   void emit(const Expression& whole) {
     struct Open {
       const Expression* e;
-      int parts = 0;           // emitted
-      std::size_t begin[2]{};  // where each begins in `nodes`
+      int parts = 0;           // operands emitted so far
+      std::size_t begin[2]{};  // index in `nodes` at which each begins
     };
     std::vector<Open> open{{&whole}};
     while (!open.empty()) {
@@ -128,7 +128,7 @@ class Lowering {
   const Expression* cut_;
 };
 
-/// The first `documents` that the whole expression is cut by: at the top, joined by & alone.
+/// Returns the first `documents` leaf that splits the whole expression: only & joins it to the root. Null: none.
 const Expression* top_documents(const Expression& whole) {
   std::vector<const Expression*> next{&whole};
   while (!next.empty()) {

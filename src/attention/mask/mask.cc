@@ -1,4 +1,4 @@
-// src/attention/mask/mask.cc: the kinds of mask, and how they are combined.
+// src/attention/mask/mask.cc: makes the kinds of mask and combines them.
 #include <attn/ops.h>
 
 #include "attention/mask/mask_expression.h"
@@ -28,7 +28,7 @@ Mask make(Expression expression) {
   return Mask(std::make_shared<const Expression>(std::move(expression)));
 }
 
-/// i64, contiguous: ids, lengths.
+/// Returns x as contiguous i64: ids, lengths.
 Tensor integers(const std::string& function, const Tensor& x) {
   if (!x.defined()) throw ValueError(function + ": the tensor is undefined");
   if (!is_integral(x.dtype()))
@@ -36,7 +36,7 @@ Tensor integers(const std::string& function, const Tensor& x) {
   return x.detach().to(Dtype::i64).contiguous();
 }
 
-/// bool; integers are compared with 0.
+/// Returns x as bool; integers are compared with 0.
 Tensor booleans(const std::string& function, const Tensor& x) {
   if (!x.defined()) throw ValueError(function + ": the tensor is undefined");
   if (is_floating(x.dtype()))
@@ -48,7 +48,7 @@ Tensor booleans(const std::string& function, const Tensor& x) {
   return x.detach().to(Dtype::boolean);
 }
 
-/// bool alone: a mask whose 1 means "takes part" would hide what it means to show.
+/// Checks that x is bool: integers are rejected, because a 1 that means "takes part" would be masked.
 Tensor hiding(const std::string& function, const char* meaning, const Tensor& x) {
   if (x.defined() && is_integral(x.dtype()))
     throw DtypeError(function + ": the tensor is " + std::string(name_of(x.dtype())) +
@@ -64,10 +64,11 @@ Mask of_tensor(const char* name, const Tensor& booleans, bool sees) {
 }  // namespace
 
 void Expression::let_go() noexcept {
-  Part list;  // linked through the parts themselves
+  Part list;  // linked through the nodes themselves
   const auto take = [&list](Part& part) {
     if (part.use_count() != 1) return part.reset();
-    Part(part).reset();  // its count is written, not only read: what other threads did before they let it go is over
+    // A temporary handle writes the reference count, so that the earlier writes of other threads' handles are visible.
+    Part(part).reset();
     part->next = std::move(list);
     list = std::move(part);
   };

@@ -1,4 +1,4 @@
-// src/attention/mask/mask_expression.h: the tree behind a Mask.
+// src/attention/mask/mask_expression.h: the expression tree of a Mask.
 #pragma once
 #include <attn/mask.h>
 
@@ -14,19 +14,19 @@ struct Mask::Expression {
   std::int64_t n = 0;                  // prefix without a tensor
   Tensor first = {}, second = {};      // prefix: n; documents: ids of rows, of keys; dense: bool
   bool sees = true;                    // dense: the element that means "sees"
-  const char* name = "";               // dense: attend, block, key_padding
-  mutable Part a = {}, b = {};         // both, either: a, b; negation: a
-  mutable Part next = {};              // of those that are let go
-  int depth = 1;                       // levels of the tree: bounded
-  // values that wait while it is evaluated, the part that needs more of them first
+  const char* name = "";               // dense: attend, block or key_padding
+  mutable Part a = {}, b = {};         // both, either: a and b; negation: a
+  mutable Part next = {};              // next node in the list of nodes to free
+  int depth = 1;                       // height of the tree; bounded
+  // Stack entries needed to evaluate it if the operand that needs more is evaluated first.
   int waiting = 1;
-  // of the tree, shared ones each time: bounded, because it is passed over and written out
+  // Nodes of the tree, shared ones counted each time; bounded, because the tree is traversed and printed.
   std::int64_t parts = 1;
 
   ~Expression() { let_go(); }
 
  private:
-  void let_go() noexcept;  // without recursion, whatever the depth, and without memory
+  void let_go() noexcept;  // frees the tree without recursion and without allocating, for any depth
 };
 
 }  // namespace attn

@@ -1,5 +1,5 @@
-// src/attention/mask/mask_picture.cc: a mask for given sizes: drawn as text, as a dense tensor, and its rows that see
-// no key.
+// src/attention/mask/mask_picture.cc: evaluates a mask for given sizes: draws it as text, makes a dense tensor, and
+// finds rows that see no key.
 #include <attn/ops.h>
 
 #include "runtime/format.h"
@@ -13,7 +13,7 @@
 namespace attn {
 namespace {
 
-/// A mask with the sizes it is looked at.
+/// A mask together with the sizes for which it is evaluated.
 class Viewed {
  public:
   Viewed(const Mask& mask, const ScoreShape& shape, const Lengths& lengths)
@@ -29,7 +29,7 @@ class Viewed {
       if (sees(b, h, i, j)) return false;
     return true;
   }
-  /// Rows beyond query_lengths are padding.
+  /// Returns the number of valid rows; rows beyond query_lengths are padding.
   std::int64_t rows(std::int64_t b) const { return problem_.rows_end(b); }
 
  private:
@@ -40,14 +40,14 @@ class Viewed {
 };
 
 void check_sizes(const char* function, std::initializer_list<std::int64_t> sizes) {
-  constexpr std::int64_t most = std::int64_t{1} << 40;  // so that no position leaves 64 bits
+  constexpr std::int64_t most = std::int64_t{1} << 40;  // so that every position fits in 64 bits
   for (const std::int64_t size : sizes) {
     if (size < 0) throw ShapeError(runtime::format("{}: a size is {}; sizes are at least 0", function, size));
     if (size > most) throw ShapeError(runtime::format("{}: a size is {}; sizes are at most 2^40", function, size));
   }
 }
 
-/// Raises both to the sizes that the expression's tensors have.
+/// Raises `batches` and `heads` to the sizes of the expression's tensors.
 void raise_to(const Mask::Expression& whole, std::int64_t& batches, std::int64_t& heads) {
   using Kind = Mask::Expression::Kind;
   std::vector<const Mask::Expression*> next{&whole};
@@ -65,7 +65,7 @@ void raise_to(const Mask::Expression& whole, std::int64_t& batches, std::int64_t
   }
 }
 
-/// The places of `size` that a picture has room for, -1 where some are left out.
+/// Returns the indices of `size` that a picture shows, -1 for a gap.
 std::vector<std::int64_t> shown_of(std::int64_t size) {
   constexpr std::int64_t most = 128, edge = 32;
   std::vector<std::int64_t> places;
@@ -86,7 +86,7 @@ std::string rows_text(std::int64_t first, std::int64_t last) {
 std::string Mask::print(std::int64_t q_rows, std::int64_t k_rows, const Lengths& lengths, std::int64_t batch,
                         std::int64_t head) const {
   check_sizes("Mask::print", {q_rows, k_rows, batch, head});
-  std::int64_t batches = batch + 1, heads = head + 1;  // at least; more where tensors have more
+  std::int64_t batches = batch + 1, heads = head + 1;  // at least; more if the mask's tensors have more
   for (const Tensor& length : {lengths.query_lengths, lengths.key_lengths, lengths.key_start, lengths.query_start})
     if (length.defined() && length.dim() == 1) batches = std::max(batches, length.size(0));
   if (expression_) raise_to(*expression_, batches, heads);
@@ -120,7 +120,7 @@ std::vector<std::string> Mask::check(std::int64_t batch, std::int64_t heads, std
                                      const Lengths& lengths) const {
   check_sizes("Mask::check", {batch, heads, q_rows, k_rows});
   const Viewed view(*this, {"Mask::check", batch, heads, q_rows, k_rows}, lengths);
-  // groups of neighbouring blind rows of one head; a group that all heads of a batch item share is told once
+  // Groups of adjacent rows of one head that see no key. A group that all heads of a batch item share is reported once.
   const auto groups = [&](std::int64_t b, std::int64_t h) {
     std::vector<std::string> found;
     for (std::int64_t i = 0; i < view.rows(b); ++i) {

@@ -1,4 +1,4 @@
-// src/attention/mask/mask_text.cc: masks written and read as text: "causal(bottom_right) & ~window(3, 0)".
+// src/attention/mask/mask_text.cc: writes masks as text and parses them: "causal(bottom_right) & ~window(3, 0)".
 #include "attention/mask/mask_expression.h"
 #include "attention/operand_text.h"
 #include "attention/text_cursor.h"
@@ -28,12 +28,12 @@ std::string leaf_text(const Expression& e) {
   }
 }
 
-/// By a list of what is still to be written in place of recursion: a tree may be deep.
+/// Writes the expression. Uses a list instead of recursion, because a tree may be deep.
 std::string text_of(const Expression& whole) {
   struct Piece {
-    const Expression* e;  // null: the sign
+    const Expression* e;  // null: write `sign`
     const char* sign;
-    int strength;  // of what stands around: | 1, & 2, ~ 3
+    int strength;  // precedence of the operator around it: | 1, & 2, ~ 3
   };
   std::vector<Piece> next{{&whole, "", 0}};
   std::string text;
@@ -57,7 +57,7 @@ std::string text_of(const Expression& whole) {
 }
 
 constexpr int most_terms = 1000;
-constexpr int most_levels = 100;  // of parentheses, so that no text can exhaust a stack, a thread's of 256 KiB included
+constexpr int most_levels = 100;  // of parentheses, so that no text overflows a stack, not even a thread's 256 KiB
 
 /// either := both ('|' both)*   both := term ('&' term)*   term := '~' term | '(' either ')' | name [ '(' arguments ')'
 /// ]

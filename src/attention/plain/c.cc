@@ -1,4 +1,4 @@
-// src/attention/plain/c.cc: the C header's calls as those of plain.h.
+// src/attention/plain/c.cc: implements the C header by calls of plain.h.
 #include <attn/c.h>
 #include <attn/plain.h>
 
@@ -12,7 +12,7 @@ namespace plain = attn::plain;
 static_assert(ATTN_F16 == static_cast<int>(plain::Element::f16));
 static_assert(ATTN_ALIGNMENT == static_cast<int>(plain::Status::alignment));
 
-/// What is no element in C must not become one by the narrowing; plain::attention refuses this.
+/// An invalid C value must stay invalid after narrowing; plain::attention then rejects it.
 plain::Element element_of(attn_element element) {
   return static_cast<plain::Element>(element < 0 || element > ATTN_F16 ? UINT8_MAX : element);
 }

@@ -1,4 +1,5 @@
-// src/attention/plain/plain.cc: plain::attention: the caller's pointers as a problem, the caller's workspace in slots.
+// src/attention/plain/plain.cc: implements plain::attention: describes the caller's pointers as a problem and splits
+// the caller's workspace into slots.
 #include <attn/runtime.h>
 
 #include "attention/plain/plain_call.h"
@@ -91,7 +92,7 @@ Status check(const Attention& call) {
   const bool rows = call.batch > 0 && call.q_heads > 0 && call.q_rows > 0, keys = rows && call.k_rows > 0;
   if ((rows && call.value_dim > 0 && !call.output) || (rows && call.dim > 0 && !call.q)) return Status::null_pointer;
   if ((keys && call.dim > 0 && !call.k) || (keys && call.value_dim > 0 && !call.v)) return Status::null_pointer;
-  if (call.batch > 0 && call.q_heads > 0) {  // with its pointer a size of 0 was forgotten
+  if (call.batch > 0 && call.q_heads > 0) {  // a size of 0 with a pointer means that the caller forgot the size
     if ((call.dim == 0 && (call.q || call.k)) || (call.value_dim == 0 && (call.v || call.output)))
       return Status::size_left_out;
     if ((call.q_rows == 0 && (call.q || call.output)) || (call.k_rows == 0 && (call.k || call.v)))
@@ -212,7 +213,7 @@ std::size_t workspace_bytes(const Attention& call, const Executor& executor) noe
     const int threads = std::max(1, executor.run ? executor.threads : num_threads());
     return runtime::alignment +
            static_cast<std::size_t>(threads) * Slots::slot_bytes(kernel.scratch_bytes(described.problem));
-  } catch (...) {  // the number of threads in the environment is wrong
+  } catch (...) {  // the environment's number of threads is invalid
     return 0;
   }
 }

@@ -1,5 +1,5 @@
-// src/attention/plain/plain_call.h: a plain call checked and described, and its workspace: what plain::attention and
-// its backward pass share.
+// src/attention/plain/plain_call.h: checks and describes a plain call and splits its workspace, for plain::attention
+// and its backward pass.
 #pragma once
 #include <attn/plain.h>
 
@@ -12,14 +12,14 @@
 namespace attn::plain {
 
 Status check(const Attention& call);
-/// Whether strides that are given are whole, and rows lie apart.
+/// Checks that strides are given completely, and that rows do not overlap.
 Status check_rows(const Attention& call, const Strides& strides, std::int64_t heads, std::int64_t rows,
                   std::int64_t width);
-/// The strides of a mask or bias: row-major where none is given.
+/// Returns the strides of a mask or bias: row-major if none is given.
 ScoreStrides whole(const Attention& call, ScoreStrides strides);
 Strides or_contiguous(const Strides& strides, std::int64_t heads, std::int64_t rows, std::int64_t columns);
 
-/// A problem and the mask and bias it points to.
+/// A problem, with the mask and bias that it points to.
 struct Described {
   kernels::AttentionProblem problem;
   kernels::MaskNode nodes[5];
@@ -27,7 +27,7 @@ struct Described {
 };
 void describe(const Attention& call, Described& to);
 
-/// The workspace cut into as many slots as fit: a line with a flag, then scratch. A task takes any free one.
+/// Splits the workspace into as many slots as fit: a cache line with a flag, then scratch. A task takes any free slot.
 class Slots {
  public:
   static std::size_t slot_bytes(std::size_t scratch) { return runtime::aligned(scratch + runtime::alignment); }

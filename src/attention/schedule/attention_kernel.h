@@ -1,4 +1,4 @@
-// src/attention/schedule/attention_kernel.h: one way to compute attention, and what it says to a call.
+// src/attention/schedule/attention_kernel.h: one way to compute attention, and its answer whether it accepts a call.
 #pragma once
 #include "kernels/attention/dispatch.h"
 
@@ -6,21 +6,21 @@
 
 namespace attn {
 
-/// Whether a kernel takes a call, or why not.
+/// Whether a kernel accepts a call, or why not.
 enum class Answer : std::uint8_t { takes, takes_everything, other_dtype, other_storage, additive_score, far_positions };
 
 /// One way to compute attention.
 struct AttentionKernel {
   const char* name;
-  kernels::Element computes;  // the type of its products
+  kernels::Element computes;  // element type of its products
   std::int64_t query_tile_rows;
   std::int64_t task_tiles;  // most query tiles of one head in a task, if there are enough tasks
   Answer (*ask)(const kernels::AttentionProblem& problem);
   std::size_t (*scratch_bytes)(const kernels::AttentionProblem& problem);
-  /// All results of the rows, those beyond the lengths included. More than one head only where `vector_kernel` is
-  /// there.
+  /// Computes all results of the rows, including those of padding rows. A tile has more than one head only if
+  /// `vector_kernel` is set.
   void (*rows)(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile, void* scratch);
-  /// The vector kernel, which can also split keys among tasks and take the heads of a group together; null: none.
+  /// The vector kernel, which can also split keys among tasks and compute grouped heads together; null: none.
   const kernels::ForwardKernel* vector_kernel;
 };
 

@@ -1,5 +1,5 @@
-// src/attention/schedule/backward_steps.cc: units, steps and waves of the backward pass; heads whose numbers are not
-// finite are recomputed.
+// src/attention/schedule/backward_steps.cc: orders and runs the steps of the backward pass; recomputes units in which a
+// number is not finite.
 #include "attention/schedule/backward_steps.h"
 
 #include <attn/runtime.h>
@@ -20,7 +20,8 @@ using kernels::AttentionProblem;
 using kernels::Element;
 using kernels::StepOrder;
 
-/// Copies of K and V for the steps of a unit: from so many steps on, up to so many bytes; rows prefetched ahead.
+/// K and V of a unit are copied if it has at least so many steps and the copies at most so many bytes; copy_ahead: rows
+/// prefetched ahead.
 constexpr std::int64_t least_copying_steps = 4, copy_ahead = 16;
 constexpr std::size_t most_copied_bytes = std::size_t{4} << 20;
 
@@ -74,8 +75,8 @@ BackwardSteps::BackwardSteps(const AttentionGradient& gradient, const BackwardPl
   totals_bytes_ = aligned(kernel_.totals_bytes(gradient, keys));
 }
 
-/// sum(own_heads, own_items, own_rows) of each gradient that steps add to beside dK and dV: whether heads, batch items
-/// and blocks of rows have elements of their own there.
+/// Calls sum(own_heads, own_items, own_rows) for each gradient, besides dK and dV, that steps add to. The arguments say
+/// whether each head, batch item or block of rows has its own elements in that gradient.
 template <typename F>
 void BackwardSteps::for_each_sum(F&& sum) const {
   for (int n = 0; n < gradient_.dense_count; ++n) {
@@ -169,7 +170,7 @@ std::optional<AttentionGradient> BackwardSteps::with_copies(std::int64_t unit, c
     const kernels::KvRows head = kernels::rows_of_head(rows, stride, batch, unit % shared_heads_);
     rows.base = copies;
     rows.row_stride = columns;
-    stride[0] = stride[1] = 0;  // whichever head it is
+    stride[0] = stride[1] = 0;  // every head index addresses the copy
     for (std::int64_t j = p.keys_begin(batch); j < p.keys_end(batch); ++j) {
       const char* const later = kernels::row_at(head, std::min(j + copy_ahead, p.k_rows - 1));
       for (std::size_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(later + byte);
@@ -275,7 +276,7 @@ bool BackwardSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
   const Keys keys = keys_of(partition_.groups[static_cast<std::size_t>(unit / shared_heads_)]);
   std::int64_t summed = keys.begin, rounded = keys.begin;
   struct Context {
-    runtime::Progress *before, *mine;  // before null: the first of its elements
+    runtime::Progress *before, *mine;  // null: this unit is the first that adds to these elements
   } context{};
   StepOrder step_order;
   if (wave != nullptr)
@@ -341,8 +342,9 @@ std::int64_t BackwardSteps::first_step(std::int64_t unit) const {
   return group.first_block * gradient_.problem.q_heads + unit % shared_heads_ * steps_of_unit(unit);
 }
 
-/// Units that share elements may go side by side, one a little behind the other, where each step of a unit has elements
-/// of its own: blocks of rows do, and heads, or there is one head a unit. Else steps go one after another.
+/// Returns the order that units or steps must keep. Units that share elements may run at the same time, one slightly
+/// behind the other, if each step of a unit has its own elements: blocks of rows must have their own, and heads too
+/// unless a unit has one head. Otherwise steps run one after another.
 BackwardSteps::Order BackwardSteps::order_of_shared(std::int64_t items) const {
   bool shared = false, alike = !has_sequences();
   for_each_sum([&](bool own_heads, bool own_items, bool own_rows) {
@@ -353,9 +355,9 @@ BackwardSteps::Order BackwardSteps::order_of_shared(std::int64_t items) const {
   return !shared ? Order::any : alike ? Order::units : Order::steps;
 }
 
-/// How far steps stay behind the one before, where keys are enough for all threads. Right behind it a step waits for
-/// every block, and for lines that the other core has just changed: two threads then took half as long again in half of
-/// the processes, bf16 (1, 1, 4096, 64).
+/// Returns how many keys a step stays behind the step before it, if there are enough keys for all threads. Directly
+/// behind, it would wait at every block and read cache lines that the other core has just written: two threads then
+/// took 1.5 times as long in half of the processes, bf16 (1, 1, 4096, 64).
 std::int64_t BackwardSteps::keys_apart(std::int64_t unit) const {
   constexpr std::int64_t blocks_of_thread = 4;
   const Keys keys = keys_of(partition_.groups[static_cast<std::size_t>(unit / shared_heads_)]);
@@ -366,8 +368,8 @@ void BackwardSteps::wave_step(Wave& wave, char* scratch) const {
   const std::int64_t index = wave.next.fetch_add(1, std::memory_order_relaxed);
   const Step here = step(index);
   struct Context {
-    runtime::Progress* before;        // null: the unit's first step
-    runtime::Progress* before_dense;  // null: the first of all
+    runtime::Progress* before;        // null: this is the unit's first step
+    runtime::Progress* before_dense;  // null: this is the first step of all
     runtime::Progress* mine;
     std::int64_t apart;
   } context{here.in_unit == 0 ? nullptr : wave.progress + index - 1,
@@ -391,14 +393,14 @@ void BackwardSteps::wave_step(Wave& wave, char* scratch) const {
       .context = &context};
   if (!run(gradient_, here, step_order, scratch, totals))
     wave.to_recompute[here.unit].store(1, std::memory_order_relaxed);
-  // it may have been at keys that these rows do not see
+  // the step before may still work on keys that these rows do not see
   if (context.before_dense != nullptr) context.before_dense->wait(runtime::Progress::whole);
   context.mine->reach(runtime::Progress::whole);
 }
 
 void BackwardSteps::recompute(const Wave& wave, std::int64_t unit, char* scratch) const {
   char* const totals = totals_of(wave, unit);
-  if (steps_of_unit(unit) == 0) clear_unit(unit, totals);  // keys without rows: no step came to it
+  if (steps_of_unit(unit) == 0) clear_unit(unit, totals);  // keys without rows: no step cleared them
   finish_unit(unit, totals, keys_of(partition_.groups[static_cast<std::size_t>(unit / shared_heads_)]).begin);
   if (wave.to_recompute[unit].load(std::memory_order_relaxed) != 0) run_again(unit, scratch);
 }

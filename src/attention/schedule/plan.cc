@@ -1,4 +1,4 @@
-// src/attention/schedule/plan.cc: the choice of a kernel; reasons become text only when someone reads them.
+// src/attention/schedule/plan.cc: chooses a kernel; reasons are stored as numbers and become text on demand.
 #include "attention/schedule/plan.h"
 
 #include "runtime/format.h"

@@ -1,4 +1,5 @@
-// src/attention/schedule/reference_rows.cc: the reference row by row; weights go to the lanes of a query tile.
+// src/attention/schedule/reference_rows.cc: computes a query tile by the reference code, row by row, and writes weights
+// to the tile's lanes.
 #include "attention/schedule/reference_rows.h"
 
 #include "kernels/attention/reference.h"
@@ -6,7 +7,7 @@
 namespace attn {
 namespace {
 
-/// One row, its weights by way of a row of memory to its lane.
+/// Computes one row; its weights go to a temporary row and from there to the row's lane.
 template <typename T>
 void reference_lane(kernels::AttentionProblem problem, const kernels::QueryTile& tile, std::int64_t head,
                     std::int64_t i, void* scratch) {

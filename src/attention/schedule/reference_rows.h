@@ -1,10 +1,10 @@
-// src/attention/schedule/reference_rows.h: rows of a query tile by the reference kernel.
+// src/attention/schedule/reference_rows.h: computes rows of a query tile by the reference code.
 #pragma once
 #include "kernels/attention/query_tile.h"
 
 namespace attn {
 
-/// Rows by the reference, their weights too where the problem has a place for them.
+/// Computes the rows, and their weights if the problem has memory for them.
 void reference_rows(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile, void* scratch);
 
 }  // namespace attn

@@ -1,5 +1,5 @@
-// src/attention/schedule/returned_weights.cc: weights of a query tile written as rows, means, column sums or the
-// largest of each row.
+// src/attention/schedule/returned_weights.cc: writes the weights of a query tile as rows, head means, column sums, or
+// the largest weights of each row.
 #include "attention/schedule/returned_weights.h"
 
 #include <attn/ops.h>
@@ -11,13 +11,13 @@
 namespace attn {
 namespace {
 
-/// The weights of a query tile, one row a lane.
+/// The weights of a query tile; each lane is one row.
 template <typename T>
 struct Lanes {
   const kernels::AttentionProblem& p;
   const kernels::QueryTile& tile;
   const T* at;
-  std::int64_t begin, keys, rows;  // of those that exist
+  std::int64_t begin, keys, rows;  // valid ones only
 
   explicit Lanes(const WeightsTile& from)
       : p(from.problem), tile(from.tile), at(static_cast<const T*>(p.lane_weights)), begin(p.keys_begin(tile.batch)),
@@ -26,7 +26,7 @@ struct Lanes {
   T weight(std::int64_t j, std::int64_t lane) const { return at[j * p.lane_rows + lane]; }
 };
 
-/// Transposes lanes to rows `stride` apart.
+/// Transposes lanes to rows, `stride` elements apart.
 template <typename T>
 void transpose(const WeightsTile& from, const T* lanes, std::int64_t keys, std::int64_t rows, T* to,
                std::int64_t stride) {
@@ -55,16 +55,16 @@ void chosen_rows(const ReturnedWeights& to, const WeightsTile& from) {
   }
 }
 
-/// The n largest weights above 0 of each row, in order; of equal weights the earlier key comes first.
+/// Writes the n largest weights above 0 of each row in descending order; of equal weights the earlier key comes first.
 template <typename T>
 void largest(const ReturnedWeights& to, const WeightsTile& from) {
   const Lanes<T> lanes(from);
   const std::int64_t n = to.count,
                      first =
                          ((lanes.tile.batch * lanes.p.q_heads + lanes.tile.head) * lanes.p.q_rows + lanes.tile.row) * n;
-  T* const values = to.values.data<T>() + first;  // 0 at first
+  T* const values = to.values.data<T>() + first;  // initially 0
   std::int64_t* const keys = to.keys.data<std::int64_t>() + first;
-  T least[64] = {};  // the last of each lane's n
+  T least[64] = {};  // the smallest of each lane's n weights so far
   for (std::int64_t j = 0; j < lanes.keys; ++j) {
     const T* weights = lanes.at + j * lanes.p.lane_rows;
     int above = 0;
@@ -93,7 +93,7 @@ void means(const ReturnedWeights& to, const WeightsTile& from, T* sums) {
             lanes.p.k_rows);
 }
 
-/// Eight keys side by side, so that their chains over the rows do not wait for each other.
+/// Sums eight keys at a time, so that their eight chains over the rows run in parallel.
 template <typename T>
 void columns(const WeightsTile& from, T* sum) {
   constexpr std::int64_t side_by_side = 8;
@@ -148,7 +148,7 @@ Dims returned_sizes(const Call& call, const Weights& weights) {
 
 Tensor shown_weights(const Call& call, const Weights& weights, const Tensor& values) {
   if (weights.kind != Weights::head_average) return values.reshape(call.shown(values.sizes()));
-  // an average has no heads to lose
+  // a head average has no head dim to remove
   return call.rank == 2 || (call.rank == 3 && call.packed) ? values.squeeze(0) : values;
 }
 
@@ -167,7 +167,7 @@ ReturnedWeights returned_memory(const Call& call, const Weights& weights) {
                                        call.function, to.count, p.k_rows));
     to.keys = attn::full(sizes, -1, Dtype::i64);
   }
-  // all pairs of a call without lengths and parts are written
+  // a call without lengths and sequences writes every pair
   const bool whole =
       call.sequences.empty() && p.query_lengths == nullptr && p.key_lengths == nullptr && p.key_start == nullptr;
   const bool all_written =

@@ -1,5 +1,5 @@
 // src/attention/schedule/returned_weights.h: attention weights that a call returns, written tile by tile: they exist as
-// Tq x Tk only when asked for in full.
+// Tq x Tk only if the full matrix is requested.
 #pragma once
 #include "attention/call/call.h"
 #include "attention/schedule/plan.h"
@@ -8,11 +8,11 @@
 
 namespace attn {
 
-/// The memory of the returned weights, and where each query tile is written in it. T: the compute type.
+/// The memory of the returned weights, and how each query tile is written to it. T: the compute type.
 struct ReturnedWeights {
   Weights::Kind kind = Weights::none;
-  std::int64_t count = 0;                                   // top_k: n; rows: how many
-  std::vector<std::pair<std::int64_t, std::int64_t>> rows;  // rows: (row, its index in the result), by row
+  std::int64_t count = 0;                                   // top_k: n; rows: number of rows
+  std::vector<std::pair<std::int64_t, std::int64_t>> rows;  // rows: (row, its index in the result), sorted by row
   // full [B, Hq, Tq, Tk], head_average [B, Tq, Tk], rows [B, Hq, n, Tk], ...
   Tensor values;
   Tensor keys;  // top_k: i64 [B, Hq, Tq, n]
@@ -21,25 +21,25 @@ struct ReturnedWeights {
   bool wants(const kernels::QueryTile& tile) const;
 };
 
-/// The sizes of the returned weights, [B, ...] for any rank of the call, and the weights in the call's rank.
+/// Return the sizes of the returned weights, [B, ...] for any rank of the call, and the weights in the call's rank.
 Dims returned_sizes(const Call& call, const Weights& weights);
 Tensor shown_weights(const Call& call, const Weights& weights, const Tensor& values);
 
-/// Checked: ValueError, ShapeError or DtypeError in the words of the call. Memory is there, where it must be with zeros
-/// in it.
+/// Checks the options (ValueError, ShapeError or DtypeError with the caller's names) and allocates the memory, filled
+/// with zeros if not every element will be written.
 ReturnedWeights returned_memory(const Call& call, const Weights& weights);
 
-/// A query tile with its weights in problem.lane_weights.
+/// A query tile, with its weights in problem.lane_weights.
 struct WeightsTile {
   const kernels::AttentionProblem& problem;
   const kernels::QueryTile& tile;        // of one head
-  const kernels::ForwardKernel* kernel;  // null: the reference
+  const kernels::ForwardKernel* kernel;  // null: the reference code
 };
-/// full, rows, top_k: writes the query tile's rows.
+/// Writes the query tile's rows, for full, rows and top_k.
 void write_weights(const ReturnedWeights& to, const WeightsTile& from);
-/// head_average: writes means from sums over heads, which are [keys][lane_rows] as lane_weights.
+/// Writes the means for head_average, from sums over heads in the layout of lane_weights, [keys][lane_rows].
 void write_average(const ReturnedWeights& to, const WeightsTile& from, void* sums);
-/// column_sums: adds the query tile's rows, ascending, to sum[key of the sequence].
+/// Adds the query tile's rows, in ascending order, to sum[key of the sequence], for column_sums.
 void add_columns(const WeightsTile& from, void* sum);
 
 }  // namespace attn

@@ -1,4 +1,4 @@
-// src/attention/schedule/run.cc: query tiles shared among threads, and the weights that the call returns.
+// src/attention/schedule/run.cc: distributes query tiles among threads, and collects the weights that the call returns.
 #include "attention/schedule/run.h"
 
 #include "attention/schedule/task_partition.h"
@@ -18,13 +18,13 @@
 namespace attn {
 namespace {
 
-constexpr std::int64_t copying_tiles = 16;  // copies of K and V cost as much as a fifth of a query tile
-// with more query tiles than this every thread has work without cutting the keys
+constexpr std::int64_t copying_tiles = 16;  // because copying K and V costs as much as a fifth of a query tile
+// With more query tiles than this, every thread has work without splitting the keys.
 constexpr std::int64_t most_split_tasks = 32;
 
 using runtime::aligned;
 
-/// A call that is being computed, as every task sees it. T: the compute type.
+/// A call during computation, as every task reads it. T: the compute type.
 template <typename T>
 class Run {
  public:
@@ -79,12 +79,13 @@ class Run {
   bool collide(const kernels::KvRows& rows, std::int64_t columns) const {
     return kernels::collide(rows, columns, partition_.most_keys());
   }
-  /// Rows of bf16 whose last element has no neighbour are copied anyway.
+  /// Returns whether rows of bf16 have an odd number of elements; such rows are copied anyway.
   bool odd_pairs(const kernels::AttentionProblem& p) const {
     return kernel_.computes == kernels::Element::bf16 && p.dim % 2 != 0;
   }
 
-  /// Exponentials of keys, and rows that are converted, are computed once for all query tiles of a task.
+  /// Returns the query tiles of a task. Exponentials of keys and converted rows are computed once for all query tiles
+  /// of a task.
   static std::int64_t task_tiles(const Call& call, const AttentionKernel& kernel) {
     constexpr std::int64_t shared = 4;
     const kernels::AttentionProblem& p = call.problem;
@@ -94,15 +95,16 @@ class Run {
     return made ? shared : kernel.task_tiles;
   }
 
-  /// Random numbers are drawn, and weights are written, query tile by query tile.
+  /// Returns whether work must go query tile by query tile, because dropout numbers are drawn or weights written per
+  /// tile.
   static bool by_query_tiles(const DropoutTiles& dropout, const ReturnedWeights* weights) {
     return weights != nullptr || dropout.active();
   }
 
-  /// Whether every thread has a head to itself, so that K and V are in the cache of one core, not of all. On 2 threads
-  /// (1, 12, 1024, 64) takes .98 of the time, causal .95, (1, 16, 2048, 128) .99. Longer rows of many threads would be
-  /// more than the last cache holds. A score callback may leave behind a state of the processor from which only parts
-  /// of their own are safe.
+  /// Returns whether every thread takes whole heads, so that K and V are in the cache of one core instead of all. On 2
+  /// threads (1, 12, 1024, 64) takes 0.98 of the time, causal 0.95, (1, 16, 2048, 128) 0.99. With longer rows, the
+  /// heads of many threads would exceed the last-level cache. Calls with a score callback do not, because a callback
+  /// may change the processor's floating-point state, which only separate tasks restore.
   bool goes_by_head() const {
     constexpr std::int64_t most_bytes = 4 << 20;
     const std::int64_t threads = num_threads(), query_tiles = partition_.tasks_of_head(),
@@ -111,8 +113,8 @@ class Run {
            problem_.k_rows * columns * static_cast<std::int64_t>(sizeof(T)) <= most_bytes &&
            kernel_.vector_kernel != nullptr && problem_.score_callback.call == nullptr;
   }
-  /// Each thread takes heads that lie side by side, one after another; then, of the others', heads and at last query
-  /// tiles.
+  /// Each thread first computes adjacent heads, one after another; then it takes over heads of other threads, and
+  /// finally single query tiles.
   void head_by_head() const {
     const std::int64_t query_tiles = partition_.tasks_of_head(), heads = partition_.tasks() / query_tiles;
     if (query_tiles == 1)
@@ -134,8 +136,8 @@ class Run {
 
   std::int64_t splits() const { return (partition_.most_keys() + kernels::kv_split - 1) / kernels::kv_split; }
 
-  /// Splits of a task that a thread takes at a time: prefetching goes on across their borders. (1, 32 / 8, 1 x
-  /// 32,768, 128) of bf16 takes a twentieth less time, 4,096 keys of f32 a twelfth.
+  /// Returns how many splits of a task a thread takes at a time, because prefetching continues across their borders.
+  /// (1, 32 / 8, 1 x 32,768, 128) in bf16 takes 5 % less time, 4,096 keys of f32 8 %.
   std::int64_t splits_together() const {
     constexpr std::int64_t most = 4, shares_of_thread = 4;
     return std::clamp<std::int64_t>(partition_.tasks() * splits() / (shares_of_thread * num_threads()), 1, most);
@@ -149,7 +151,7 @@ class Run {
     const std::unique_ptr<void, void (*)(void*)> memory(
         runtime::allocate(bytes * static_cast<std::size_t>(partition_.tasks() * splits_of_task)), runtime::deallocate);
     auto* const partials = static_cast<char*>(memory.get());
-    // of each task the splits that hold keys; its partial results lie side by side
+    // the number of splits of a task that contain keys; the partial results of a task are adjacent
     const auto used = [](const kernels::AttentionProblem& problem, std::int64_t b) {
       return (problem.keys_end(b) - problem.keys_begin(b) + kernels::kv_split - 1) / kernels::kv_split;
     };
@@ -183,13 +185,13 @@ class Run {
   }
   char* lanes_of(char* scratch) const { return scratch + kernel_bytes_ + keep_bytes_ + row_bytes_; }
 
-  /// The query tile's rows; where its weights are wanted they go to `average`, if it is there, and to
-  /// write(tile).
+  /// Computes the rows of a query tile. If its weights are wanted, they are added to `average` (unless null) and passed
+  /// to write(tile).
   template <typename F>
   void one_query_tile(const Task& task, void* average, F&& write) const {
     char* const memory = scratch();
     const bool wanted = weights_ != nullptr && weights_->wants(task.tile);
-    // it has nothing of its own
+    // the task needs no problem of its own
     if (task.sequence == nullptr && !wanted && !dropout_.active()) return kernel_.rows(problem_, task.tile, memory);
     kernels::AttentionProblem problem = problem_of(call_, problem_, task.sequence);
     problem.tile_begin = task.tile.row;
@@ -214,7 +216,7 @@ class Run {
     one_query_tile(task, average, [](const WeightsTile&) {});
   }
 
-  /// A chain of plain sums over ascending heads, in the lanes, divided by their number.
+  /// Sums the weights over ascending heads, in the lanes, and divides by the number of heads.
   void average_heads(Task task) const {
     void* const sums = lanes_of(scratch()) + lanes_bytes_;
     std::fill_n(static_cast<char*>(sums), lanes_bytes_, '\0');
@@ -225,8 +227,8 @@ class Run {
       });
   }
 
-  /// Chains over the rows of a block of 64, blocks added in order: blocks are computed in waves, so that few of their
-  /// sums exist.
+  /// Sums each block of 64 rows in a chain and adds the blocks in order. Blocks are computed in waves, so that only a
+  /// few block sums exist at a time.
   void column_sums() const {
     constexpr std::int64_t block_rows = 64, wave = 64;
     struct Block {
@@ -269,10 +271,11 @@ class Run {
   const AttentionKernel& kernel_;
   const DropoutTiles& dropout_;
   const ReturnedWeights* weights_;
-  const kernels::AttentionProblem& problem_;  // of `call_`: it is long, and a small call would notice a copy
+  // a reference into `call_`: the struct is large, and a copy would count in the time of a small call
+  const kernels::AttentionProblem& problem_;
   TaskPartition partition_;
-  // few query tiles and many keys (decoding): the splits of keys are tasks of their own; by shape only, and the bits
-  // are the same
+  // With few query tiles and many keys (decode), the key splits are separate tasks. Depends on the shape only; the bits
+  // are the same.
   bool split_;
   bool by_head_;
   std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, row_bytes_ = 0, lanes_bytes_ = 0;

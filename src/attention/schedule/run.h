@@ -1,4 +1,4 @@
-// src/attention/schedule/run.h: a planned call, split into tasks and computed.
+// src/attention/schedule/run.h: splits a planned call into tasks and computes them.
 #pragma once
 #include "attention/schedule/returned_weights.h"
 #include "attention/score/dropout.h"
@@ -6,8 +6,8 @@
 
 namespace attn {
 
-/// Results go where the problem says, to which is added how the work is cut; weights where they are wanted, else null.
-/// Each task is a query tile of one head, or of all heads if their weights are averaged.
+/// Writes the results to the addresses in call.problem, in which it also sets how the work is split. `weights`: the
+/// returned weights; null: none. Each task is a query tile of one head, or of all heads if their weights are averaged.
 void run_attention(Call& call, const AttentionKernel& kernel, const DropoutTiles& dropout,
                    const ReturnedWeights* weights);
 

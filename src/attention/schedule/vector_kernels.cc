@@ -1,5 +1,5 @@
-// src/attention/schedule/vector_kernels.cc: what the vector kernels take; rows beyond the lengths, and rows whose
-// results are NaN.
+// src/attention/schedule/vector_kernels.cc: decides which calls the vector kernels accept; computes padding rows and
+// recomputes rows with NaN.
 #include "attention/schedule/vector_kernels.h"
 
 #include "attention/schedule/reference_rows.h"
@@ -27,8 +27,8 @@ const ForwardKernel& forward_kernel() {
   return E == Element::f64 ? target()->f64 : E == Element::bf16 ? target()->bf16 : target()->f32;
 }
 
-/// Rows of K and V as they are, or widened on their way. A product of bf16 takes int8 values where one scale a
-/// row may wait until after it.
+/// Returns whether the kernel can read rows of K or V, directly or widening them. A bf16 product accepts int8 values
+/// only if one scale per row can be applied after it.
 template <Element E>
 bool reads(const kernels::KvRows& rows, std::int64_t columns) {
   const Element stored = rows.element;
@@ -38,10 +38,11 @@ bool reads(const kernels::KvRows& rows, std::int64_t columns) {
          (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
 }
 
-/// Where bf16 has its own product.
+/// Returns whether bf16 has its own kernel on this processor.
 bool multiplies_bf16() { return target()->bf16.rows > 0 && runtime::cpu().avx512_bf16; }
 
-/// Rows of Q and output as they are, or widened and rounded on their way, unless the kernel for bf16 takes the call.
+/// Returns whether the kernel computes this element type: directly, or widening Q and rounding the output, unless the
+/// bf16 kernel takes the call.
 template <Element E>
 Answer ask(const AttentionProblem& problem);
 template <Element E>
@@ -65,13 +66,13 @@ std::size_t scratch_bytes(const AttentionProblem& problem) {
   return std::max(forward_kernel<E>().scratch_bytes(problem), kernels::attention_reference().scratch_bytes(problem));
 }
 
-/// The rows of the map that exist.
+/// Returns the part of the tile that has valid rows.
 QueryTile existing(const AttentionProblem& problem, QueryTile tile) {
   tile.rows = std::clamp<std::int64_t>(problem.rows_end(tile.batch) - tile.row, 0, tile.rows);
   return tile;
 }
 
-/// Rows beyond the lengths, by the reference. Their weights are not read.
+/// Computes padding rows by the reference code. Nobody reads their weights.
 void empty_rows(const AttentionProblem& problem, const QueryTile& tile, std::int64_t existing_rows, void* scratch) {
   if (existing_rows == tile.rows) return;
   for (std::int64_t n = 0; n < tile.heads; ++n)

@@ -1,4 +1,5 @@
-// src/attention/schedule/vector_kernels.h: the vector kernels of this processor as kernels of the plan.
+// src/attention/schedule/vector_kernels.h: adapts the vector kernels of this processor to the list of kernels in
+// plan.h.
 #pragma once
 #include <attn/dtype.h>
 
@@ -8,14 +9,14 @@
 
 namespace attn {
 
-/// Those of the target in use, best first; none where the target is the reference.
+/// Returns the kernels of the target in use, best first; none if the target is the reference code.
 std::vector<AttentionKernel> vector_kernels();
 
-/// The form in which a cache keeps int8 values, `group` of a row's elements a scale: that which decoding rows of
-/// a dtype reads fastest.
+/// Returns the form in which a cache stores int8 values with one scale per `group` elements: the form that decode reads
+/// fastest for this dtype.
 kernels::Element int8_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim, std::int64_t group);
 
-/// Merges the splits' partial results of a task and writes its rows; if a result is NaN, the rows are recomputed.
+/// Merges the partial results of a task's splits and writes its rows; if a result is NaN, recomputes the rows.
 void merge_query_tile(const kernels::ForwardKernel& forward, const kernels::AttentionProblem& problem,
                       const kernels::QueryTile& tile, const void* partials, std::int64_t splits, void* scratch);
 

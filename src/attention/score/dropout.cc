@@ -1,5 +1,5 @@
-// src/attention/score/dropout.cc: seeds and limits of dropout by counter; torch's: a number of 53 bits for each weight,
-// kept where it is below 1 - p.
+// src/attention/score/dropout.cc: seeds and thresholds of counter-based dropout; torch's dropout: a 53-bit number per
+// weight, kept if it is below 1 - p.
 #include "attention/score/dropout.h"
 
 #include "kernels/philox.h"
@@ -10,7 +10,7 @@
 namespace attn {
 namespace {
 
-/// 1 / (1 - p) rounded to the type the weights are computed in, as torch has it.
+/// Returns 1 / (1 - p), rounded to the compute type as in torch.
 double scale_of_kept(double p, bool f64) {
   if (p == 1) return 0;  // nothing is kept
   return f64 ? 1 / (1 - p) : static_cast<double>(1.0f / static_cast<float>(1 - p));
@@ -30,7 +30,7 @@ void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::Attention
   const double least = std::ceil(p * words);  // p * 2^32 is exact
   problem.drop_seed = seed;
   problem.drop_least = static_cast<std::uint64_t>(std::min(least, last));
-  // no word is so large: what the last one keeps is multiplied by 0
+  // no word reaches `least`: the weights that the largest word keeps are multiplied by 0
   problem.keep_scale = least > last ? 0 : scale_of_kept(p, f64);
 }
 

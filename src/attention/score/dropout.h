@@ -1,5 +1,5 @@
-// src/attention/score/dropout.h: dropout of attention weights, never stored as Tq x Tk: by counter, or PyTorch's random
-// stream tile by tile.
+// src/attention/score/dropout.h: dropout of attention weights without storing Tq x Tk: counter-based, or PyTorch's
+// random stream tile by tile.
 #pragma once
 #include <attn/random.h>
 
@@ -11,15 +11,17 @@
 
 namespace attn {
 
-/// The given seed, or one from the generator (null: the global one) where dropout asks for numbers.
+/// Returns the given seed, or draws one from the generator (null: the global one) if p needs random numbers.
 std::uint64_t dropout_seed(double p, std::optional<std::uint64_t> given, Generator* generator);
-/// Dropout by counter. `f64`: the compute type.
+/// Describes counter-based dropout in `problem`. `f64`: the compute type.
 void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::AttentionProblem& problem);
-/// The same as bytes, for a query tile of one head: keep[row * Tk + j], 1 = kept, of the keys of the item or part.
+/// Writes that dropout as bytes, for a query tile of one head: keep[row * Tk + j], 1 = kept, for the keys of the item
+/// or sequence.
 void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::QueryTile& rows, std::uint8_t* keep);
 
-/// Which weights are kept. The stream is passed over once, in torch's order (row-major over [B, Hq, Tq, Tk]), and the
-/// generator's state is saved for each query tile, so that every task can draw its query tiles again, in any order.
+/// Decides which weights torch's dropout keeps. It advances through the random stream once, in torch's order (row-major
+/// over [B, Hq, Tq, Tk]), and saves the generator's state at each query tile, so that every task can draw its query
+/// tiles again, in any order.
 class DropoutTiles {
  public:
   struct Shape {
@@ -34,14 +36,14 @@ class DropoutTiles {
   DropoutTiles(double p, const Shape& shape, Generator* generator);
 
   bool active() const { return p_ > 0; }
-  /// 1 / (1 - p) rounded to the type the weights are computed in, as torch has it.
+  /// Returns 1 / (1 - p), rounded to the compute type as in torch.
   double scale(bool f64) const;
   std::size_t tile_bytes() const {
     return active() ? static_cast<std::size_t>(shape_.query_tile_rows * shape_.keys) : 0;
   }
-  /// keep[row * keys + j]: 1 = kept, of query tile `tile` of head `head` (b * Hq + h).
+  /// Writes keep[row * keys + j], 1 = kept, of query tile `tile` of head `head` (b * Hq + h).
   void draw(std::int64_t head, std::int64_t tile, std::uint8_t* keep) const;
-  /// The same for rows that begin where a query tile does.
+  /// The same for rows that begin at a query tile's first row.
   void draw_rows(std::int64_t head, std::int64_t row, std::int64_t rows, std::uint8_t* keep) const;
 
  private:

@@ -1,4 +1,5 @@
-// src/attention/score/lower_bias.cc: bias terms checked and lowered to what kernels read; T5's buckets.
+// src/attention/score/lower_bias.cc: checks bias terms and lowers them to the form that kernels read; computes T5's
+// buckets.
 #include "runtime/format.h"
 
 #include "attention/element.h"
@@ -13,8 +14,8 @@ namespace {
 using kernels::BiasOp;
 using kernels::BiasTerm;
 
-/// Distances 0 ... exact - 1 have a bucket each; farther ones share the rest evenly in log(distance) up to
-/// max_distance. In f32, as T5 does.
+/// Returns the bucket of each distance. Distances 0 ... exact - 1 have one bucket each; larger ones share the rest
+/// evenly in log(distance) up to max_distance. Computed in f32, as T5 does.
 std::vector<std::int32_t> buckets_of(std::int64_t buckets, std::int64_t max_distance) {
   const std::int64_t exact = buckets / 2;
   const auto log = [](float x) {
@@ -46,7 +47,7 @@ void check_heads(const ScoreShape& shape, const char* what, const Tensor& values
 
 LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths& lowered, Dtype dtype) {
   LoweredBias result;
-  result.buckets.reserve(bias.terms().size());  // the terms point into its elements
+  result.buckets.reserve(bias.terms().size());  // reserved, because the terms point to its elements
   for (const Bias::Term& term : bias.terms()) {
     const Tensor& values = term.values;
     BiasTerm to{.element = element_of(values.dtype())};

@@ -1,5 +1,5 @@
-// src/attention/score/lower_score.cc: a score expression checked against a call, and its values laid out as steps on
-// places.
+// src/attention/score/lower_score.cc: checks a score expression against a call, and compiles its values to steps on
+// numbered places.
 #include "attention/score/lower_score.h"
 
 #include "runtime/format.h"
@@ -30,7 +30,7 @@ ScoreStepOp step_op(Op op) {
     case Op::exp: return ScoreStepOp::exp;
     case Op::tanh: return ScoreStepOp::tanh;
     case Op::op_not:
-    case Op::ne: return ScoreStepOp::op_not;  // ne: of eq
+    case Op::ne: return ScoreStepOp::op_not;  // ne is eq followed by not
     case Op::add: return ScoreStepOp::add;
     case Op::sub: return ScoreStepOp::sub;
     case Op::mul: return ScoreStepOp::mul;
@@ -54,7 +54,7 @@ ScoreStepOp step_op(Op op) {
 
 bool is_symbol(const Node& node) { return node.parts.empty() && node.op != Op::lookup; }
 
-/// j - i or i - j.
+/// Returns whether the node is j - i or i - j.
 bool is_distance(const Node& node) {
   if (node.op != Op::sub) return false;
   const Op a = node.parts[0]->op, b = node.parts[1]->op;
@@ -66,7 +66,7 @@ class Lowering {
   Lowering(const ScoreExpression& expression, const ScoreShape& shape, Dtype computed, const Lengths& lengths)
       : Lowering(std::vector<ScoreExpression>{expression}, shape, computed, lengths, nullptr) {}
 
-  /// Several results at once, each where `result` says; `known`: a program whose tensors are read again.
+  /// Lowers several results at once; `result` gives the place of each. `known`: a program whose tensors are used again.
   Lowering(const std::vector<ScoreExpression>& wanted, const ScoreShape& shape, Dtype computed, const Lengths& lengths,
            const LoweredProgram* known)
       : shape_(shape), computed_(computed), values_(wanted.front()), known_(known) {
@@ -82,7 +82,7 @@ class Lowering {
                        [](const ScoreValues::Value& value) { return is_distance(*value.node); });
   }
 
-  /// `by_distance`: for rows of one head, of which neighbours stand at neighbouring positions.
+  /// `by_distance`: for rows of one head in which adjacent rows have adjacent positions.
   LoweredProgram run(bool by_distance) {
     by_distance_ = by_distance;
     in_place_ = known_ == nullptr;
@@ -100,7 +100,7 @@ class Lowering {
   }
 
   ScorePlace result(std::size_t n) { return place(results_[n]); }
-  /// Which pairs have the same in results [begin, end): an index of a lookup.
+  /// Returns which pairs share an element, for a lookup whose index is results [begin, end).
   ScoreLine line_of(std::size_t begin, std::size_t end) const {
     unsigned on = 0;
     int rows = 0, keys = 0;
@@ -146,7 +146,7 @@ class Lowering {
     return (depends & ~(on_head | on_distance)) == 0 ? ScoreRate::distance : ScoreRate::pair;
   }
 
-  /// Whether vectors of f32 hold every whole number, and every place of a tensor in 32 bits.
+  /// Finds out whether f32 holds every integer exactly and every index into a tensor fits in 32 bits.
   void check_exactness(const std::vector<ScoreRange>& ranges) {
     constexpr std::int64_t exact = std::int64_t{1} << 24, farthest = std::int64_t{1} << 31;
     for (const ScoreRange& range : ranges) fits_f32_ = fits_f32_ && range.low >= -exact && range.high <= exact;
@@ -182,9 +182,9 @@ class Lowering {
     }
   }
 
-  /// A place that nothing else uses.
+  /// Returns an unused place.
   ScorePlace fresh(ScoreRate rate) {
-    int total = 1;  // `ne` may need one more
+    int total = 1;  // 1: `ne` may need one more
     for (int r = 0; r < kernels::score_rates; ++r) total += result_.program.places[r];
     if (total >= kernels::most_score_places)
       throw ValueError(runtime::format("{}: score_mod needs more than {} values at once", shape_.function,
@@ -199,7 +199,7 @@ class Lowering {
         place(n) = fresh(ScoreRate::once);
         result_.constants.push_back(node(n).op == Op::number ? node(n).number : static_cast<double>(node(n).whole));
       }
-    fresh(ScoreRate::pair);  // the score's
+    fresh(ScoreRate::pair);  // the place of the score
     for (int n = 0; n < count(); ++n) {
       const Op op = node(n).op;
       if (op == Op::batch || op == Op::head || op == Op::key || op == Op::row) {
@@ -207,7 +207,7 @@ class Lowering {
                       : op == Op::head ? symbols.head
                       : op == Op::key  ? symbols.key
                                        : symbols.row[node(n).align == Align::bottom_right ? 1 : 0];
-        if (symbol < 0) symbol = fresh(rate(n)).place;  // i and i(top_left) are one
+        if (symbol < 0) symbol = fresh(rate(n)).place;  // i and i(top_left) share a place
         place(n) = {rate(n), static_cast<std::uint16_t>(symbol)};
       }
     }
@@ -253,7 +253,7 @@ class Lowering {
     place(n) = to;
   }
 
-  /// Places of pairs are used again; the result is the score's place.
+  /// Returns the place of value n. Places of pairs are reused; the last value takes the score's place.
   ScorePlace destination(int n) {
     if (rate(n) != ScoreRate::pair) return fresh(rate(n));
     if (in_place_ && n == count() - 1) return {ScoreRate::pair, 0};
@@ -263,7 +263,7 @@ class Lowering {
     return place;
   }
 
-  /// The operands' places that nobody needs after value n: steps may write over what they read.
+  /// Frees the places of operands that are last used by value n, so that its step may overwrite them.
   void release(int n) {
     std::vector<int> done;
     for (const int part : parts(n))
@@ -316,9 +316,9 @@ class Lowering {
   std::vector<ScorePlace> places_;
   std::vector<std::uint16_t> free_;
   std::vector<unsigned> depends_;
-  std::vector<int> results_;  // places in `values_`
+  std::vector<int> results_;  // indices in `values_`
   const LoweredProgram* known_ = nullptr;
-  // in place: the only result takes the place of the score
+  // in place: the only result overwrites the score
   bool by_distance_ = false, in_place_ = true, fits_f32_ = true;
   LoweredProgram result_;
 };
@@ -350,7 +350,7 @@ LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, con
   const auto is = [](const ScoreExpression& x, double value) {
     return x.node()->op == Op::number && x.node()->number == value;
   };
-  // the derivative by the score, then of each lookup its derivative and its index
+  // the derivative by the score, then for each lookup its derivative and its index
   std::vector<ScoreExpression> wanted{derivative(expression, ScoreExpression::score())}, lookups;
   for (const ScoreExpression& lookup : expression.lookups()) {
     const ScoreExpression slope = derivative(expression, lookup);

@@ -1,4 +1,4 @@
-// src/attention/score/lower_score.h: score_mod checked against the scores and lowered to what kernels read.
+// src/attention/score/lower_score.h: checks a score_mod against the scores and lowers it to the form that kernels read.
 #pragma once
 #include <attn/score.h>
 
@@ -6,36 +6,37 @@
 
 namespace attn {
 
-/// A program points into the rest; moving keeps the pointers good.
+/// A lowered expression. The program points into the other members; a move keeps these pointers valid.
 struct LoweredProgram {
   kernels::ScoreProgram program;
   std::vector<kernels::ScoreStep> steps;
   std::vector<double> constants;
   std::vector<kernels::ScoreLookup> lookups;
-  std::vector<Tensor> looked_up;  // the tensors as they were given, one a lookup
-  std::vector<Tensor> read;       // what the lookups read: f32 or f64
-  std::vector<Tensor> values;     // the floating tensors as they were given: what gets a gradient
+  std::vector<Tensor> looked_up;  // the tensors as given, one per lookup
+  std::vector<Tensor> read;       // the data that lookups read: f32 or f64
+  std::vector<Tensor> values;     // the floating tensors as given: they get gradients
 };
 struct LoweredScore {
   LoweredProgram any_rows, one_head;
 };
-/// `computed`: f32 or f64. Where there are no scores, nothing.
+/// Lowers the expression. `computed`: f32 or f64. Returns nullopt if there are no scores.
 LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& shape, const Lengths& lowered,
                          Dtype computed);
 
-/// The expression's derivatives for the backward pass; they point into the rest and into the gradients.
+/// The expression's derivatives for the backward pass; they point into the other members and into the gradients.
 struct LoweredScoreGradient {
   kernels::ScoreGradient gradient;
   LoweredProgram program;
   std::vector<kernels::ScoreSlope> slopes;
 };
-/// `forward`: the same expression, whose tensors are read again; `gradients`: of each of its `values`, contiguous and
-/// of the compute type, to be added to, or undefined where none is wanted.
+/// `forward`: the same expression, whose tensors are used again. `gradients`: one for each of its `values`, contiguous
+/// and in the compute type, to which the backward pass adds; undefined if not wanted.
 LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, const LoweredProgram& forward,
                                           const std::vector<Tensor>& gradients, const ScoreShape& shape,
                                           const Lengths& lowered, Dtype computed);
 
-/// The caller's callable behind a pointer, and the first exception it threw; moving keeps the pointer good.
+/// Holds the caller's callable behind a stable pointer, and the first exception that it threw; a move keeps the pointer
+/// valid.
 class CallbackGate {
  public:
   CallbackGate() noexcept;
@@ -45,7 +46,7 @@ class CallbackGate {
   ~CallbackGate();
 
   kernels::ScoreCall describe() const;
-  /// Throws what a call has thrown.
+  /// Rethrows the first exception of a callback.
   void rethrow() const;
 
  private:

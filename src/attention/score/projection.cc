@@ -1,4 +1,4 @@
-// src/attention/score/projection.cc: the kinds of score, their parameters checked and applied.
+// src/attention/score/projection.cc: makes the kinds of score, checks their parameters and applies them.
 #include "attention/score/projection.h"
 
 #include <attn/ops.h>
@@ -84,7 +84,7 @@ void check_score(const char* function, const Tensor& q, const Tensor& k, std::in
     throw ValueError(runtime::format("{}: scale is {} beside the score {}; only scaled_dot has a scale", function,
                                      *options.scale, name_of(score.kind)));
   const auto in = [&](double x) { return q.dtype() == Dtype::f64 ? x : static_cast<double>(static_cast<float>(x)); };
-  // torch's function gives NaN, as torch does
+  // torch's function returns NaN here, and so does this one
   if (options.scale && !std::isfinite(in(*options.scale)) &&
       std::string_view(function) != "scaled_dot_product_attention")
     throw ValueError(runtime::format("{}: scale is {}; it must be finite", function, *options.scale));
@@ -104,7 +104,7 @@ void project(const Score& score, Tensor& q, Tensor& k) {
 
 double score_scale(const AttentionOptions& options, std::int64_t dim) {
   if (options.score.kind != Kind::scaled_dot) return 1;
-  if (dim == 0) return 1;  // of scores that are +0; kernels of bf16 multiply these
+  if (dim == 0) return 1;  // without elements all scores are +0, but bf16 kernels still multiply them
   return options.scale ? *options.scale : 1 / std::sqrt(static_cast<double>(dim));
 }
 

@@ -1,16 +1,16 @@
-// src/attention/score/projection.h: what a score does to q and k before QK^T: nothing, q W, or both projected.
+// src/attention/score/projection.h: applies a score's projections to q and k before QK^T: none, q W, or both.
 #pragma once
 #include <attn/attention.h>
 
 namespace attn {
 
-/// ShapeError, DtypeError or ValueError unless the score's parameters fit q and k (of the caller's rank) and the heads
-/// of q.
+/// Throws ShapeError, DtypeError or ValueError unless the score's parameters fit q and k (in the caller's rank) and the
+/// heads of q.
 void check_score(const char* function, const Tensor& q, const Tensor& k, std::int64_t heads,
                  const AttentionOptions& options);
-/// Replaces q and k [B, H, T, D] by what the score of a pair is computed from.
+/// Replaces q and k [B, H, T, D] by their projections, from which the score of a pair is computed.
 void project(const Score& score, Tensor& q, Tensor& k);
-/// What q is multiplied with; `dim` of q after `project`.
+/// Returns the factor of q; `dim` is that of q after `project`.
 double score_scale(const AttentionOptions& options, std::int64_t dim);
 
 }  // namespace attn

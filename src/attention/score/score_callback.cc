@@ -1,5 +1,5 @@
-// src/attention/score/score_callback.cc: the caller's callable inside the kernels: no exception passes through them,
-// nor memory they use.
+// src/attention/score/score_callback.cc: calls the caller's callable from inside kernels: isolates them from its
+// exceptions and from its use of scratch memory.
 #include "attention/score/lower_score.h"
 #include "kernels/rows/target.h"
 #include "runtime/thread_scratch.h"
@@ -17,7 +17,7 @@ struct CallbackGate::State {
 
   void call(const kernels::ScoreTileView& tile) noexcept {
     if (failed.load(std::memory_order_relaxed)) return;
-    const runtime::OwnScratch own;  // the callable may call the library
+    const runtime::OwnScratch own;  // the callable may call this library
     try {
       function({.data = tile.data,
                 .dtype = tile.f64 ? Dtype::f64 : Dtype::f32,

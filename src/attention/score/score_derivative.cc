@@ -1,5 +1,5 @@
-// src/attention/score/score_derivative.cc: derivatives of score expressions, as expressions: the chain rule from the
-// result back.
+// src/attention/score/score_derivative.cc: computes derivatives of score expressions as expressions, by the chain rule
+// from the result back.
 #include "attention/score/score_expression.h"
 
 #include "runtime/format.h"
@@ -15,7 +15,7 @@ bool is_number(const ScoreExpression& x, double value) {
   return x.node()->op == Op::number && x.node()->number == value;
 }
 
-// the empty expression stands for a derivative that is 0 everywhere
+// the empty expression means a derivative that is 0 everywhere
 ScoreExpression sum(const ScoreExpression& a, const ScoreExpression& b) {
   return a.empty() ? b : b.empty() ? a : a + b;
 }
@@ -31,7 +31,7 @@ class Backward {
  public:
   Backward(const ScoreExpression& of, const ScoreExpression& by)
       : values_(of), of_(values_.values.size()), by_(static_cast<std::size_t>(values_.place(by))) {
-    // which values depend on `by` through numbers
+    // which values depend on `by` through floating values
     depends_.resize(values_.values.size());
     for (std::size_t n = 0; n < depends_.size(); ++n) {
       depends_[n] = n == by_;
@@ -50,7 +50,7 @@ class Backward {
   }
 
  private:
-  /// An operand as an expression; the tree of the value owns it.
+  /// Returns an operand as an expression; the value's tree owns it.
   static ScoreExpression operand(const ScoreValues::Value& value, std::size_t n) {
     return ScoreExpression(value.node->parts[n]);
   }
@@ -68,7 +68,7 @@ class Backward {
       if (wanted(value, n)) give(value, n, toward(value, n, g));
   }
 
-  /// g times the derivative of the operation by its operand n.
+  /// Returns g times the derivative of the operation by its operand n.
   static ScoreExpression toward(const ScoreValues::Value& value, std::size_t n, const ScoreExpression& g) {
     const auto x = [&](std::size_t place) { return operand(value, place); };
     switch (value.node->op) {
@@ -88,7 +88,7 @@ class Backward {
   }
 
   ScoreValues values_;
-  std::size_t of_, by_;  // values of the expression; the place of `by`
+  std::size_t of_, by_;  // values of the expression; index of `by`
   std::vector<bool> depends_;
   std::vector<ScoreExpression> gradients_;
 };
@@ -99,7 +99,7 @@ ScoreExpression derivative(const ScoreExpression& of, const ScoreExpression& by)
   if (by.empty() || by.node()->kind != Kind::number || (by.node()->op != Op::score && by.node()->op != Op::lookup))
     throw ValueError(runtime::format("derivative: by \"{}\"; it must be s or the lookup of a number",
                                      by.empty() ? "" : short_text(by)));
-  if (of.empty()) return by.node()->op == Op::score ? 1.0 : 0.0;  // s itself
+  if (of.empty()) return by.node()->op == Op::score ? 1.0 : 0.0;  // the empty expression is s itself
   if (of.node()->kind == Kind::condition)
     throw ValueError(runtime::format("derivative: \"{}\" is a condition; it must be a number", short_text(of)));
   return Backward(of, by).run();

@@ -1,5 +1,5 @@
-// src/attention/score/score_expression.cc: the operations there are, the kinds they take, and the distinct values of an
-// expression.
+// src/attention/score/score_expression.cc: defines the operations and the kinds that they accept, and collects the
+// distinct values of an expression.
 #include "attention/score/score_expression.h"
 
 #include "runtime/format.h"
@@ -46,7 +46,7 @@ void check_whole(const char* function, const ScoreExpression& x) {
   if (part_of(function, x)->kind != Kind::whole) wrong_kind(function, x, "whole numbers");
 }
 
-/// Whole where both are; else a number.
+/// Returns the kind of the result: integer if both are integers, else floating.
 Kind joined(const ScoreExpression& a, const ScoreExpression& b) {
   return is_whole(*a.node()) && is_whole(*b.node()) ? Kind::whole : Kind::number;
 }
@@ -80,14 +80,16 @@ ScoreExpression function_of(Op op, const char* function, const ScoreExpression& 
 }  // namespace
 
 void Node::let_go() noexcept {
-  Node::Part list;  // linked through the parts themselves
+  Node::Part list;  // linked through the nodes themselves
   const auto take = [&list](const Node& node) {
     for (Part& part : node.parts) {
       if (part.use_count() != 1) {
         part.reset();
         continue;
       }
-      Part(part).reset();  // its count is written, not only read: what other threads did before they let it go is over
+      // A temporary handle writes the reference count, so that the earlier writes of other threads' handles are
+      // visible.
+      Part(part).reset();
       part->next = std::move(list);
       list = std::move(part);
     }
@@ -112,7 +114,7 @@ ScoreExpression ScoreExpression::whole(std::int64_t value) {
 
 ScoreExpression ScoreExpression::aligned(Align align) const {
   if (empty()) return *this;
-  std::map<const Node*, Node::Part> done;  // parts shared before stay shared
+  std::map<const Node*, Node::Part> done;  // so that shared nodes stay shared
   for_each_part(node_, [&](const Node::Part& part) {
     Node node = *part;
     for (Node::Part& inner : node.parts) inner = done.at(inner.get());
@@ -139,7 +141,7 @@ ScoreExpression tanh(const ScoreExpression& a) { return function_of(Op::tanh, "t
 
 ScoreExpression operator-(const ScoreExpression& a) {
   check_arithmetic("-", a);
-  if (a.node()->op == Op::number) return -a.node()->number;  // a constant stays one
+  if (a.node()->op == Op::number) return -a.node()->number;  // the negative of a constant is a constant
   if (a.node()->op == Op::whole) return -a.node()->whole;
   return function_of(Op::neg, "-", a);
 }
@@ -213,7 +215,7 @@ std::vector<ScoreExpression> ScoreExpression::index() const {
 std::vector<ScoreExpression> ScoreExpression::lookups() const {
   std::vector<ScoreExpression> result;
   if (empty()) return result;
-  std::map<const Node*, Node::Part> parts;  // the owners of the distinct values
+  std::map<const Node*, Node::Part> parts;  // owners of the distinct values
   for_each_part(node_, [&](const Node::Part& part) { parts[part.get()] = part; });
   for (const ScoreValues::Value& value : ScoreValues(*this).values)
     if (value.node->op == Op::lookup && value.node->kind == Kind::number) result.emplace_back(parts.at(value.node));

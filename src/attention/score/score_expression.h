@@ -1,4 +1,4 @@
-// src/attention/score/score_expression.h: the tree behind a ScoreExpression, and its distinct values in order.
+// src/attention/score/score_expression.h: the expression tree of a ScoreExpression, and its distinct values in order.
 #pragma once
 #include <attn/score.h>
 
@@ -9,7 +9,7 @@
 namespace attn {
 
 struct ScoreExpression::Node {
-  // Those from `neg` on have one operand, from `add` two, `where` three; `lookup` an index for each dim.
+  // Operations from `neg` on have one operand, from `add` on two, `where` three; `lookup` has one index per dim.
   enum class Op : std::uint8_t {
     number,
     whole,
@@ -51,19 +51,19 @@ struct ScoreExpression::Node {
   double number = 0;           // number
   std::int64_t whole = 0;      // whole
   Tensor tensor = {};          // lookup
-  std::string name = {};       // lookup: of the tensor
+  std::string name = {};       // lookup: name of the tensor
   mutable std::vector<Part> parts = {};
-  mutable Part next = {};  // of those that are let go
-  int depth = 1;           // levels of the tree: bounded
+  mutable Part next = {};  // next node in the list of nodes to free
+  int depth = 1;           // height of the tree; bounded
 
   ~Node() { let_go(); }
 
  private:
-  void let_go() noexcept;  // without recursion, whatever the depth, and without memory
+  void let_go() noexcept;  // frees the tree without recursion and without allocating, for any depth
 };
 
-/// visit(part) for each node below and the root itself, each once, operands before what uses them. Without recursion: a
-/// tree may be deep.
+/// Calls visit(part) once for the root and each node below it, operands before the nodes that use them. Uses a list
+/// instead of recursion, because a tree may be deep.
 template <typename F>
 void for_each_part(const ScoreExpression::Node::Part& root, F&& visit) {
   std::vector<const ScoreExpression::Node::Part*> next{&root};
@@ -80,17 +80,17 @@ void for_each_part(const ScoreExpression::Node::Part& root, F&& visit) {
   }
 }
 
-/// The expression's distinct values, operands before what uses them, the expression itself last. Equal subexpressions
-/// are one value.
+/// The distinct values of an expression, operands before the values that use them, the whole expression last. Equal
+/// subexpressions are one value.
 struct ScoreValues {
   struct Value {
     const ScoreExpression::Node* node;
-    std::vector<int> parts;  // places in `values`
+    std::vector<int> parts;  // indices in `values`
   };
   std::vector<Value> values;
 
   explicit ScoreValues(const ScoreExpression& expression);
-  /// The place of another expression's value among them, added where it is new.
+  /// Returns the index of another expression's value, which is added if it is new.
   int place(const ScoreExpression& expression);
 
  private:
@@ -98,7 +98,7 @@ struct ScoreValues {
   std::map<const ScoreExpression::Node*, int> visited_;
 };
 
-/// As errors show it: a part where it is long.
+/// Returns the text for an error message, shortened if it is long.
 std::string short_text(const ScoreExpression& expression);
 
 inline bool is_whole(const ScoreExpression::Node& node) { return node.kind == ScoreExpression::Node::Kind::whole; }

@@ -1,4 +1,4 @@
-// src/attention/score/score_range.cc: interval arithmetic over a score expression's whole numbers.
+// src/attention/score/score_range.cc: computes intervals for the integers in a score expression.
 #include "attention/score/score_range.h"
 
 #include "runtime/format.h"
@@ -13,7 +13,7 @@ namespace {
 
 using Node = ScoreExpression::Node;
 using Op = Node::Op;
-__extension__ typedef __int128 Wide;  // products of two numbers within 2^53
+__extension__ typedef __int128 Wide;  // products of two integers within 2^53
 
 constexpr std::int64_t most = std::int64_t{1} << 53;
 
@@ -128,7 +128,7 @@ class Ranges {
     return range;
   }
 
-  /// From the least to the greatest number that an integer tensor holds.
+  /// Returns the least and the greatest number of an integer tensor.
   ScoreRange held(const Node& node) const {
     const std::vector<std::int64_t> numbers = node.tensor.to_int_vector();
     const auto [low, high] = std::minmax_element(numbers.begin(), numbers.end());
@@ -159,7 +159,7 @@ class Ranges {
   const ScoreShape& shape_;
   const Lengths& lengths_;
   kernels::AttentionProblem problem_;
-  std::vector<kernels::Sequence> sequences_;  // of packed sequences
+  std::vector<kernels::Sequence> sequences_;  // the packed sequences
   std::vector<ScoreRange> ranges_;
 };
 

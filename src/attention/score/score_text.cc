@@ -1,4 +1,4 @@
-// src/attention/score/score_text.cc: score expressions written and read as text: "s - slope[h] * (i - j)".
+// src/attention/score/score_text.cc: writes score expressions as text and parses them: "s - slope[h] * (i - j)".
 #include "runtime/format.h"
 
 #include "attention/score/score_expression.h"
@@ -16,7 +16,7 @@ namespace {
 using Node = ScoreExpression::Node;
 using Op = Node::Op;
 
-/// An operator between two operands. `strength`: what binds tighter has more.
+/// A binary operator. `strength`: its precedence; a higher number binds tighter.
 struct Infix {
   const char* sign;
   Op op;
@@ -24,7 +24,7 @@ struct Infix {
 };
 constexpr int strength_or = 1, strength_and = 2, strength_comparison = 3, strength_sum = 4, strength_product = 5,
               strength_sign = 6;
-// longer signs before those they begin with
+// longer operators before their prefixes
 constexpr Infix infixes[] = {
     {"//", Op::floor_div, strength_product}, {"<=", Op::le, strength_comparison}, {">=", Op::ge, strength_comparison},
     {"==", Op::eq, strength_comparison},     {"!=", Op::ne, strength_comparison}, {"<", Op::lt, strength_comparison},
@@ -38,10 +38,10 @@ const Infix* infix_of(Op op) {
   return nullptr;
 }
 
-// shared parts are written out each time, so that a small expression can have an endless text
+// limits the text, because shared nodes are written each time and a small expression could have an endless text
 constexpr std::size_t most_text = 10000;
 
-/// By a list of what is still to be written in place of recursion: a tree may be deep.
+/// Writes an expression. Uses a list instead of recursion, because a tree may be deep.
 class Writer {
  public:
   std::string text;
@@ -58,14 +58,15 @@ class Writer {
 
  private:
   struct Piece {
-    const Node* node;  // null: the sign
+    const Node* node;  // null: write `sign`
     std::string_view sign;
-    int strength;  // of what stands around
+    int strength;  // precedence of the operator around it
   };
 
   void write(const Node& node, int strength) {
     if (const Infix* infix = infix_of(node.op)) {
-      // comparisons do not chain, and stand in parentheses beside & and |: that reads the same in C++ and in Python
+      // comparisons do not chain, and are in parentheses next to & and |, so that the text means the same in C++ and in
+      // Python
       const bool comparison = infix->strength == strength_comparison,
                  open = comparison ? strength > 0 : strength > infix->strength;
       if (open) text += '(', then(")");
@@ -76,8 +77,8 @@ class Writer {
       then(*node.parts[0], comparison ? strength_sum : infix->strength);
     } else if (node.op == Op::neg || node.op == Op::op_not) {
       if (strength > strength_sign) text += '(', then(")");
-      // a sign of a sign in no parentheses, so that a text nests no deeper than what it was read from; "--" is another
-      // operator in C++
+      // No parentheses between two signs, so that the text nests no deeper than the text it was read from. "--" is a
+      // different operator in C++, hence the space.
       text += node.op == Op::op_not ? "~" : node.parts[0]->op == Op::neg ? "- " : "-";
       then(*node.parts[0], strength_sign);
     } else {
@@ -85,7 +86,7 @@ class Writer {
     }
   }
 
-  /// What comes next, before what was said so far.
+  /// Schedules a piece of text before the pieces that were scheduled earlier.
   void then(std::string_view sign) { next_.push_back({nullptr, sign, 0}); }
   void then(const Node& node, int strength) { next_.push_back({&node, "", strength}); }
 
@@ -128,7 +129,7 @@ class Writer {
     text += open ? "(" + digits + ")" : digits;
   }
 
-  /// Shortest that reads back the same; a number never looks like a whole one.
+  /// Returns the shortest text that reads back to the same number; it never looks like an integer.
   static std::string number(double value) {
     std::string digits = runtime::format("{}", value);
     if (digits.find_first_not_of("-0123456789") == std::string::npos) digits += ".0";
@@ -138,10 +139,10 @@ class Writer {
   std::vector<Piece> next_;
 };
 
-// of parentheses and signs, so that no text can exhaust a stack, a thread's of 256 KiB included
+// of parentheses and signs, so that no text overflows a stack, not even a thread's 256 KiB
 constexpr int most_levels = 100;
 
-/// By strength, loosest first: | & comparisons (which do not chain) sums products signs terms.
+/// Parses by precedence, lowest first: | & comparisons (which do not chain) sums products signs terms.
 class Parser : TextCursor {
  public:
   Parser(const std::string& text, const std::vector<std::pair<std::string, Tensor>>& tensors)
@@ -154,7 +155,7 @@ class Parser : TextCursor {
   }
 
  private:
-  /// Operators of `least` strength or more, from left to right.
+  /// Parses operators of precedence `least` or higher, from left to right.
   ScoreExpression joined(int least) {
     ScoreExpression left = sign();
     int most = strength_product;
@@ -283,7 +284,7 @@ class Parser : TextCursor {
     return is_whole ? ScoreExpression(whole) : ScoreExpression(number);
   }
 
-  /// What the operation says is wrong is said with the place.
+  /// Calls an operation that may throw, and adds the position in the text to its error.
   template <typename F>
   ScoreExpression made(std::size_t start, F&& operation) {
     const auto fail_at_start = [&](const std::string& why) {

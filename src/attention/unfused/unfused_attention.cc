@@ -1,4 +1,4 @@
-// src/attention/unfused/unfused_attention.cc: attention made of tensor operations that have gradients of their own.
+// src/attention/unfused/unfused_attention.cc: computes attention by tensor operations that have gradients themselves.
 #include "attention/unfused/unfused_attention.h"
 
 #include <attn/autograd.h>
@@ -17,11 +17,11 @@ using kernels::AttentionProblem;
 using kernels::BiasOp;
 using kernels::BiasTerm;
 
-/// What of a pair is known before any score: of every batch item, head, row and key.
+/// What is known of each pair before scores are computed, for every batch item, head, row and key.
 struct Pairs {
   Tensor visible;              // bool [B, Hq, Tq, Tk]
-  Tensor kept;                 // dropout: 0 or 1 / (1 - p); undefined without
-  std::vector<Tensor> places;  // of each bias term: ALiBi's distances, the relative table's rows, [B, 1, Tq, Tk]
+  Tensor kept;                 // dropout: 0 or 1 / (1 - p); undefined without dropout
+  std::vector<Tensor> places;  // per bias term, [B, 1, Tq, Tk]: ALiBi's distances, or row indices of the relative table
 };
 
 template <typename F>
@@ -78,14 +78,14 @@ Pairs pairs_of(const Call& call, const DropoutTiles* dropout) {
   return pairs;
 }
 
-/// [B, H, T, D] as [B, Hq, T, D]: each head serves Hq / H query heads.
+/// Repeats [B, H, T, D] to [B, Hq, T, D]: each head serves Hq / H query heads.
 Tensor for_heads(const Tensor& x, std::int64_t heads) {
   if (x.size(1) == heads) return x;
   const Dims sizes{x.size(0), x.size(1), heads / x.size(1), x.size(2), x.size(3)};
   return x.unsqueeze(2).expand(sizes).reshape({x.size(0), heads, x.size(2), x.size(3)});
 }
 
-/// Rows of x that no pair needs, as zeros: what they hold must not matter.
+/// Replaces rows of x that no pair needs by zeros, because their content must not matter.
 Tensor needed_rows(const Tensor& x, const Tensor& visible) {
   const Tensor needed = gt(sum(visible, {1, 2}), 0);  // [B, Tk]
   return where(needed.unsqueeze(1).unsqueeze(3), x, 0);
@@ -100,14 +100,14 @@ Tensor bias_of(const Call& call, int n, const Tensor& values, const Pairs& pairs
   return values.index_select(0, places.squeeze(1)).permute({0, 3, 1, 2});
 }
 
-/// [B, Hq, Tq, Tk] from q and k of all heads; `w` of an additive score.
+/// Returns the scores [B, Hq, Tq, Tk] from q and k of all heads; `w` belongs to an additive score.
 Tensor scores_of(const AttentionProblem& p, const Tensor& q, const Tensor& k, const Tensor& w) {
   if (p.score == kernels::ScoreOp::additive) return matmul(tanh(q.unsqueeze(3) + k.unsqueeze(2)), w);
   return matmul(q * p.scale, k.transpose(-1, -2));
 }
 
-/// The output [B, Hq, Tq, Dv], the weights and the logsumexp of the call, or its scores alone, in the compute type;
-/// `inputs` in the order of Call::inputs().
+/// Returns the output [B, Hq, Tq, Dv], the weights and the logsumexp of the call, or only its scores, in the compute
+/// type. `inputs` are in the order of Call::inputs().
 std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const std::vector<Tensor>& inputs) {
   const AttentionProblem& p = call.problem;
   const bool additive = p.score == kernels::ScoreOp::additive;
@@ -119,7 +119,7 @@ std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const 
   const Tensor sinks = call.sinks.defined() ? inputs[next++].reshape({-1, 1, 1}) : Tensor(),
                w = additive ? inputs[next++] : Tensor();
   std::vector<Tensor> biases;
-  // pairs that a bias of -inf masks: no expression brings them back, or sees what they hold; the others
+  // `away`: pairs that a bias of -inf masks; no expression unmasks them or reads their score. `shown`: the others.
   Tensor away, shown = pairs.visible;
   for (int n = 0; n < p.bias_count; ++n) {
     biases.push_back(bias_of(call, n, inputs[next++].to(q.dtype()), pairs));
@@ -141,7 +141,7 @@ std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const 
   }
   if (p.temperature != 1) s = s / p.temperature;
 
-  // pass 2: their softmax among what is seen; the maximum moves nothing, so no gradient flows through it
+  // pass 2: softmax over the visible pairs; the result does not depend on the maximum, so no gradient flows through it
   const double infinity = std::numeric_limits<double>::infinity();
   const Tensor seen = logical_and(pairs.visible, ne(s, -infinity)), hidden = logical_not(seen);
   s = masked_fill(s, hidden, -infinity);
@@ -161,7 +161,7 @@ std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const 
   return {matmul(weights, v), weights, masked_fill(log(l) + m, nothing, -infinity).squeeze(-1)};
 }
 
-/// What the call returned of all its weights.
+/// Returns the form of the weights that the call returned.
 Tensor asked_for(const Weights& asked, const Tensor& weights, const Tensor& keys) {
   switch (asked.kind) {
     case Weights::head_average: return mean(weights, {1});
@@ -185,7 +185,7 @@ Tensor asked_for(const Weights& asked, const Tensor& weights, const Tensor& keys
 Gradients unfused_gradients(const Call& call, const FromForward& forward, const Backward& at) {
   const bool graph = grad_enabled();
   const EnableGrad guard;
-  // Each input by a handle of its own: the derivative by it alone, though one may come from another.
+  // Each input gets its own handle, so that its derivative ignores that it may be computed from another input.
   std::vector<Tensor> inputs, wanted;
   for (std::size_t i = 0; i < at.inputs(); ++i) {
     Tensor x = at.saved(static_cast<int>(i));
@@ -213,7 +213,7 @@ Gradients unfused_gradients(const Call& call, const FromForward& forward, const 
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!at.needs(static_cast<int>(i))) continue;
     gradients[i] = found[next++];
-    // an expression may leave the score out: as the fused pass has it
+    // an expression may not use the score; zeros, as in the fused pass
     if (!gradients[i].defined()) gradients[i] = zeros_like(inputs[i]);
   }
   return gradients;

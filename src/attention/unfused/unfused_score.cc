@@ -1,4 +1,4 @@
-// src/attention/unfused/unfused_score.cc: a score expression made of tensor operations on whole matrices, so that
+// src/attention/unfused/unfused_score.cc: computes a score expression by tensor operations on whole matrices, so that
 // autograd differentiates it.
 #include "attention/unfused/unfused_score.h"
 
@@ -19,8 +19,8 @@ using Op = Node::Op;
 using Kind = Node::Kind;
 using kernels::AttentionProblem;
 
-/// Numbers are tensors of the compute type, whole numbers of f64, which holds them exactly, conditions bool;
-/// broadcastable to the scores.
+/// Evaluates the expression. Floating values are tensors of the compute type, integers are f64, which holds them
+/// exactly, conditions are bool; all broadcast to the scores.
 class Evaluation {
  public:
   Evaluation(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& visible)
@@ -67,7 +67,7 @@ class Evaluation {
     }
   }
 
-  /// Of whole numbers, which have no gradient.
+  /// Applies f to integers, which have no gradient.
   template <typename F>
   static Tensor elementwise(const Tensor& a, const Tensor& b, F&& f) {
     const Tensor sum = a + b, result = empty(sum.sizes(), Dtype::f64);
@@ -82,13 +82,13 @@ class Evaluation {
     Tensor table = node.tensor;
     for (std::size_t n = 0; n < given.size(); ++n)
       if (given[n].impl() == node.tensor.impl()) table = tables_[n];
-    // before rows are picked: their gradients are added in the compute type
+    // converted before the lookup, so that gradients are added in the compute type
     if (node.kind == Kind::number) table = as_number(table);
     Tensor place = zeros({}, Dtype::f64);
     for (std::size_t d = 0; d < parts.size(); ++d)
       place = place * static_cast<double>(table.size(static_cast<int>(d))) + result(parts[d]);
-    // Where pairs decide, those outside of the call have no place; elsewhere each element is picked once, and its
-    // gradient is a sum, not a chain of pairs.
+    // If the index depends on the pair, pairs outside of the call look up element 0. Otherwise each element is selected
+    // once, and its gradient is one sum instead of a chain over pairs.
     if (place.dim() == 4) place = where(visible_, place.expand(scores_.sizes()), 0.0);
     const Tensor found = table.reshape({-1}).index_select(0, place.to(Dtype::i64).reshape({-1})).reshape(place.sizes());
     return node.kind == Kind::whole ? found.to(Dtype::f64) : found;
@@ -100,7 +100,7 @@ class Evaluation {
     const Node& node = *value.node;
     if (node.op == Op::lookup) return look_up(node, value.parts);
     if (value.parts.empty()) return symbol(node);
-    bool numbers = node.kind == Kind::number;  // what the operands meet as
+    bool numbers = node.kind == Kind::number;  // whether the operands are converted to floating
     for (const int part : value.parts)
       numbers = numbers || values_.values[static_cast<std::size_t>(part)].node->kind == Kind::number;
     const auto operand = [&](std::size_t n) {
@@ -109,7 +109,7 @@ class Evaluation {
     };
     const Tensor a = operand(0);
     switch (node.op) {
-      case Op::neg: return numbers ? -a : 0 - a;  // no whole number is -0
+      case Op::neg: return numbers ? -a : 0 - a;  // 0 - a, because no integer is -0
       case Op::abs: return abs(a);
       case Op::exp: return exp(a);
       case Op::tanh: return tanh(a);
