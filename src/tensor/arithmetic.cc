@@ -18,7 +18,7 @@ C wrapping(C a, C b, F function) {
   else return function(a, b);
 }
 
-// Function objects that a kernel also implements name it; elements_of_pairs passes that on.
+// A function object that a kernel also implements names that kernel; elements_of_pairs passes the name on.
 struct Plus {
   static constexpr auto kernel = kernels::Binary::add;
   template <typename C>

@@ -18,8 +18,8 @@
 namespace attn {
 namespace {
 
-/// Allocates a Storage, with its reference count, in front of the memory that it owns: one allocation instead of two.
-/// Sets `data` to the address of that memory.
+/// Allocator that places a Storage, with its reference count, in front of the memory that it owns: one allocation
+/// instead of two. Sets `data` to the address of that memory.
 template <typename T>
 struct InFront {
   using value_type = T;

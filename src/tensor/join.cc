@@ -122,7 +122,7 @@ Tensor add_at(const Tensor& values, int dim, const Tensor& index, std::int64_t r
   const auto add_kernel = kernels::row_kernels().binary;
   const auto add_rows = [&]<typename T>(T* to) {
     constexpr auto element = sizeof(T) == 8 ? kernels::Element::f64 : kernels::Element::f32;
-    constexpr std::int64_t least = 64;  // the smallest number of columns for a part
+    constexpr std::int64_t least = 64;  // the kernel is called only for this many columns or more
     const auto count = static_cast<std::int64_t>(picked.size());
     runtime::parallel_for(outer, [&](std::int64_t o) {
       const T* row = static_cast<const T*>(from.data()) + o * count * inner;

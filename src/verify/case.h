@@ -21,16 +21,17 @@ struct Case {
   // fields of attention
   std::int64_t batch = 1, q_heads = 1, k_heads = 0, v_heads = 0;  // B Hq Hk(Hq) Hv(Hk)
   std::int64_t q_rows = 1, k_rows = 0, dim = 64, value_dim = 0;   // Tq Tk(Tq) D Dv(D)
-  // none, bool (dense [Tq, Tk]), documents, or an expression: causal(bottom_right)&window(100,0,bottom_right)
+  // The mask: none, bool (dense [Tq, Tk]), documents, or an expression: causal(bottom_right)&window(100,0,bottom_right)
   std::string mask = "none";
   std::string score = "dot";  // dot (scaled), general, or additive with A channels
   std::int64_t channels = 0;  // A(D)
-  // none, dense [Hq, Tq, Tk], pairs [Tq, Tk], item [B, 1, Tq, Tk], key [B, 1, 1, Tk] with -inf for padding, alibi,
-  // relative, alibi_symmetric
+  // The bias: none, dense [Hq, Tq, Tk], pairs [Tq, Tk], item [B, 1, Tq, Tk], key [B, 1, 1, Tk] with -inf for padding,
+  // alibi, relative, alibi_symmetric
   std::string bias = "none";
-  // none, or an expression without spaces that uses slope [Hq], table [32, Hq], bucket [257] (T5's)
+  // The score expression: none, or one without spaces that uses slope [Hq], table [32, Hq], bucket [257] (T5's)
   std::string score_mod = "none";
-  // none, keys, rows, starts, all; packed: B sequences of Tq / 32 to Tq rows, one after another
+  // The lengths that are given: none, keys, rows, starts, all; packed: B sequences of Tq / 32 to Tq rows, one after
+  // another
   std::string lengths = "none";
   std::string layout = "plain";  // attention: plain, turned ([B, T, H, D] in memory); matmul: nn, nt, tn
   std::string hidden = "plain";  // values of the keys that the lengths hide: plain or nan

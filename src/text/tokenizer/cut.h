@@ -11,7 +11,7 @@ namespace attn::text {
 enum class Cut {
   characters,  // each code point is a piece
   gpt2,        // words with the space before them, numbers, runs of signs, blanks
-  words,       // the same, but each Chinese or Japanese letter is a piece
+  words,       // as gpt2, but each Chinese or Japanese letter is a piece
   llama3,      // as gpt2, but numbers of at most three digits, contractions in capitals too, line ends separate
   qwen2,       // as llama3, but each digit is a piece
   whole,       // the whole text is one piece
