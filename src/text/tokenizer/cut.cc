@@ -97,7 +97,7 @@ std::size_t words_end(std::string_view text, std::size_t at) {
   if (const Seen first = look(text, at); stands_alone(first)) return at + first.bytes;
   const std::size_t start = at + (text[at] == ' ');
   Seen next = look(text, start);
-  if (stands_alone(next)) return start;  // the blank before it
+  if (stands_alone(next)) return start;  // this piece is the blank before the letter
   if (next.kind != Class::letter) return gpt2_end(text, at);
   std::size_t end = start;
   for (; next.bytes > 0 && next.kind == Class::letter && !stands_alone(next); next = look(text, end)) end += next.bytes;
