@@ -1,5 +1,5 @@
-// examples/attention_scores.cc: additive, dot-product, general and self-attention scores; padding; multi-head
-// attention, ours and torch's.
+// examples/attention_scores.cc: computes additive, dot-product, general and self-attention scores, padding, and
+// multi-head attention, both written out and with torch's module.
 #include "show.h"
 
 #include <attn/attention.h>
@@ -19,7 +19,7 @@ namespace {
 
 // ===== 1. Scores ===================================================================================================
 
-/// w . tanh(W_k k + W_q q) with a learned query q.
+/// Computes w . tanh(W_k k + W_q q) with a learned query q.
 struct AdditiveScore : nn::Module {
   explicit AdditiveScore(std::int64_t hidden_size)
       : W_q(register_module("W_q", nn::Linear(hidden_size, hidden_size, {.bias = false}))),
@@ -32,14 +32,14 @@ struct AdditiveScore : nn::Module {
   const Tensor q;
 };
 
-/// k . q with a learned query q. Erratum: the tutorial writes self.q(X), but q is a parameter; X @ q is meant.
+/// Computes k . q with a learned query q. Erratum: the tutorial writes self.q(X), but q is a parameter; X @ q is meant.
 struct DotProductScore : nn::Module {
   explicit DotProductScore(std::int64_t hidden_size) : q(register_parameter("q", attn::randn({hidden_size, 1}))) {}
   Tensor operator()(const Tensor& X) const { return X.matmul(q).squeeze(-1); }  // [B, L, D] -> [B, L]
   const Tensor q;
 };
 
-/// (W_q x_i) . (W_k x_j) for all pairs of words.
+/// Computes (W_q x_i) . (W_k x_j) for all pairs of words.
 struct SelfAttentionScore : nn::Module {
   explicit SelfAttentionScore(std::int64_t hidden_size)
       : W_q(register_module("W_q", nn::Linear(hidden_size, hidden_size, {.bias = false}))),
@@ -56,7 +56,7 @@ void scores() {
   const Tensor query = additive.q.expand({3, 1, 4});
   const Score score = Score::additive(additive.W_q.weight, additive.W_k.weight, additive.w.weight);
   same("attention_scores(q, X, additive)", attn::attention_scores(query, X, {.score = score}).squeeze(1), additive(X));
-  const Tensor pooled = attn::softmax(additive(X), -1).unsqueeze(1).matmul(X);  // one vector a sentence
+  const Tensor pooled = attn::softmax(additive(X), -1).unsqueeze(1).matmul(X);  // one vector for each sentence
   same("attention(q, X, X, additive): pooling", attn::attention(query, X, X, {.score = score}).output, pooled);
 
   title("Dot-product score, learned query");
@@ -81,8 +81,8 @@ void scores() {
 
 // ===== 2. One head, step by step ===================================================================================
 
-/// The four printed digits of in_proj_weight (rows of W_q, W_k, W_v) and out_proj.weight of `multihead_attention`
-/// below.
+/// Holds the values, printed with four digits, of in_proj_weight (rows of W_q, W_k, W_v) and out_proj.weight of
+/// `multihead_attention` below.
 struct Printed {
   Tensor W = attn::tensor2d({{0.4926, -0.7041, -0.4945},
                              {0.6348, -0.2868, -0.4850},
@@ -99,14 +99,14 @@ struct Printed {
   Tensor W_q = W.slice(0, 0, 3), W_k = W.slice(0, 3, 6), W_v = W.slice(0, 6);
 };
 
-/// True where a word is: [B, L].
+/// Returns [B, L], True where there is a word.
 Tensor words_mask(std::int64_t max_len, const Tensor& seq_lens) {
   return attn::lt(attn::arange(max_len), seq_lens.unsqueeze(-1));
 }
 
-/// The columns of the padding become -1e9: no word looks at them.
+/// Sets the columns of padding to -1e9, so that no word attends to them.
 Tensor score_mask(const Tensor& score, const Tensor& seq_lens) {
-  const Tensor mask = words_mask(score.size(1), seq_lens).unsqueeze(1);  // [B, 1, L]: a column is shut for every row
+  const Tensor mask = words_mask(score.size(1), seq_lens).unsqueeze(1);  // [B, 1, L]: hides a column in every row
   return score.masked_fill(attn::logical_not(mask), -1e9);
 }
 
@@ -128,7 +128,7 @@ void step_by_step(const Tensor& x, const Tensor& seq_lens) {
   const auto fused = attn::attention(Q, K, V, {.key_lengths = seq_lens, .weights = Weights::full});
   same("attention(Q, K, V, key_lengths), weights", fused.weights, atten);
   same("attention(Q, K, V, key_lengths), output", fused.output, out);
-  // What padding must not do: change a sentence. The third one, alone and without its padding:
+  // Padding must not change a sentence. The third sentence, alone and without its padding:
   const auto alone = [](const Tensor& t) { return t.slice(0, 2, 3).slice(1, 0, 2); };
   print("the third sentence alone, bit for bit:",
         attn::same_bits(attn::attention(alone(Q), alone(K), alone(V)).output, alone(fused.output).contiguous())
@@ -138,7 +138,7 @@ void step_by_step(const Tensor& x, const Tensor& seq_lens) {
 
 // ===== 3. torch's module, and the same as a class ==================================================================
 
-/// One head with an output map; masks are True = blocked, as in nn::MultiheadAttention.
+/// Computes one head with an output projection; masks are True = blocked, as in nn::MultiheadAttention.
 struct Attention : nn::Module {
   explicit Attention(std::int64_t embed_dim)
       : W_q(register_module("W_q", nn::Linear(embed_dim, embed_dim, {.bias = false}))),
@@ -177,7 +177,7 @@ void one_head(const Tensor& x, const Tensor& seq_lens) {
   const Tensor mask = (words.unsqueeze(1) + attn::zeros({3, 4, 4})).to(attn::Dtype::boolean);
   print(mask);
   const auto by_attn_mask =
-      // B * num_heads of them: here num_heads is 1
+      // a mask for each of B * num_heads; here num_heads is 1
       multihead_attention(x, x, x, {.attn_mask = attn::logical_not(mask)});
   print_pair({by_attn_mask.output, by_attn_mask.weights});
 
@@ -200,13 +200,13 @@ void one_head(const Tensor& x, const Tensor& seq_lens) {
 
 // ===== 4. Several heads ============================================================================================
 
-/// [B, L, D] -> [B, L, H, d] -> [B, H, L, d] -> [B * H, L, d]
+/// Splits [B, L, D] into heads: [B, L, H, d] -> [B, H, L, d] -> [B * H, L, d].
 Tensor split_head_reshape(const Tensor& X, std::int64_t num_heads, std::int64_t head_size) {
   const std::int64_t B = X.size(0), L = X.size(1);
   return X.reshape({B, L, num_heads, head_size}).transpose(1, 2).reshape({B * num_heads, L, head_size});
 }
 
-/// And back.
+/// Joins the heads again: [B * H, L, d] -> [B, L, D].
 Tensor head_rebuild(const Tensor& X, std::int64_t B, std::int64_t L, std::int64_t num_heads, std::int64_t head_size) {
   return X.reshape({B, num_heads, L, head_size}).transpose(1, 2).reshape({B, L, num_heads * head_size});
 }
@@ -235,7 +235,7 @@ struct MultiheadAttention : nn::Module {
           call.key_padding_mask.reshape({B, 1, 1, L}).expand({-1, num_heads, -1, -1}).reshape({B * num_heads, 1, L});
       attn_score = attn_score.masked_fill(mask, -1e9);
     }
-    // 2-D: the same for all; 3-D: one for each head
+    // 2-D: the same mask for all; 3-D: one mask for each head
     if (call.attn_mask) attn_score = attn_score.masked_fill(call.attn_mask, -1e9);
     const Tensor attention = attn::softmax(attn_score, -1);
     const Tensor out = W_out(head_rebuild(attention.matmul(V), B, L, num_heads, head_size));

@@ -1,5 +1,5 @@
-// examples/einsum_heads.cc: multi-head attention by einsum, with padding, attention and memory masks, for self- and
-// cross-attention.
+// examples/einsum_heads.cc: computes multi-head attention with einsum, with padding, attention and memory masks, for
+// self- and cross-attention.
 #include "show.h"
 
 #include <attn/attention.h>
@@ -15,7 +15,7 @@ namespace nn = attn::nn;
 
 namespace {
 
-/// Masks are 1 = takes part, 0 = blocked: padding_mask [N, L_KV], attention_mask [L_Q, L_KV].
+/// The masks are 1 = takes part, 0 = blocked: padding_mask [N, L_KV], attention_mask [L_Q, L_KV].
 struct Masks {
   Tensor padding_mask = {};
   Tensor attention_mask = {};
@@ -51,7 +51,7 @@ struct MultiHeadAttention : nn::Module {
     return W_O(join(attn::einsum("nijh,njhd->nihd", {weights, V})));
   }
 
-  /// The same in one call, which wants heads before rows: [N, H, L, d_k].
+  /// Computes the same in one call of attention, which takes heads before rows: [N, H, L, d_k].
   Tensor fused(const Tensor& x_q, const Tensor& x_kv, const Masks& masks) const {
     Mask mask;
     if (masks.attention_mask) mask = mask & Mask::attend(masks.attention_mask);
@@ -72,7 +72,7 @@ struct MultiHeadAttention : nn::Module {
   Tensor join(const Tensor& x) const { return x.reshape({x.size(0), x.size(1), d_model}); }
 };
 
-/// Self-attention is applied to the same input three times.
+/// Self-attention: queries, keys and values come from the same input.
 struct MultiHeadSelfAttention : MultiHeadAttention {
   using MultiHeadAttention::MultiHeadAttention;
   Tensor operator()(const Tensor& x, const Masks& masks = {}) const {
@@ -80,7 +80,7 @@ struct MultiHeadSelfAttention : MultiHeadAttention {
   }
 };
 
-/// Cross-attention asks another sequence.
+/// Cross-attention: keys and values come from another sequence than the queries.
 struct MultiHeadCrossAttention : MultiHeadAttention {
   using MultiHeadAttention::MultiHeadAttention;
   Tensor operator()(const Tensor& x_q, const Tensor& x_kv, const Masks& masks = {}) const {

@@ -1,4 +1,5 @@
-// examples/prefix_means.cc: from the mean of what came before, three ways, to a head of causal self-attention.
+// examples/prefix_means.cc: computes the mean of all earlier tokens in three ways, and goes on to a head of causal
+// self-attention.
 #include "show.h"
 
 #include <attn/attention.h>
@@ -55,7 +56,7 @@ void prefix_means() {
        attn::attention(attn::zeros_like(x), x, x, {.mask = Mask::causal()}).output, xbow3);
 }
 
-/// The part cells 35 and 47 share: linear maps drawn in the order key, query, value.
+/// Holds what cells 35 and 47 share: linear maps drawn in the order key, query, value.
 struct Head {
   Head(std::int64_t channels, std::int64_t size)
       : key(channels, size, {.bias = false}), query(channels, size, {.bias = false}),
@@ -63,7 +64,7 @@ struct Head {
   const nn::Linear key, query, value;
 };
 
-/// Softmax over the tokens so far.
+/// Computes the softmax over the tokens so far.
 Tensor causal_softmax(const Tensor& scores) {
   const Tensor tril = attn::tril(attn::ones({scores.size(-2), scores.size(-1)}));
   return attn::softmax(scores.masked_fill(attn::eq(tril, 0), -show::infinity), -1);
@@ -116,8 +117,8 @@ void scaled_head(const Tensor& x, std::int64_t head_size) {
   const double scale = std::pow(double(head_size), -0.5);
   const Tensor k = head.key(x), q = head.query(x), v = head.value(x);
   const Tensor scores = q.matmul(k.transpose(-2, -1));
-  // Erratum: the tutorial multiplies the output; the factor belongs to the scores, before the softmax, where it keeps
-  // it from peaking.
+  // Erratum: the tutorial multiplies the output by the factor. It belongs to the scores, before the softmax, where it
+  // keeps the softmax from being too sharp.
   const Tensor as_written = causal_softmax(scores).matmul(v) * scale;
   const Tensor out = causal_softmax(scores * scale).matmul(v);
   print("the output scaled, as the tutorial writes it, first sequence:");

@@ -1,5 +1,5 @@
-// examples/self_attention.cc: a sentence, its queries, keys and values, then self-, multi-head, cross- and causal
-// attention.
+// examples/self_attention.cc: computes the queries, keys and values of a sentence, then self-, multi-head, cross- and
+// causal attention.
 #include "show.h"
 
 #include <attn/attention.h>
@@ -18,7 +18,7 @@ namespace nn = attn::nn;
 
 namespace {
 
-/// Attention of one head; the weights are drawn in the order query, key, value.
+/// Computes attention with one head; the weights are drawn in the order query, key, value.
 struct SelfAttention : nn::Module {
   SelfAttention(std::int64_t d_in, std::int64_t d_out_kq, std::int64_t d_out_v)
       : w_query(register_parameter("w_query", attn::rand({d_in, d_out_kq}))),
@@ -27,7 +27,7 @@ struct SelfAttention : nn::Module {
 
   Tensor operator()(const Tensor& x) const { return (*this)(x, x); }
 
-  /// Cross-attention: keys and values from x1, queries from x2.
+  /// Computes cross-attention: queries from x2, keys and values from x1.
   Tensor operator()(const Tensor& x1, const Tensor& x2) const {
     const Tensor queries = x2.matmul(w_query), keys = x1.matmul(w_key), values = x1.matmul(w_value);
     // [words of x2, words of x1]
@@ -39,7 +39,7 @@ struct SelfAttention : nn::Module {
   const Tensor w_query, w_key, w_value;
 };
 
-/// Several heads side by side, their outputs concatenated.
+/// Computes several heads and concatenates their outputs.
 struct MultiHeadAttentionWrapper : nn::Module {
   MultiHeadAttentionWrapper(std::int64_t d_in, std::int64_t d_out_kq, std::int64_t d_out_v, int num_heads) {
     for (int i = 0; i < num_heads; ++i) heads.push_back(SelfAttention(d_in, d_out_kq, d_out_v));
@@ -88,7 +88,7 @@ void one_query(const Tensor& x) {
   const Tensor omega_2 = q_2.matmul(keys.t());
   print(omega_2);
 
-  // Softmax makes weights of the scores; the weights average the values.
+  // Softmax turns the scores into weights; the weighted sum of the values is the context.
   const Tensor weights_2 = attn::softmax(omega_2 / std::sqrt(double(d_k)), 0);
   print(weights_2);
   const Tensor context_2 = weights_2.matmul(values);

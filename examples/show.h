@@ -1,4 +1,4 @@
-// examples/show.h: printing as Python's print does, and the one line that says two ways give the same numbers.
+// examples/show.h: prints as Python's print does, and checks that two computations give the same numbers.
 #pragma once
 #include <attn/ops.h>
 
@@ -11,7 +11,7 @@ namespace show {
 
 inline constexpr double infinity = std::numeric_limits<double>::infinity();
 
-/// The values with a space between them and a new line at the end.
+/// Prints the values with a space between them and a line end.
 template <typename... Values>
 void print(const Values&... values) {
   const char* between = "";
@@ -21,10 +21,10 @@ void print(const Values&... values) {
 
 inline void title(const std::string& text) { std::cout << "\n--- " << text << "\n"; }
 
-/// torch.Size([6, 16])
+/// Formats a shape as torch does: torch.Size([6, 16]).
 inline std::string shape(const attn::Tensor& x) { return "torch.Size(" + attn::to_string(x.sizes()) + ")"; }
 
-/// Says that `ours` has the numbers of `other`, up to rounding; where it has not, the program ends with an error.
+/// Checks that `ours` equals `other` up to rounding, and prints so; throws if they differ.
 inline void same(const std::string& what, const attn::Tensor& ours, const attn::Tensor& other) {
   if (!(ours.sizes() == other.sizes()) || !attn::allclose(ours, other, 1e-5, 1e-6))
     throw std::runtime_error(what + ": the numbers differ");

@@ -1,5 +1,5 @@
-// examples/sixteen_dimensions.cc: self-, multi-head and cross-attention with weights as [d_q, d], applied from the
-// left.
+// examples/sixteen_dimensions.cc: computes self-, multi-head and cross-attention with weights stored as [d_q, d] and
+// applied from the left.
 #include "show.h"
 
 #include <attn/attention.h>
@@ -79,7 +79,7 @@ void three_heads(const Tensor& x) {
   print("multihead_keys.shape:", shape(keys));
   print("multihead_values.shape:", shape(values));
 
-  // What the tutorial leaves to its reader: the same steps for each head.
+  // The tutorial leaves this to its reader: the same steps for each head.
   const Tensor omega_2 = keys.matmul(query_2.unsqueeze(-1)).squeeze(-1);  // [h, words]
   print(omega_2);
   const Tensor weights_2 = attn::softmax(omega_2 / std::sqrt(double(d_k)), -1);
@@ -117,7 +117,7 @@ void two_sentences(const Tensor& x) {
   print("keys.shape:", shape(keys));
   print("values.shape:", shape(values));
 
-  // What the tutorial leaves to its reader.
+  // The tutorial leaves this to its reader, too.
   const Tensor omega_2 = query_2.matmul(keys.t());
   print(omega_2);
   const Tensor weights_2 = attn::softmax(omega_2 / std::sqrt(double(d_k)), 0);
@@ -137,7 +137,7 @@ int main() try {
   // The tutorial's weights are parameters, but its prints show no grad_fn: they come from a run without gradients.
   const Tensor W_query = attn::rand({d_q, d}), W_key = attn::rand({d_k, d}), W_value = attn::rand({d_v, d});
   one_query(x, W_query, W_key, W_value);
-  three_heads(x);  // the generator goes on where W_value ended
+  three_heads(x);  // the random generator continues where W_value ended
   two_sentences(x);
 } catch (const std::exception& error) {
   std::cerr << error.what() << "\n";
