@@ -1,4 +1,4 @@
-# python/attn/__init__.py: the package attn: attention on a CPU for NumPy arrays and torch tensors.
+# python/attn/__init__.py: exports the package attn: attention on a CPU for NumPy arrays and torch tensors.
 """Attention on a CPU: every mechanism, exact and fast, for NumPy arrays and torch tensors.
 
 >>> import numpy as np, attn

@@ -191,29 +191,29 @@ def explain(
     language: str = "en",
     **unknown: NoReturn,
 ) -> Explanation:
-    """Attention on a text, keeping every step; several texts (a list) make a batch, padded on the right.
+    """Runs attention on a text and keeps every step; several texts (a list) make a batch, padded on the right.
 
     text       a text, or a list of texts
     to         cross-attention: keys and values come from this text
     score      "scaled_dot", "dot", "general" or "additive"
     mask       an attn.Mask or its text: "causal & window(2, 0)"
-    heads      heads; dim numbers of an embedding, dk of a query and a key, dv of a value
+    heads      number of heads; dim: size of an embedding, dk: of a query and a key, dv: of a value
     seed       of the random embedding and matrices, as torch.manual_seed
     positions  "none", "sinusoidal" or "rotary"
     tokens     "words", "characters" or "auto"; cut_words: your own rule, a function of a text that gives its words
     w_query    your own matrices [dim, heads * dk] instead of random ones: with w_key, w_value; `embedding` [ids, dim] may come alone
     softcap    and temperature, score_mod, dropout_p (by counter, with `seed`): as in attn.attention; bias "alibi", "alibi_symmetric" (by
                distance both ways) or "relative" (a table drawn from `seed`); sink: a logit, the same for each head. Each is a step of its own
-    weights    as in attn.attention: a step shows those asked for
-    packed     a step compares the sentences packed one behind the other; cache "same" or "int8": steps show what a cache gives back
-    query      this row (from 0; -1 is the last) is opened: every product and sum
-    gradients  also the way back, for the loss 1/2 sum of context^2: the gradients of the context, v, the weights, the scores, q and k
+    weights    as in attn.attention: a step shows the requested weights
+    packed     a step compares with the same sentences, packed one after the other; cache "same" or "int8": steps show what a cache returns
+    query      this row (from 0; -1 is the last) is worked out: every product and sum
+    gradients  also the backward pass, for the loss 1/2 sum of context^2: the gradients of the context, v, the weights, the scores, q and k
     language   of titles and notes: "en" or "zh" ("cn", "zh-CN")
 
-    The defaults are those of a first lesson: Embedding(50000, 3), then w_query and w_key rand(3, 2), w_value rand(3, 4).
+    The defaults are those of a beginner's example: Embedding(50000, 3), then w_query and w_key rand(3, 2), w_value rand(3, 4).
     Scores are `attention_scores`, weights and context `attention`: the same bits.
 
-    Raises ValueError (no token, more than 2048 of them, a query that is not there, matrices that do not fit), TypeError.
+    Raises ValueError (no token, more than 2048 tokens, a query out of range, matrices that do not fit), TypeError.
 
     >>> import attn
     >>> attn.explain("Life is short")["tokens"].rows

@@ -44,9 +44,9 @@ def scaled_dot_product_attention(
     query [.., Hq, L, E], key [.., H, S, E], value [.., H, S, Ev] -> [.., Hq, L, Ev]; rank 2 to 8, leading dims broadcast.
 
     attn_mask   bool (True takes part) or floating (added to the scores), broadcastable to [.., Hq, L, S]
-    dropout_p   drops weights, whenever above 0. The numbers are torch's: of NumPy arrays those after attn.manual_seed(s) are the ones
-                torch draws after torch.manual_seed(s); of tensors the seed comes from torch's generator
-    is_causal   query i sees the keys 0 to i, also where L != S; joins with attn_mask
+    dropout_p   drops weights if above 0, in training or not. For NumPy arrays the random numbers after attn.manual_seed(s) are those that
+                torch draws after torch.manual_seed(s); for tensors the seed comes from torch's generator
+    is_causal   query i sees the keys 0 to i, also if L != S; may be combined with attn_mask
     scale       default 1 / sqrt(E)
     enable_gqa  query head h reads key head h // (Hq / H)
 
@@ -108,7 +108,7 @@ def attention(
     out: Any = None,
     **unknown: NoReturn,
 ) -> Any:
-    """Attention: softmax over the keys of a score, then the weighted mean of the values. All that the library can do.
+    """Attention: softmax over the keys of a score, then the weighted mean of the values; with every option of the library.
 
         s[b,h,i,j] = score(q[b,h,i,:], k[b,g,j,:])          g = h // (Hq / Hk)
         o[b,h,i,:] = sum_j softmax_j(mod(cap(s) + bias) / temperature, where mask)[j] v[b,g,j,:]
@@ -122,22 +122,22 @@ def attention(
     bias            attn.Bias, or a floating array that broadcasts to [B, Hq, Tq, Tk]
     score_mod       a function of (s, b, h, i, j), traced once into attn.ScoreExpression: lambda s, b, h, i, j: s - slope[h] * (i - j)
     softcap         c: scores become c * tanh(s / c); 0: off
-    temperature     scores are divided by it last
-    sinks           [Hq]: a logit a head that takes weight and gives no value
+    temperature     the scores are divided by it, after all other changes
+    sinks           [Hq]: one logit for each head, which takes weight but has no value
     query_lengths, key_lengths, key_start, query_start
                     whole numbers [B], a list or an array: which rows and keys exist, and where row 0 stands (attn.Mask says what for)
     cu_seqlens_q, cu_seqlens_k
                     whole numbers [N + 1], a list or an array: packed sequences, one behind the other, without padding: q [total, Hq, D], k [total_k, Hk, D],
                     v [total_k, Hv, Dv], or [1, H, total, D] each
     dropout_p       each weight is dropped with this probability, by seed and positions: the same dropout_seed drops the same ones.
-                    Without one it is drawn (attn.manual_seed; of tensors by torch's generator)
+                    Without a seed one is drawn: for NumPy arrays by attn.manual_seed's generator, for tensors by torch's
     weights         "full" [B, Hq, Tq, Tk], "head_average" [B, Tq, Tk], "column_sums" [B, Hq, Tk], attn.Weights.rows(indices), or
                     attn.Weights.top_k(n), which gives (weights, keys): the weights too, without the whole matrix. As text: "rows(0, -1)", "top_k(3)"
     return_logsumexp, return_plan
                     the logsumexp [B, Hq, Tq] too; which kernel ran, and why not the others
-    out             an array that receives the output (not where torch is to find gradients)
+    out             an array that receives the output (not if torch is to compute gradients)
 
-    Returns  output, or the tuple (output, weights, logsumexp, plan) of what was asked for.
+    Returns  output, or the tuple (output, weights, logsumexp, plan) of the requested results.
     Dtypes   float32, float64, bfloat16, float16, the same for q, k, v; sums and softmax in float32 (float64 for float64).
     A row that sees no key gives 0 and logsumexp -inf. A hidden pair changes nothing, even if its k or v is NaN.
     Bits     the same for a row in any batch, any padding, any number of threads (docs/numerics.md).
@@ -185,7 +185,7 @@ def additive_attention(query: Any, key: Any, value: Any, w_q: Any, w_k: Any, w: 
     """Additive attention: w . tanh(W_q q + W_k k) as the score, in the same fused pass.
 
     query [.., Tq, D], key [.., Tk, Dk], value [.., Tk, Dv], w_q [A, D], w_k [A, Dk], w [A] -> [.., Tq, Dv]. `options` are those of
-    `attention`, but for score.
+    `attention`, except score.
 
     Source   Bahdanau 2014 (1409.0473).
 

@@ -1,4 +1,4 @@
-// src/explain/words_en.cc: the phrases in English, in the order of Phrase.
+// src/explain/words_en.cc: lists the phrases in English, in the order of Phrase.
 #include "explain/words.h"
 
 namespace attn::explain_detail {

@@ -1,4 +1,4 @@
-// src/explain/words_zh.cc: the phrases in Chinese, in the order of Phrase.
+// src/explain/words_zh.cc: lists the phrases in Chinese, in the order of Phrase.
 #include "explain/words.h"
 
 namespace attn::explain_detail {

@@ -178,8 +178,8 @@ def attention(
 
     Shapes: Q [B, Hq, Tq, D], K [B, Hk, Tk, D], V [B, Hk, Tk, Dv], or [B, T, H * D] with q_num_heads and kv_num_heads.
     Positions count from the start of the cache: row i stands at past + i, or at nonpad_kv_seqlen[b] - Tq + i. A row that sees no key
-    gives 0. float32 and float64 run through `attn.attention`, in float64 where softmax_precision asks for it; 16-bit inputs step by step
-    as the operator's function body has them, rounded where it rounds, with attn's products.
+    gives 0. float32 and float64 run through `attn.attention`, in float64 if softmax_precision requires it. 16-bit inputs are computed
+    step by step as in the operator's function body, rounded where it rounds, with attn's products.
     """
     arrays = {"Q": Q, "K": K, "V": V, "attn_mask": attn_mask, "past_key": past_key, "past_value": past_value, "nonpad_kv_seqlen": nonpad_kv_seqlen}
     _check_arrays(arrays)

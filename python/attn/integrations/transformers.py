@@ -146,15 +146,15 @@ def attention(
     output_attentions=False,
     **options,
 ):
-    """One layer's attention.
+    """Computes the attention of one layer.
 
     query [B, Hq, Tq, D], key [B, Hk, Tk, D], value [B, Hk, Tk, Dv] -> ([B, Tq, Hq, Dv], weights or None).
 
-    attention_mask: bool (True takes part) or floating (added), broadcastable to [B, Hq, Tq, Tk]. None means: every key,
-    or, of a module that says `is_causal` with more rows than one, those up to the row, from the first key on (keys of a
-    static cache that are not there yet are beyond it). `softcap`, `s_aux` (a logit a head that takes weight) or `sinks`
-    (a logit a row: [B, Hq, Tq, 1]), `position_bias` (added), `indices` and `block_indices` (the keys, or blocks of
-    keys, that a row chose) as the models give them.
+    attention_mask: bool (True takes part) or floating (added), broadcastable to [B, Hq, Tq, Tk]. None means every key; or,
+    if the module says `is_causal` and there is more than one row, the keys up to the row, counted from the first key (so
+    keys of a static cache that are not written yet are not seen). `softcap`, `s_aux` (one logit for each head, which takes
+    weight) or `sinks` (one logit for each row: [B, Hq, Tq, 1]), `position_bias` (added), `indices` and `block_indices`
+    (the keys, or blocks of keys, that a row chose) are as the models pass them.
     """
     _call.check_tensors("attention", {"query": query}, anywhere=True)
     elsewhere = "ONNX is written" if _call.writes_onnx() else None

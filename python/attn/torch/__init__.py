@@ -1,8 +1,8 @@
-# python/attn/torch/__init__.py: attn for PyTorch: its functions and modules on torch tensors, with gradients, and in place of torch's own.
+# python/attn/torch/__init__.py: provides attn's functions and modules for torch tensors, with gradients, and in place of torch's own.
 """attn for PyTorch on the CPU.
 
-`scaled_dot_product_attention` and `linear` are torch's functions of these names, `MultiheadAttention` is torch's module; `patch()` puts
-them in the place of torch's own. Gradients, their gradients, torch.compile, torch.func and autocast work.
+`scaled_dot_product_attention` and `linear` replace torch's functions of these names, `MultiheadAttention` replaces torch's module; `patch()`
+installs them in torch itself. Gradients, second derivatives, torch.compile, torch.func and autocast work.
 """
 
 from attn.torch import _flops  # noqa: F401: registers formulas for torch's FlopCounterMode

@@ -25,12 +25,12 @@ def _check_mask(mask, name, shapes):
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):
-    """torch.nn.MultiheadAttention: the same arguments, parameters, state dict and pickles; a subclass of it.
+    """A subclass of torch.nn.MultiheadAttention with the same arguments, parameters, state dict and pickles.
 
     Shapes: query [N, L, E], key [N, S, kdim], value [N, S, vdim] with batch_first, else [L, N, E] and so on, unbatched [L, E];
     gives the output in query's layout, and weights [N, L, S] (per head [N, H, L, S] with average_attn_weights=False) or None.
-    Differs from torch: a row whose keys are all masked gives out_proj.bias and weights 0, never NaN; what a masked key holds changes
-    nothing; dropout draws one seed from torch's generator. Tensors that are not dense and on the CPU go torch's own way.
+    Differs from torch: a row whose keys are all masked gives out_proj.bias and weights 0, never NaN; the contents of a masked key change
+    nothing; dropout draws one seed from torch's generator. Tensors that are not dense or not on the CPU are computed by torch.
     Errors: TypeError, ValueError.
     """
 

@@ -97,13 +97,13 @@ class Patch:
 
 
 def patch(linear: bool = False) -> Patch:
-    """Puts attn in the place of torch.nn.functional.scaled_dot_product_attention, of linear too when asked, for the whole process.
+    """Replaces torch.nn.functional.scaled_dot_product_attention, and with linear=True also linear, by attn's functions, for the whole process.
 
     >>> with attn.torch.patch(linear=True):
     ...     y = model(x)                   # doctest: +SKIP
 
     or `p = attn.torch.patch()` and later `p.undo()`. Patches nest, in any order and from any thread: torch's own functions are back when the
     last one is undone. Tensors that are not plain, dense and on the CPU, and calls that are wrong, go to torch's own functions.
-    `linear` takes float32 and bfloat16. Raises TypeError for what is neither True nor False.
+    attn's linear computes float32 and bfloat16. Raises TypeError unless `linear` is True or False.
     """
     return Patch(("sdpa", "linear") if _call.flag("patch", "linear", linear) else ("sdpa",))

@@ -114,7 +114,7 @@ def scaled_dot_product_attention(
 
     Shapes: query [.., Hq, L, E], key [.., H, S, E], value [.., H, S, Ev] -> [.., Hq, L, Ev]; rank 2 and more, leading dims broadcast.
     Dtypes: float32, float64, bfloat16, float16, the same for all three; attn_mask bool (True takes part), float32 or theirs (added).
-    Differs from torch as docs/torch.md lists; dropout draws one seed from torch's generator, not a number a weight.
+    Differs from torch as docs/torch.md lists; dropout draws one seed from torch's generator, not one number for each weight.
     Errors: TypeError, ValueError.
     """
     if isinstance(dropout_p, (int, float)) and dropout_p == 0 and _call.is_direct() and _call.is_plain(query) and not torch.is_autocast_enabled("cpu"):
