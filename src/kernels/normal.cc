@@ -1,4 +1,4 @@
-// src/kernels/normal.cc: which build of the random transforms this processor runs.
+// src/kernels/normal.cc: chooses the build of the random transforms for this processor.
 #include "kernels/normal.h"
 
 namespace attn::kernels {

@@ -1,4 +1,4 @@
-// src/kernels/peak.cc: the loops that show a core's limits, compiled once for every instruction set.
+// src/kernels/peak.cc: measures a core's limits by loops, compiled once for every instruction set.
 #include "kernels/peak.h"
 #include "kernels/x86/amx.h"
 #include "runtime/cpu.h"
@@ -21,10 +21,10 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Sums side by side: latency times units is 8 to 10 on today's cores, so any more than that keeps them busy.
+/// Independent sums: latency times units is 8 to 10 on today's cores, so more sums than that keep the units busy.
 inline constexpr int peak_sums = HWY_TARGET == HWY_AVX2 ? 12 : 24;
 
-/// The compiler must believe that the sums are wanted.
+/// Makes the compiler treat the sums as used.
 template <typename V>
 HWY_INLINE void keep(V& x) {
   asm volatile("" : : "m"(x) : "memory");
@@ -52,7 +52,7 @@ constexpr PeakLoop fma_loop() {
 
 #if HWY_TARGET == HWY_AVX3
 HWY_NOINLINE void dot_rounds(std::int64_t rounds) {
-  const __m512i small = _mm512_set1_epi32(0x3c003c00), one = _mm512_set1_epi32(0x3f803f80);  // pairs of 2^-7, of 1
+  const __m512i small = _mm512_set1_epi32(0x3c003c00), one = _mm512_set1_epi32(0x3f803f80);  // pairs of 2^-7, and of 1
   __m512 sum[peak_sums];
   _Pragma("GCC unroll 32") for (int i = 0; i < peak_sums; ++i) sum[i] = _mm512_set1_ps(static_cast<float>(i));
   for (std::int64_t r = 0; r < rounds; ++r) {
@@ -73,7 +73,7 @@ HWY_NOINLINE void read_all(const void* data, std::size_t bytes) {
   const auto* from = static_cast<const std::uint64_t*>(data);
   auto all = hn::Zero(d);
   for (const std::uint64_t* end = from + bytes / 8; from < end; from += words) {
-    // 2 KiB ahead: the hardware's own prefetch stops at the end of a page
+    // 2 KiB ahead, because the hardware prefetcher stops at the end of a page
     _Pragma("GCC unroll 8") for (std::size_t line = 0; line < words; line += 8) hwy::Prefetch(from + 256 + line);
     hn::Vec<decltype(d)> x[8];
     _Pragma("GCC unroll 8") for (std::size_t i = 0; i < 8; ++i) x[i] = hn::Load(d, from + i * N);
@@ -113,7 +113,7 @@ void plain_read(const void* data, std::size_t bytes) {
 }
 
 #if defined(__x86_64__)
-/// Four independent products of tiles a round.
+/// Multiplies four independent pairs of tiles per round.
 void tile_rounds(std::int64_t rounds) {
   AmxTiles tiles;
   tiles.begin();

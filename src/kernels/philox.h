@@ -1,4 +1,4 @@
-// src/kernels/philox.h: random numbers by counter (Philox): a word depends on its counter alone, not on the order of
+// src/kernels/philox.h: counter-based random numbers (Philox): a word depends only on its counter, not on the order of
 // draws.
 #pragma once
 #include <cstdint>
@@ -15,7 +15,7 @@ struct Philox {
   explicit constexpr Philox(std::uint64_t seed)
       : key{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)} {}
 
-  /// The four words of a counter, in its place.
+  /// Replaces a counter by its four random words.
   constexpr void words(std::uint32_t (&c)[4]) const {
     std::uint32_t k0 = key[0], k1 = key[1];
     for (int n = 0; n < rounds; ++n, k0 += key_step[0], k1 += key_step[1]) {

@@ -109,8 +109,8 @@ class BackwardSteps {
   void run_again(std::int64_t unit, char* scratch) const;
   /// Returns the index of the unit's first step among the steps of the call.
   std::int64_t first_step(std::int64_t unit) const;
-  /// Sets to 0 the rows of dq that no step computes and the sums of the unit's keys: `totals`, or dk and dv if `totals`
-  /// is null and `keys_too` is set.
+  /// Sets to 0 the rows of dq that no step computes. With `keys_too` also the sums of the unit's keys: `totals`, or dk
+  /// and dv if `totals` is null.
   void clear_unit(std::int64_t unit, char* totals, bool keys_too = true) const;
   /// Returns whether a unit has one head of K and one of V. If so, and its steps run one after another, the steps may
   /// initialise the sums of its keys themselves.

@@ -1,4 +1,5 @@
-// src/kernels/gemm/finish-inl.h: the way of finished sums into y: activation, rounding to bf16, edges of the matrix.
+// src/kernels/gemm/finish-inl.h: writes finished sums of a product to y: activation, rounding to bf16, edges of the
+// matrix.
 #if defined(ATTN_GEMM_FINISH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_FINISH_INL_H
 #undef ATTN_GEMM_FINISH_INL_H
@@ -18,7 +19,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The upper halves of f32 (NaN canonical) rounded to nearest even; denormals stay.
+/// Returns the upper halves of f32 (NaN canonical), rounded to nearest even; denormals are kept.
 template <class D>
 HWY_INLINE auto rounded_to_bf16(D, hn::Vec<D> x) {
   const hn::RebindToUnsigned<D> bits;
@@ -28,7 +29,7 @@ HWY_INLINE auto rounded_to_bf16(D, hn::Vec<D> x) {
   return hn::DemoteTo(halves, hn::BitCast(hn::RebindToSigned<D>(), upper));
 }
 
-/// x = f(x) for whole vectors of aligned memory.
+/// Computes x = f(x) for whole vectors of aligned memory.
 template <class D, typename F>
 HWY_INLINE void each_vector(D d, hn::TFromD<D>* x, int count, F f) {
   for (int i = 0; i < count; i += static_cast<int>(hn::Lanes(d))) hn::Store(f(hn::Load(d, x + i)), d, x + i);
@@ -48,8 +49,9 @@ HWY_NOINLINE void activate(Activation activation, T* x, int count) {
   }
 }
 
-/// `rows` rows of `width` sums (aligned; whole vectors), bias included and NaN canonical, of which `columns` exist,
-/// into y. bf16: the function is that of the rounded sum, as if it had been stored first.
+/// Writes `rows` rows of `width` sums to y. The sums are aligned whole vectors that include the bias and have canonical
+/// NaN; the first `columns` of them exist. With bf16 the activation is applied to the rounded sum, as if it had been
+/// stored first.
 template <typename T>
 HWY_NOINLINE void finish_rows(Activation activation, bool narrow, T* sums, int rows, int width, int columns, void* y,
                               std::int64_t y_stride) {

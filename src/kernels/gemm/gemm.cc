@@ -1,4 +1,5 @@
-// src/kernels/gemm/gemm.cc: y = activation(a b + bias), blocked and packed, compiled once for every instruction set.
+// src/kernels/gemm/gemm.cc: computes y = activation(a b + bias), blocked and packed; compiled once for every
+// instruction set.
 #include "kernels/gemm/target.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -18,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// How one product is cut: columns into panels of whole vectors, panels and rows into parts, k into chunks of whole
+/// How one product is split: columns into panels of whole vectors, panels and rows into parts, k into chunks of whole
 /// blocks.
 template <class Kind>
 struct GemmCut {
@@ -34,7 +35,7 @@ struct GemmCut {
   PartGrid grid;
   std::int64_t row_parts = grid.row_parts, column_parts = grid.column_parts;
   std::int64_t chunk = (pack_a ? packed_chunk_words : chunk_words) * Kind::depth;
-  bool totals_beside = p.narrow && p.k > chunk;  // a bf16 y cannot hold the totals
+  bool totals_beside = p.narrow && p.k > chunk;  // a bf16 y cannot hold partial totals
 
   GemmCut(const GemmProblem& problem, bool packed)
       : p(problem),
@@ -47,8 +48,8 @@ struct GemmCut {
   std::int64_t chunk_words_of() const { return pieces_of(std::min(p.k, chunk), Kind::depth); }
   std::int64_t first_vector(std::int64_t q) const { return even_cut(vectors, panels, q); }
 
-  /// Panels of a part that all its rows pass by together: as many as stay in L2, so that a row of A comes
-  /// to the first but once for them.
+  /// Returns how many panels are multiplied by each row tile of A in turn: as many as fit in L2, so that a row of A is
+  /// loaded into L1 once for all of them.
   std::int64_t group() const {
     const std::int64_t bytes = chunk_words_of() * panel * static_cast<std::int64_t>(sizeof(Word));
     return std::clamp<std::int64_t>(group_bytes / std::max<std::int64_t>(bytes, 1), 1,
@@ -69,19 +70,19 @@ struct GemmCut {
   }
 };
 
-/// Panels of B side by side, and their biases.
+/// Consecutive panels of B, and their biases.
 template <class Kind>
 struct PanelGroup {
   struct Panel {
     const typename Kind::Word* b;
     std::int64_t column;
-    int vectors, columns;  // columns: those that exist
+    int vectors, columns;  // columns: the valid ones
   };
   Panel panel[most_group_panels];
   alignas(64) typename Kind::Sum bias[most_group_panels * GemmCut<Kind>::panel];
   int count = 0;
 
-  /// Panels [first, end) of items [k, k + items): of `packed`, or packed to `here`.
+  /// Takes panels [first, end) of items [k, k + items) from `packed`; if that is null, packs them to `here`.
   PanelGroup(const GemmProblem& p, const GemmCut<Kind>& cut, std::int64_t first, std::int64_t end, std::int64_t k,
              std::int64_t items, const void* packed, typename Kind::Word* here) {
     using Sum = typename Kind::Sum;
@@ -105,7 +106,8 @@ struct PanelGroup {
   }
 };
 
-/// One part of a product. B comes from `packed` (all panels, all words: `pack`), or is packed here when that is null.
+/// Computes one part of a product. B comes from `packed` (all panels and words, written by `pack`); if that is null,
+/// the part packs B itself.
 template <class Kind>
 void gemm_part(const GemmProblem& p, std::int64_t part, void* scratch, const void* packed) {
   using Word = typename Kind::Word;

@@ -1,5 +1,5 @@
-// src/kernels/gemm/kind-inl.h: what a product is made of: words of one f32 or f64, or of two halves, and the steps of a
-// chain.
+// src/kernels/gemm/kind-inl.h: defines the operands of a product for each element type: a word is one f32 or f64, or a
+// pair of 16-bit values; a step adds one product to a sum.
 #if defined(ATTN_GEMM_KIND_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_KIND_INL_H
 #undef ATTN_GEMM_KIND_INL_H
@@ -19,28 +19,28 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// f32 and f64: a word is an element, a step a fused multiply-add.
+/// For f32 and f64: a word is one element, and a step is one fused multiply-add.
 template <typename T>
 struct Plain {
-  using Item = T;  // of b
-  using Left = T;  // of a
+  using Item = T;  // element type of b
+  using Left = T;  // element type of a
   using Word = T;
-  using Sum = T;  // of the chains, the bias, y
+  using Sum = T;  // element type of the sums, the bias and y
   using D = hn::ScalableTag<T>;
   using V = hn::Vec<D>;
-  static constexpr int depth = 1;  // items of a word
+  static constexpr int depth = 1;  // items per word
 
   static HWY_INLINE V step(V a, V b, V sum) { return hn::MulAdd(a, b, sum); }
-  /// The word of one item, and a vector of words of neighbouring ones; a second item belongs to the other kind.
+  /// Make the word of one item, and a vector of words of adjacent items; the second argument is used by Pairs only.
   static HWY_INLINE Word word(const T* item, const T*) { return *item; }
   static HWY_INLINE V words(const T* items, const T*) { return hn::LoadU(D(), items); }
-  /// What the word at `a` and a vector of words of b add to a chain.
+  /// Adds to a sum the product of the word at `a` and a vector of words of b.
   static HWY_INLINE V add(const Left* a, V b, V sum) { return step(hn::Set(D(), *a), b, sum); }
 };
 
 #if HWY_TARGET == HWY_AVX3
-/// bf16: a word is the pair (2k, 2k + 1), carried in the bits of an f32; a step is one vdpbf16ps. As assembly, because
-/// the rest of this target must not need the instruction.
+/// For bf16: a word is the pair (2k, 2k + 1) in the bits of an f32, and a step is one vdpbf16ps. Written in assembly,
+/// because the rest of this target must run on processors without the instruction.
 struct Pairs {
   using Item = std::uint16_t;
   using Left = std::uint16_t;
@@ -54,7 +54,7 @@ struct Pairs {
     asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(b.raw), "v"(a.raw));
     return sum;
   }
-  /// An odd last item is paired with 0: `second` is null.
+  /// Makes a word; an odd last item is paired with 0 (`second` is null).
   static HWY_INLINE Word word(const Item* first, const Item* second) {
     const std::uint32_t bits = *first | (second ? static_cast<std::uint32_t>(*second) << 16 : 0u);
     return __builtin_bit_cast(float, bits);
@@ -71,13 +71,13 @@ struct Pairs {
     std::memcpy(&pair, a, sizeof pair);
     return step(hn::Set(D(), pair), b, sum);
   }
-  /// The same where the word's second item does not exist.
+  /// Adds the product for a word whose second item does not exist.
   static HWY_INLINE V add_odd(const Left* a, V b, V sum) { return step(hn::Set(D(), word(a, nullptr)), b, sum); }
 };
 #endif
 
-/// f32 times bf16 or f16, which widen exactly: a word is a pair of them, two steps. For a b that is read as it is
-/// stored; where it is packed, it is widened then, and the kind is Plain<float>.
+/// For f32 times bf16 or f16, which are widened exactly: a word is a pair of 16-bit items, which takes two steps. Used
+/// if b is read as it is stored; packing widens b, and the kind is then Plain<float>.
 template <Element HALF>
 struct Widened {
   using Item = std::uint16_t;
@@ -106,7 +106,7 @@ struct Widened {
     if constexpr (HALF == Element::bf16) return hn::BitCast(D(), hn::And(bits, hn::Set(Bits(), 0xffff0000u)));
     else return of_lower(hn::ShiftRight<16>(bits));
   }
-  /// The f16 in the lower half of each word.
+  /// Widens the f16 in the lower half of each word.
   static HWY_INLINE V of_lower(hn::Vec<Bits> bits) {
     return hn::PromoteTo(
         D(), hn::BitCast(hn::Rebind<hwy::float16_t, D>(), hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), bits)));

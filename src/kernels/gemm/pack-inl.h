@@ -1,5 +1,5 @@
-// src/kernels/gemm/pack-inl.h: operands laid out as the tiles read them: B in panels of columns, A (where its rows are
-// no runs) in tiles.
+// src/kernels/gemm/pack-inl.h: packs operands in the order in which tiles read them: B in panels of columns, A in tiles
+// if its rows are not contiguous.
 #if defined(ATTN_GEMM_PACK_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_PACK_INL_H
 #undef ATTN_GEMM_PACK_INL_H
@@ -22,13 +22,13 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Rows ahead that packing fetches where it walks down columns: short runs at a large stride defeat the hardware's own
-/// prefetch.
+/// Rows that packing prefetches ahead when it reads down columns: the hardware prefetcher does not follow short runs at
+/// a large stride.
 inline constexpr int rows_ahead = 12;
 
 #if HWY_TARGET == HWY_AVX3
-/// 16 rows x 16 words of 4 bytes, transposed: 64 loads of 16 bytes, three quarters of them merged by mask, and 32
-/// shuffles within 128 bits, against 16 loads and 64 shuffles.
+/// Transposes 16 rows x 16 words of 4 bytes: 64 loads of 16 bytes, three quarters of them masked, and 32 shuffles
+/// within 128 bits, instead of 16 loads and 64 shuffles.
 HWY_INLINE void transpose_words(const char* rows, std::int64_t row_bytes, __m512 (&out)[16]) {
   _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) {
     __m512 v[4];
@@ -52,10 +52,10 @@ HWY_INLINE void transpose_words(const char* rows, std::int64_t row_bytes, __m512
   }
 }
 
-/// The same with 32 loads of 32 bytes and 48 shuffles: faster where the rows are in the caches.
+/// The same with 32 loads of 32 bytes and 48 shuffles: faster if the rows are in the caches.
 HWY_INLINE void transpose_cached_words(const char* rows, std::int64_t row_bytes, __m512 (&out)[16]) {
   _Pragma("GCC unroll 2") for (int half = 0; half < 2; ++half) {
-    __m512d four[8];  // 128 bits: one word of four rows
+    __m512d four[8];  // 128 bits hold one word of four rows
     _Pragma("GCC unroll 2") for (int i = 0; i < 2; ++i) {
       __m512 in[4];
       _Pragma("GCC unroll 4") for (int j = 0; j < 4; ++j) {
@@ -81,7 +81,7 @@ HWY_INLINE void transpose_cached_words(const char* rows, std::int64_t row_bytes,
 }
 #endif
 
-/// Words along k of neighbouring columns whose items are runs along k, side by side: the columns of one panel.
+/// Packs columns whose items are contiguous along k to words, for adjacent columns: the columns of one panel.
 template <class Kind>
 HWY_NOINLINE void pack_transposed(const typename Kind::Item* from, std::int64_t column_stride, int columns,
                                   std::int64_t items, int width, typename Kind::Word* to) {
@@ -119,12 +119,12 @@ HWY_NOINLINE void pack_transposed(const typename Kind::Item* from, std::int64_t 
   }
 }
 
-/// `columns` columns of a B of halves from `from` on, side by side in f32.
+/// Packs `columns` columns of a 16-bit B from `from` on, widened to f32.
 HWY_NOINLINE void pack_halves(const GemmProblem& p, const std::uint16_t* from, int columns, std::int64_t items,
                               int width, float* to) {
   constexpr int most_columns = gemm_vectors * static_cast<int>(HWY_LANES(float)), wide_stride = wide_items + 16;
   const std::int64_t down = p.b_stride[0], along = p.b_stride[1];
-  if (down == 1 && along != 1) {  // runs along k: a few lines of each column at a time
+  if (down == 1 && along != 1) {  // contiguous along k: a few cache lines of each column at a time
     alignas(64) float wide[most_columns * wide_stride];
     for (std::int64_t i = 0; i < items; i += wide_items) {
       const std::int64_t count = items - i < wide_items ? items - i : wide_items;
@@ -141,8 +141,7 @@ HWY_NOINLINE void pack_halves(const GemmProblem& p, const std::uint16_t* from, i
   }
 }
 
-/// Items [k, k + items) of `columns` columns of B, in words, `width` columns side by side; columns that do not exist
-/// are 0.
+/// Packs items [k, k + items) of `columns` columns of B to words, `width` columns per row; missing columns are 0.
 template <class Kind>
 HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column, int columns,
                              int width, typename Kind::Word* to) {
@@ -173,12 +172,11 @@ HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t 
   }
 }
 
-/// Words of packed tiles of A between two tiles: whole-vector stores run over the end of a tile's row by less than
-/// this.
+/// Words between two packed tiles of A, because whole-vector stores write up to this many words beyond a tile's row.
 inline constexpr std::int64_t tile_pad = 16;
 
-/// `rows` rows of A as tiles of [words][rows of the tile]: for an A whose rows are not runs of items. A tile begins
-/// where the rows before it end: at (rows before) * words + tile_pad * (tiles before).
+/// Packs `rows` rows of A as tiles of [words][rows of the tile], for an A whose rows are not contiguous. A tile begins
+/// at (rows before) * words + tile_pad * (tiles before).
 template <class Kind>
 HWY_NOINLINE void pack_tiles(const GemmProblem& p, std::int64_t row, std::int64_t rows, std::int64_t tiles,
                              std::int64_t k, std::int64_t items, typename Kind::Word* to) {
@@ -192,11 +190,11 @@ HWY_NOINLINE void pack_tiles(const GemmProblem& p, std::int64_t row, std::int64_
     if (along == 1)
       for (std::int64_t line = 0; line < rows; line += 64 / static_cast<int>(sizeof(Item)))
         for (int r = 0; r < Kind::depth; ++r) hwy::Prefetch(from + (rows_ahead + r) * down + line);
-    const std::int64_t least = rows / tiles, wider = rows % tiles;  // even_cut without its divisions
+    const std::int64_t least = rows / tiles, wider = rows % tiles;  // as even_cut, without its divisions
     for (std::int64_t t = 0, first = 0, count; t < tiles; ++t, first += count) {
       count = least + (t < wider);
       typename Kind::Word* tile = to + first * words + t * tile_pad + w * count;
-      // whole vectors: what runs over is written again or never read
+      // whole vectors: words beyond the tile's row are overwritten later or never read
       if (along == 1 && first + gemm_rows + N <= rows) {
         for (int i = 0; i < gemm_rows; i += N)
           hn::StoreU(Kind::words(from + first + i, second ? second + first + i : nullptr), d, tile + i);

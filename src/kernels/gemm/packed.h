@@ -1,5 +1,5 @@
-// src/kernels/gemm/packed.h: weights laid out once for many products: no packing in each, and straight reads when rows
-// are few.
+// src/kernels/gemm/packed.h: packs weights once for many products: the products then need no packing, and read B
+// contiguously when there are few rows.
 #pragma once
 #include "kernels/reference.h"
 
@@ -7,10 +7,10 @@
 
 namespace attn::kernels {
 
-/// B of a product as the kernel of this processor reads it. Copies share the memory.
+/// B of a product, packed as the kernel of this processor reads it. Copies share the memory.
 class PackedWeights {
  public:
-  /// From the b, b_stride, n, k and element of `problem`.
+  /// Packs b as described by b, b_stride, n, k and element of `problem`.
   explicit PackedWeights(const GemmProblem& problem);
 
   std::int64_t n() const { return problem_.n; }
@@ -24,8 +24,8 @@ class PackedWeights {
   std::shared_ptr<void> data_;
 };
 
-/// The product of `problem` with `weights` for its b: the same bits as `multiply`. n, k and element must be those of
-/// the weights.
+/// Computes the product of `problem` with `weights` as its b, with the same bits as `multiply`. n, k and element must
+/// be those of the weights.
 void multiply_packed(const GemmProblem& problem, const PackedWeights& weights);
 
 }  // namespace attn::kernels

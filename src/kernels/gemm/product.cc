@@ -1,4 +1,5 @@
-// src/kernels/gemm/product.cc: which kernel multiplies, and how parts of products and batches reach the threads.
+// src/kernels/gemm/product.cc: chooses the kernel of a product, and distributes parts of products and batches among
+// threads.
 #include "kernels/gemm/product.h"
 
 #include <attn/runtime.h>
@@ -18,7 +19,7 @@
 namespace attn::kernels {
 namespace {
 
-/// Rows of a part of the specification: few enough for every thread, enough to be worth the packing.
+/// Rows of a part computed by the reference code: few enough to give every thread work, enough to be worth packing B.
 constexpr std::int64_t reference_rows = 16;
 
 /// Multiply-adds below which a part is not worth a thread: about 15 us of AVX-512. Smaller products of a batch share a
@@ -30,7 +31,7 @@ const GemmTarget* best_target() {
   return target.get([] { return gemm_target(runtime::target().c_str()); });
 }
 
-/// run(item, part) for every part of every item; small items are grouped. Cut by shape alone.
+/// Calls run(item, part) for every part of every item; small items are grouped. The split depends on the shape only.
 template <typename Run>
 void share(std::int64_t items, std::int64_t parts, std::int64_t work, Run run) {
   const std::int64_t group = parts > 1 ? 1 : std::max<std::int64_t>(1, part_work / std::max<std::int64_t>(1, work));
@@ -83,9 +84,10 @@ void multiply(const GemmProblem& asked, const GemmBatch& batch) {
                      b_bytes = problem.has_half_b() ? bytes_of(problem.b_element) : a_bytes;
   const std::int64_t y_bytes = problem.element == Element::bf16 && !problem.narrow ? 4 : a_bytes;
   const GemmTarget* const target = best_target();
-  // A row times a column is one chain of sums, which no lanes make faster: many of them are the specification's.
+  // A row times a column is one chain of sums, which vectors do not make faster: the reference code computes batches of
+  // them.
   const bool chain = problem.m == 1 && problem.n == 1 && problem.element != Element::bf16 && !problem.has_half_b();
-  constexpr std::int64_t lanes = 16;  // that wait
+  constexpr std::int64_t lanes = 16;  // lanes that would be idle
   if (target == nullptr || problem.y_stride[1] != 1 || chain) {
     share(items, (problem.m + reference_rows - 1) / reference_rows, chain ? lanes * work : work,
           [&](std::int64_t item, std::int64_t part) {
@@ -119,7 +121,7 @@ PackedWeights::PackedWeights(const GemmProblem& problem) : problem_(problem) {
                           [&](std::int64_t piece) { target->pack(problem, piece, data_.get()); });
     return;
   }
-  for (std::int64_t k = 0; k < problem.k; ++k)  // the specification takes any strides: rows of k
+  for (std::int64_t k = 0; k < problem.k; ++k)  // the reference code takes any strides, so it reads rows of k
     for (std::int64_t n = 0; n < problem.n; ++n) {
       const char* from =
           static_cast<const char*>(problem.b) + (k * problem.b_stride[0] + n * problem.b_stride[1]) * size;

@@ -1,10 +1,10 @@
-// src/kernels/gemm/product.h: matrix products on the best kernel of this processor, shared among threads.
+// src/kernels/gemm/product.h: computes matrix products by the best kernel of this processor, distributed among threads.
 #pragma once
 #include "kernels/reference.h"
 
 namespace attn::kernels {
 
-/// Products of one shape: dims of the batch outermost first; strides in elements, 0 where an operand is shared.
+/// Products of equal shape: batch dims, outermost first; strides in elements, 0 for a shared operand.
 struct GemmBatch {
   int dims = 0;
   const std::int64_t* sizes = nullptr;
@@ -13,21 +13,21 @@ struct GemmBatch {
   const std::int64_t* y_strides = nullptr;
 
   std::int64_t items() const;
-  /// `first` moved to item i, given the bytes of an element of each.
+  /// Returns the problem of item i, from that of the first item and the element sizes in bytes.
   GemmProblem item(const GemmProblem& first, std::int64_t i, std::int64_t a_bytes, std::int64_t b_bytes,
                    std::int64_t y_bytes) const;
 };
 
-/// Whether products take bf16 as it is, by the processor's own dot product of pairs; else its operands go through f32,
-/// and a sum may differ in its last bits from that of a processor that does.
+/// Returns whether products take bf16 directly, by the processor's dot product of pairs. Otherwise operands are
+/// converted to f32, and a sum may differ in its last bits from that of a processor with the dot product.
 bool multiplies_bf16();
 
-/// Whether products in f32 take a b of halves (`b_element`): all kernels but the specification.
+/// Returns whether f32 products accept a 16-bit b (`b_element`): all kernels do except the reference code.
 bool multiplies_half_b();
 
-/// Computes the product, or all products of a batch in one parallel run. The kernel, the cut and the threads do not
-/// change a bit. Elements f32 and f64, and bf16 where `multiplies_bf16`; a b of halves where `multiplies_half_b`, if
-/// y's columns are neighbours.
+/// Computes the product, or all products of a batch, in one parallel run. Kernel, split and threads do not change a
+/// bit. Elements: f32 and f64, and bf16 if `multiplies_bf16`. A 16-bit b is accepted if `multiplies_half_b` and the
+/// columns of y are adjacent.
 void multiply(const GemmProblem& problem, const GemmBatch& batch = {});
 
 }  // namespace attn::kernels

@@ -1,5 +1,5 @@
-// src/kernels/gemm/register_block-inl.h: a block of k of 32 x 32 elements by tile registers, and what becomes of the
-// block before meanwhile.
+// src/kernels/gemm/register_block-inl.h: multiplies one block of k for 32 x 32 elements by AMX tiles, and stores the
+// previous block's sums meanwhile.
 #if defined(ATTN_GEMM_REGISTER_BLOCK_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_REGISTER_BLOCK_INL_H
 #undef ATTN_GEMM_REGISTER_BLOCK_INL_H
@@ -19,19 +19,19 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3 && defined(__x86_64__)
 namespace hn = hwy::HWY_NAMESPACE;
 
-inline constexpr int register_panel = 2 * tile_pairs;               // columns that two tiles have
+inline constexpr int register_panel = 2 * tile_pairs;               // columns of two tiles
 inline constexpr int block_units = k_block / tile_items;            // steps of a chain
-inline constexpr std::int64_t register_row_bytes = 2 * tile_items;  // of a tile of rows
+inline constexpr std::int64_t register_row_bytes = 2 * tile_items;  // bytes per row of an A tile
 inline constexpr std::int64_t register_tile_bytes = tile_rows * register_row_bytes;
 
-/// Sums of a block on their way: to the totals of the blocks before, or into a y of bf16. Done in eight pieces between
-/// the steps of the next block, whose products keep the tile unit busy meanwhile.
+/// The sums of a finished block, which are added to the totals of the earlier blocks or written to a bf16 y. This is
+/// done in eight pieces between the steps of the next block, so that the tile unit stays busy.
 struct RegisterRest {
   enum class To { nothing, total, y } to = To::nothing;
-  const float *sums, *before;  // [rows][lanes]; null: there are none
+  const float *sums, *before;  // [rows][lanes]; null: no earlier blocks
   int lanes, tiles;
   float* total;
-  std::uint16_t* y[2];  // of each tile of rows
+  std::uint16_t* y[2];  // one address per tile of rows
   std::int64_t y_stride;
   const float* bias;  // or null
 
@@ -39,7 +39,7 @@ struct RegisterRest {
     if (to == To::nothing || u >= 4 * tiles) return;
     lanes == 32 ? piece_of<2>(u) : piece_of<1>(u);
   }
-  /// Not a part of its callers: 2.5 KB.
+  /// Not inlined, because the code has 2.5 KB.
   HWY_NOINLINE void pieces(int u, int end) const {
     for (; u < end; ++u) piece(u);
   }
@@ -55,7 +55,7 @@ struct RegisterRest {
       return;
     }
     std::uint16_t* row = y[u / 4] + u % 4 * 4 * y_stride;
-    const auto low = bias ? hn::Add(hn::LoadU(d, bias), hn::Zero(d)) : hn::Zero(d);  // + 0: so that no sum is -0
+    const auto low = bias ? hn::Add(hn::LoadU(d, bias), hn::Zero(d)) : hn::Zero(d);  // + 0, so that no sum is -0
     const auto high = bias && VECTORS == 2 ? hn::Add(hn::LoadU(d, bias + 16), hn::Zero(d)) : hn::Zero(d);
     _Pragma("GCC unroll 4") for (int r = 0; r < 4; ++r, from += 16 * VECTORS, row += y_stride) {
       auto left = hn::Load(d, from), right = VECTORS == 2 ? hn::Load(d, from + 16) : left;
@@ -66,7 +66,7 @@ struct RegisterRest {
       }
       left = hn::Add(left, low);
       if (VECTORS == 2) right = hn::Add(right, high);
-      __m512i halves;  // the processor's own rounding, but for NaN and denormals
+      __m512i halves;  // the processor's rounding; NaN and denormals are redone below
       asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(halves) : "v"(left.raw), "v"(right.raw));
       if ((_mm512_fpclass_ps_mask(left.raw, 0xa1) | _mm512_fpclass_ps_mask(right.raw, 0xa1)) != 0) [[unlikely]]
         halves = _mm512_inserti64x4(_mm512_castsi256_si512(rounded_to_bf16(d, canonical(d, left)).raw),
@@ -80,13 +80,13 @@ struct RegisterRest {
   }
 };
 
-/// A block of k of up to 2 x 2 tiles.
+/// One block of k, of up to 2 x 2 tiles.
 struct RegisterBlock {
-  const char* a[2];    // first items of two tiles of rows
-  const char* end[2];  // the unit after the `units`, padded
+  const char* a[2];    // first items of the two tiles of rows
+  const char* end[2];  // the unit after the `units`, padded with 0
   std::int64_t a_stride, a_step;
   const float* b;
-  std::int64_t half;  // words from its first 16 columns to the others
+  std::int64_t half;  // words from a panel's first 16 columns to the other 16
   std::int64_t row_bytes;
   int units;
   bool with_end;
@@ -103,7 +103,7 @@ HWY_NOINLINE void multiply_registers(const RegisterBlock& block, const RegisterR
   if (COLUMNS == 2) tile_zero<1>();
   if (ROWS == 2) tile_zero<2>();
   if (ROWS == 2 && COLUMNS == 2) tile_zero<3>();
-  const std::int64_t step_below = ROWS == 2 ? block.a_step : 0;  // of one row of tiles there is no second
+  const std::int64_t step_below = ROWS == 2 ? block.a_step : 0;  // 0 if there is only one row of tiles
   for (int u = 0; u < block.units + block.with_end; ++u, above += block.a_step, below += step_below, b += tile) {
     if (u == block.units) {
       above = block.end[0];

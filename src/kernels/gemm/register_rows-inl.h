@@ -1,5 +1,5 @@
-// src/kernels/gemm/register_rows-inl.h: one or two rows times a b of rows, with the sums that tile registers would
-// make, by vectors.
+// src/kernels/gemm/register_rows-inl.h: multiplies one or two rows by a b of contiguous rows with vectors; the sums
+// have the bits of AMX tiles.
 #if defined(ATTN_GEMM_REGISTER_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_REGISTER_ROWS_INL_H
 #undef ATTN_GEMM_REGISTER_ROWS_INL_H
@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3 && defined(__x86_64__)
 
-/// Denormals are 0 for as long, as they are to the tile registers.
+/// Treats denormals as 0 while the object exists, as AMX tiles do.
 class FlushedDenormals {
  public:
   FlushedDenormals() {
@@ -34,8 +34,9 @@ class FlushedDenormals {
   std::uint32_t before_;
 };
 
-/// A unit of up to 32 items of k from `at` on, added to sums [M][width]: of 32 columns the even ones come first. A word
-/// of a row of b holds two columns; each is an f32 when the other one's bits are gone, so nothing has to be woven.
+/// Adds a unit of up to 32 items of k from `at` on to sums [M][width]; within 32 columns the even ones come first. A
+/// word of a row of b holds two columns; clearing the bits of one gives the other as f32, so nothing must be
+/// interleaved.
 template <int M>
 HWY_NOINLINE void add_unit(const GemmProblem& p, std::int64_t at, int items, std::int64_t first, int columns,
                            float* sums, int width) {
@@ -79,7 +80,7 @@ HWY_NOINLINE void add_unit(const GemmProblem& p, std::int64_t at, int items, std
   }
 }
 
-/// Columns [first, first + columns); scratch: sums and totals [m][columns, as whole panels] each.
+/// Computes columns [first, first + columns). Scratch: sums and totals, [m][columns rounded up to whole panels] each.
 HWY_NOINLINE void register_rows(const GemmProblem& p, std::int64_t first, int columns, float* scratch) {
   const int width = static_cast<int>(pieces_of(columns, 32)) * 32, rows = static_cast<int>(p.m), all = rows * width;
   float* const sums = scratch;

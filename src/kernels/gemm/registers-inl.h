@@ -1,4 +1,4 @@
-// src/kernels/gemm/registers-inl.h: products of bf16 by tile registers: 32 x 32 elements at a time, 32 items of k a
+// src/kernels/gemm/registers-inl.h: computes bf16 products by AMX tiles: 32 x 32 elements at a time, 32 items of k per
 // step.
 #if defined(ATTN_GEMM_REGISTERS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_REGISTERS_INL_H
@@ -23,14 +23,14 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3 && defined(__x86_64__)
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// How a product is cut for the tile registers. One operand is read as rows of k, where it lies if its rows are runs;
-/// the other is packed as [16 columns][units of k][pairs of k][column]. Where b's items are runs along k and a has few
-/// rows, y is computed transposed: b gives the rows, where it lies, and a is packed.
+/// How a product is split for AMX tiles. One operand is read as rows of k, in place if its rows are contiguous. The
+/// other is packed as [16 columns][units of k][pairs of k][column]. If b's items are contiguous along k and a has few
+/// rows, y is computed transposed: b supplies the rows, in place, and a is packed.
 struct RegisterCut {
-  GemmProblem p;  // a and b as they are computed
+  GemmProblem p;  // a and b, swapped if y is computed transposed
   bool transposed = false, pack_a;
-  bool by_vectors;  // so few rows that weaving b for the registers would take the time
-  bool few;         // rows times columns that lie in runs: their packing takes the time
+  bool by_vectors;  // so few rows that interleaving b for the tiles would take most of the time
+  bool few;         // few rows times contiguous rows of b: packing b takes most of the time
   std::int64_t panels, units, chunk, group, row_parts = 1, panel_parts = 1;
 
   static bool runs(const GemmProblem& p, std::int64_t stride) { return stride == 1 || p.k <= 1; }
@@ -56,9 +56,9 @@ struct RegisterCut {
         transposed_part_rows);
     row_parts = pieces_of(p.m, transposed || pack_a ? of_rows : chunk < units ? register_part_rows : p.m + 1);
     std::int64_t wanted = std::min(std::max(wanted_parts, 2 * p.threads), work / least_register_work);
-    if (problem.m <= transposed_rows_most)  // reading b takes the time
+    if (problem.m <= transposed_rows_most)  // reading b takes most of the time
       wanted = std::max(wanted, std::min(most_small_parts, 2 * problem.n * p.k / small_part_bytes));
-    // of a part
+    // minimum per part
     const std::int64_t least_panels = few                                 ? register_group / 2
                                       : problem.m <= transposed_rows_most ? 1
                                                                           : register_part_panels;
@@ -89,14 +89,15 @@ struct RegisterCut {
     }
   }
   std::int64_t parts() const { return row_parts * panel_parts; }
-  /// Whether columns are packed once before, by all threads, and not by every part that has some of their rows.
+  /// Returns whether all threads pack the columns once before the product, instead of each part that needs them.
   bool packs_before() const { return !transposed && p.m > transposed_rows_most && row_parts > 2; }
-  std::int64_t tiles() const { return pieces_of(pieces_of(p.m, row_parts), tile_rows); }  // of rows of a part
-  /// Words of a row of packed columns: a tile, but for a product of fewer columns than one has.
+  std::int64_t tiles() const { return pieces_of(pieces_of(p.m, row_parts), tile_rows); }  // tiles of rows of a part
+  /// Returns the words per row of packed columns: a tile's, or fewer if the product has fewer columns.
   int width() const { return static_cast<int>(std::min<std::int64_t>(p.n, tile_pairs)); }
   std::int64_t tile_words() const { return std::int64_t{tile_pairs} * width(); }
 
-  // scratch: packed columns; rows of a, or the ends of them; totals, of all rows of a part where k has several chunks
+  // scratch: packed columns; packed rows of a, or their last units; totals, for all rows of a part if k has several
+  // chunks
   std::int64_t b_bytes(bool packed) const {
     return packed ? 0 : 4 * register_panel * tile_pairs * (transposed ? panels * units : group * chunk);
   }
@@ -109,8 +110,8 @@ struct RegisterCut {
   }
 };
 
-/// Items [k, k + items) of a panel; missing ones of the last unit are 0. The second 16 columns lie `half` words later.
-/// Rows of whole panels are woven here, those of the next unit fetched.
+/// Packs items [k, k + items) of a panel; missing items of the last unit are 0. The second 16 columns begin `half`
+/// words later. If b has whole contiguous rows, they are interleaved here and the rows of the next unit are prefetched.
 HWY_NOINLINE void pack_registers(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column,
                                  int columns, int width, float* to, std::int64_t half) {
   const std::int64_t pairs = pieces_of(items, 2), whole = pieces_of(items, tile_items) * tile_pairs,
@@ -132,9 +133,9 @@ HWY_NOINLINE void pack_registers(const GemmProblem& p, std::int64_t k, std::int6
   }
 }
 
-/// Units [begin, end) of the panels [first, last): the first one's at `to`, each panel `2 * half` words, its columns
-/// from 16 on `half` words later. Rows of b are read as long as they are; columns that are runs along k one panel after
-/// the other.
+/// Packs units [begin, end) of the panels [first, last). The first panel begins at `to`; each takes `2 * half` words,
+/// its columns from 16 on begin `half` words later. Contiguous rows of b are read at full length; columns contiguous
+/// along k are read panel by panel.
 HWY_NOINLINE void pack_columns(const GemmProblem& p, const RegisterCut& cut, std::int64_t begin, std::int64_t end,
                                std::int64_t first, std::int64_t last, float* to, std::int64_t half) {
   const std::int64_t step = p.b_stride[1] == 1 ? 1 : end - begin;
@@ -147,7 +148,8 @@ HWY_NOINLINE void pack_columns(const GemmProblem& p, const RegisterCut& cut, std
     }
 }
 
-/// Pieces of all packed columns, each as long as others are: some units of every panel, or a panel.
+/// Returns the number of pieces of equal size into which the packing of all columns is split: some units of every
+/// panel, or one panel.
 HWY_INLINE std::int64_t packed_pieces(const RegisterCut& cut) {
   return cut.p.b_stride[1] == 1 ? pieces_of(cut.units, packed_piece_units) : cut.panels;
 }
@@ -158,13 +160,14 @@ HWY_INLINE void pack_piece(const GemmProblem& p, const RegisterCut& cut, std::in
                packed + unit * cut.tile_words(), half);
 }
 
-/// Where tile t of `rows` rows begins: the last may have rows of the one before, which are the same again.
+/// Returns where tile t of `rows` rows begins: the last tile may overlap the one before it, and then computes the same
+/// rows again.
 HWY_INLINE std::int64_t first_row(std::int64_t t, std::int64_t rows) {
   return std::max<std::int64_t>(0, std::min(tile_rows * t, rows - tile_rows));
 }
 
-/// `rows` rows of a from item k on as tiles, [tiles][units][16 rows of 64 bytes]; items that are missing of the last
-/// unit are 0.
+/// Packs `rows` rows of a, from item k on, as tiles [tiles][units][16 rows of 64 bytes]; missing items of the last unit
+/// are 0.
 HWY_NOINLINE void pack_rows(const GemmProblem& p, std::int64_t row, std::int64_t rows, std::int64_t k, char* to) {
   const std::int64_t along = p.a_stride[0], down = p.a_stride[1], items = p.k - k, units = pieces_of(items, tile_items);
   for (std::int64_t t = 0; t < pieces_of(rows, tile_rows); ++t, to += units * register_tile_bytes) {
@@ -203,7 +206,7 @@ HWY_NOINLINE void pack_rows(const GemmProblem& p, std::int64_t row, std::int64_t
   }
 }
 
-/// to = before + sums.
+/// Computes to = before + sums.
 HWY_INLINE void add_registers(const float* before, const float* sums, int count, float* to) {
   const Pairs::D d;
   for (int i = 0; i < count; i += 16) {
@@ -212,8 +215,8 @@ HWY_INLINE void add_registers(const float* before, const float* sums, int count,
   }
 }
 
-/// The sums of a tile's rows, added to those of the blocks before (or null), into y. `lanes`: of a row of sums, 16 or
-/// 32.
+/// Adds the sums of a tile's rows to those of the earlier blocks (`before`, or null) and writes the result to y.
+/// `lanes`: length of a row of sums, 16 or 32.
 HWY_NOINLINE void finish_registers(const RegisterCut& cut, float* sums, const float* before, std::int64_t row, int rows,
                                    std::int64_t column, int columns, int lanes) {
   const GemmProblem& p = cut.p;
@@ -253,7 +256,7 @@ HWY_NOINLINE void finish_registers(const RegisterCut& cut, float* sums, const fl
   if (!plain) finish_rows(p.activation, p.narrow, sums, rows, lanes, columns, y, p.y_stride[0]);
 }
 
-/// A part of a product on its way through the registers.
+/// Computes one part of a product by AMX tiles.
 class RegisterPart {
  public:
   RegisterPart(const RegisterCut& how, std::int64_t part, void* scratch, const void* packed)
@@ -286,7 +289,8 @@ class RegisterPart {
   }
 
  private:
-  /// The packed operand is small and stays: rows pass once, the next ones fetched in the order of their addresses.
+  /// Order for a small packed operand, which stays in the caches: passes over the rows once, prefetching the next rows
+  /// in the order of their addresses.
   void rows_first() {
     const bool far = 2 * p.m * p.k > register_cached_bytes && p.a_stride[0] == p.k;
     for (std::int64_t t = 0; t < tiles; t += 2)
@@ -300,8 +304,8 @@ class RegisterPart {
           add(q, unit, t, totals);
         }
   }
-  /// Panels of columns stay in L2 while rows pass, a block of k of 32 rows in L1 while they pass
-  /// by it.
+  /// Order for a large packed operand: panels of columns stay in L2 while all rows pass; a block of k of 32 rows stays
+  /// in L1 while the panels pass.
   void panels_first() {
     for (std::int64_t group = first_panel; group < last_panel; group += cut.group) {
       const std::int64_t group_end = std::min(last_panel, group + cut.group);
@@ -332,7 +336,7 @@ class RegisterPart {
     return b_packed + (2 * cut.units * q + unit) * cut.tile_words();
   }
 
-  /// One block of k of two tiles of rows, t and the next, and a panel.
+  /// Adds one block of k for two tiles of rows, t and the next, and one panel.
   HWY_INLINE void add(std::int64_t q, std::int64_t unit, std::int64_t t, float* total) {
     const std::int64_t column = q * register_panel, end = std::min<std::int64_t>(cut.units, unit + block_units);
     const int columns = columns_of(q), vectors = static_cast<int>(pieces_of(columns, tile_pairs)),
@@ -346,7 +350,7 @@ class RegisterPart {
                               : row_at(t + s) + unit * register_row_bytes;
       block.end[s] = a_here + (t + s) * register_tile_bytes;
     }
-    block.sums = unit == 0 && !last ? total : sums;  // 0 + a sum is that sum; of -0 the end makes +0
+    block.sums = unit == 0 && !last ? total : sums;  // 0 + a sum is that sum; the end turns -0 into +0
     const auto tall_one = vectors == 2 ? multiply_registers<2, 2> : multiply_registers<2, 1>;
     const auto low_one = vectors == 2 ? multiply_registers<1, 2> : multiply_registers<1, 1>;
     (tall == 2 ? tall_one : low_one)(block, rest);
@@ -371,14 +375,14 @@ class RegisterPart {
   const std::int64_t row, rows, first_panel, last_panel;
   const std::int64_t tiles = pieces_of(rows, tile_rows);
   const int height = static_cast<int>(std::min<std::int64_t>(rows, tile_rows));
-  // units that are read where they lie; of the rest they are packed
+  // units that are read in place; the others are packed
   const std::int64_t in_place = cut.pack_a ? 0 : p.k / tile_items;
   const bool plain = p.narrow && p.activation == Activation::none && !cut.transposed && height == tile_rows;
   float* const b_here;
-  const float* b_packed;  // all of it, or null
+  const float* b_packed;  // all packed columns, or null
   char* const a_here;
   float* const totals;
-  std::int64_t half = 0;  // words from the first 16 columns of a panel to the others
+  std::int64_t half = 0;  // words from a panel's first 16 columns to the other 16
   RegisterBlock block;
   RegisterRest rest;
   alignas(64) float sums[2 * tile_rows * register_panel] = {};
@@ -387,7 +391,8 @@ class RegisterPart {
 HWY_NOINLINE void register_part(const GemmProblem& problem, std::int64_t part, void* scratch, const void* packed) {
   const RegisterCut cut(problem, packed != nullptr);
   if (!cut.by_vectors) return RegisterPart(cut, part, scratch, packed).run();
-  const std::int64_t first = even_cut(cut.panels, cut.panel_parts, part) * register_panel;  // its rows are in one part
+  // all its rows are in one part
+  const std::int64_t first = even_cut(cut.panels, cut.panel_parts, part) * register_panel;
   const std::int64_t end = std::min(problem.n, even_cut(cut.panels, cut.panel_parts, part + 1) * register_panel);
   register_rows(problem, first, static_cast<int>(end - first), static_cast<float*>(scratch));
 }

@@ -1,4 +1,4 @@
-// src/kernels/gemm/small-inl.h: products of up to 8 rows: B is read once, from where it is, at the speed of memory.
+// src/kernels/gemm/small-inl.h: computes products of up to 8 rows: B is read once, in place, at memory bandwidth.
 #if defined(ATTN_GEMM_SMALL_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_SMALL_INL_H
 #undef ATTN_GEMM_SMALL_INL_H
@@ -20,9 +20,9 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Rows that are computed for m of them: 1, 4 or 8, of f64 1 or 8; 2 where B's columns are turned on AVX-512 and far.
-/// Reading B takes the time, so a kernel for each number of rows would only be code; the rows beyond the last repeat it
-/// and are not stored.
+/// Returns the number of rows that a kernel computes for m rows: 1, 4 or 8, for f64 1 or 8; 2 if B's columns are
+/// transposed on AVX-512 and B exceeds the caches. Reading B takes most of the time, so a kernel for each number of
+/// rows would only add code; the extra rows repeat the last one and are not stored.
 template <class Kind>
 constexpr int computed_rows(std::int64_t m) {
   if (m <= 1) return 1;
@@ -31,13 +31,13 @@ constexpr int computed_rows(std::int64_t m) {
 }
 constexpr int without_two(int rows) { return rows == 2 ? 4 : rows; }
 
-/// Row i of A, or the last one.
+/// Returns row i of A, or the last row.
 template <class Kind>
 HWY_INLINE const typename Kind::Left* row_of_a(const GemmProblem& p, std::int64_t i) {
   return static_cast<const typename Kind::Left*>(p.a) + std::min(i, p.m - 1) * p.a_stride[0];
 }
 
-/// Finished sums [M][width] of columns [column, column + columns) into y.
+/// Writes finished sums [M][width] of columns [column, column + columns) to y.
 template <class Kind>
 void finish_small(const GemmProblem& p, typename Kind::Sum* sums, int rows, int width, std::int64_t column,
                   int columns) {
@@ -53,11 +53,11 @@ void finish_small(const GemmProblem& p, typename Kind::Sum* sums, int rows, int 
   finish_rows(p.activation, p.narrow, sums, rows, width, columns, y, p.y_stride[0]);
 }
 
-/// Lines of B that are prefetched in the order of addresses, some KB before they are used.
+/// The lines of B in the order of addresses, to be prefetched some KB before they are used.
 class LinesInOrder {
  public:
   LinesInOrder(const char* at, const char* end, bool side_by_side) : at_(at), end_(end), side_by_side_(side_by_side) {}
-  /// The next LINES lines to prefetch; where there are none, `otherwise`, lines that are here.
+  /// Returns the next LINES lines to prefetch; near the end returns `otherwise`, lines that are already cached.
   template <int LINES>
   HWY_INLINE const char* next(const char* otherwise) {
     constexpr std::int64_t bytes = LINES * 64, before = 4096;
@@ -76,8 +76,8 @@ class LinesInOrder {
 /// Words that are transposed in registers at a time.
 inline constexpr int transposed_words = HWY_TARGET == HWY_AVX3 ? 16 : 4;
 
-/// `words` words (up to transposed_words) of `columns` columns (up to a vector) that are runs along k, transposed; the
-/// rest is 0.
+/// Loads `words` words (up to transposed_words) of `columns` columns (up to a vector) that are contiguous along k,
+/// transposed; missing ones are 0.
 template <class Kind>
 HWY_NOINLINE void transpose_edge(const char* from, std::int64_t column_bytes, int columns, int words,
                                  typename Kind::V (&out)[transposed_words]) {
@@ -89,7 +89,8 @@ HWY_NOINLINE void transpose_edge(const char* from, std::int64_t column_bytes, in
   for (int w = 0; w < transposed_words; ++w) out[w] = hn::Load(typename Kind::D(), square[w]);
 }
 
-/// transposed_words words of a vector of columns. CACHED: the way that is faster for columns in the caches.
+/// Loads transposed_words words of a vector of columns, transposed. CACHED: in the way that is faster for columns in
+/// the caches.
 template <class Kind, bool CACHED>
 HWY_INLINE void transpose_columns(const char* from, std::int64_t column_bytes,
                                   typename Kind::V (&out)[transposed_words]) {
@@ -105,12 +106,13 @@ HWY_INLINE void transpose_columns(const char* from, std::int64_t column_bytes,
 #endif
 }
 
-/// Columns [first, last) of B in vectors, GROUPS at a time; their items are runs along k (weights [N, K]). Lanes are
-/// columns: their words are transposed in registers. In memory the walk jumps, so what the next group needs is
-/// prefetched in the order of addresses (`far`: B is too large for the caches, where that would cost), line by line
-/// between the sums: many at once wait for each other, and what is computed next waits for them (500 MB: 1.17 to 1.2
-/// times as long on an AMD EPYC of the fifth generation). Where columns leave no gaps, one line of 16 is read, for the
-/// processor's own prefetch to follow; to read each waits for memory (1.4 times as long on one of the fourth).
+/// Computes columns [first, last) of a B whose items are contiguous along k (weights [N, K]), GROUPS vectors of columns
+/// at a time. Lanes are columns: their words are transposed in registers. The reads jump in memory, so the data of the
+/// next group is prefetched in the order of addresses (`far`: B exceeds the caches; otherwise prefetching would only
+/// cost time). It is prefetched line by line between the sums, because many prefetches at once delay each other and the
+/// next loads (500 MB: 1.17 to 1.2 times as long on a fifth-generation AMD EPYC). If columns have no gaps, one line of
+/// 16 is loaded so that the processor's own prefetcher follows; loading each line waits for memory (1.4 times as long
+/// on a fourth-generation one).
 template <class Kind, int M, int GROUPS, bool CACHED>
 HWY_NOINLINE void small_transposed(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
   const typename Kind::D d;
@@ -176,9 +178,9 @@ HWY_NOINLINE void small_transposed(const GemmProblem& p, std::int64_t first, std
   }
 }
 
-/// Columns [first, last) of a B whose rows are runs of columns: 8 words of k at a time across all columns of the part;
-/// sums [M][width] wait in `scratch`, then totals of the same size. A B of halves is widened first, 64 columns at a
-/// time.
+/// Computes columns [first, last) of a B whose rows are contiguous: 8 words of k at a time across all columns of the
+/// part. Sums [M][width] are kept in `scratch`, followed by totals of the same size. A 16-bit B is widened first, 64
+/// columns at a time.
 template <class Kind, int M>
 HWY_NOINLINE void small_rows(const GemmProblem& p, std::int64_t first, std::int64_t last, typename Kind::Sum* scratch) {
   using Item = typename Kind::Item;
@@ -249,7 +251,7 @@ HWY_NOINLINE void small_rows(const GemmProblem& p, std::int64_t first, std::int6
   finish_small<Kind>(p, totals, static_cast<int>(p.m), width, first, columns);
 }
 
-/// How a product of few rows is cut: columns into parts, a multiple of 32 each.
+/// How a product of few rows is split: columns into parts, each a multiple of 32.
 template <class Kind>
 struct SmallCut {
   static constexpr std::int64_t unit = 32;
@@ -262,13 +264,13 @@ struct SmallCut {
                                          std::min<std::int64_t>(bytes / small_part_bytes, most_small_parts)));
 
   explicit SmallCut(const GemmProblem& problem) : p(problem) {}
-  /// Wide parts, whose runs of a row the processor's own prefetch sees, as many for each thread, but none of less than
-  /// 128 columns.
+  /// Returns the number of wide parts, whose long contiguous rows the processor's prefetcher follows: the same number
+  /// for each thread, but no part below 128 columns.
   std::int64_t parts_of_rows() const {
     return std::min(pieces_of(units, 4), pieces_of(pieces_of(units, small_run_units), p.threads) * p.threads);
   }
-  /// B along its columns for every kind; along k in words of 4 bytes, which vectors that turn in pieces want a whole
-  /// number of apart.
+  /// Returns whether the kernel accepts B: contiguous rows for every kind; columns contiguous along k only for words of
+  /// 4 bytes, and, where vectors are transposed in pieces, with a stride of whole words.
   static bool takes(const GemmProblem& p) {
     if (p.m > small_rows_most || (p.a_stride[1] != 1 && p.k > 1)) return false;
     const bool transposed = p.b_stride[0] == 1 && p.b_stride[1] != 1;
@@ -284,8 +286,8 @@ struct SmallCut {
   }
 };
 
-/// Groups: chains enough to hide an FMA's latency, as far as there are registers for them. `far`: in no cache. Halves
-/// are always computed as if they were, for the sake of the code's size.
+/// GROUPS gives enough chains to hide an FMA's latency, as far as registers allow. `far`: B exceeds the caches. A
+/// 16-bit B is always treated so, to save code.
 template <class Kind, int M>
 void transposed_part(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
   constexpr bool widens = !std::is_same_v<typename Kind::Left, typename Kind::Item>,

@@ -1,4 +1,4 @@
-// src/kernels/gemm/target.h: the matrix product of one instruction set.
+// src/kernels/gemm/target.h: the matrix-product functions of one instruction set.
 #pragma once
 #include "kernels/reference.h"
 
@@ -7,23 +7,24 @@
 
 namespace attn::kernels {
 
-/// A product (m and n above 0, columns of y neighbours) is cut into parts (tiles.h); each needs `scratch_bytes` of its
-/// thread's own scratch, 64-byte aligned. B may have been packed before, piece by piece, into `packed_bytes` of aligned
+/// A product (m and n above 0, columns of y adjacent) is split into parts (tiles.h). Each part needs `scratch_bytes` of
+/// its thread's own scratch, 64-byte aligned. B may be packed before, piece by piece, into `packed_bytes` of aligned
 /// memory.
 struct GemmTarget {
   const char* name;
-  bool has_pairs;  // takes bf16, on processors with vdpbf16ps; "amx": with tiles
+  bool has_pairs;  // accepts bf16, on processors with vdpbf16ps; "amx": with AMX tiles
   std::int64_t (*parts)(const GemmProblem& problem, bool packed) noexcept;
   std::size_t (*scratch_bytes)(const GemmProblem& problem, bool packed) noexcept;
   void (*run)(const GemmProblem& problem, std::int64_t part, void* scratch, const void* packed) noexcept;
-  /// Whether A has to be packed as well, and B is best packed once before: then no part packs what another one does.
+  /// Returns whether A must be packed as well, and B is best packed once before, so that parts do not pack the same
+  /// data.
   bool (*packs_both)(const GemmProblem& problem) noexcept;
   std::int64_t (*pieces)(const GemmProblem& problem) noexcept;
   std::size_t (*packed_bytes)(const GemmProblem& problem) noexcept;
   void (*pack)(const GemmProblem& problem, std::int64_t piece, void* packed) noexcept;
 };
 
-/// By name, or null when the target is not built in.
+/// Returns the target of that name; null if it is not built in.
 const GemmTarget* gemm_target(const char* name) noexcept;
 
 }  // namespace attn::kernels

@@ -1,4 +1,4 @@
-// src/kernels/gemm/tile-inl.h: ROWS x VECTORS elements of a product, each a chain of steps over every 256 k.
+// src/kernels/gemm/tile-inl.h: computes ROWS x VECTORS elements of a product, each a chain of steps over every 256 k.
 #if defined(ATTN_GEMM_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_TILE_INL_H
 #undef ATTN_GEMM_TILE_INL_H
@@ -23,20 +23,20 @@ namespace hn = hwy::HWY_NAMESPACE;
 inline constexpr int gemm_rows = HWY_TARGET == HWY_AVX2 ? 6 : max_tile_rows;
 inline constexpr int gemm_vectors = HWY_TARGET == HWY_AVX2 ? 2 : 3;
 
-/// What a tile reads and writes, for a chunk of k: all of it, or whole blocks. B is packed: [words][panel].
+/// The operands of a tile for one chunk of k: all of k, or whole blocks. B is packed: [words][panel].
 template <class Kind>
 struct GemmTile {
   const char* a;
   std::int64_t a_stride;  // bytes between rows
   std::int64_t a_step;    // bytes between words
   const typename Kind::Word* b;
-  std::int64_t k;             // items of the chunk
-  typename Kind::Sum* total;  // sums of the chunks before: y itself, or memory beside a bf16 y
+  std::int64_t k;             // items in the chunk
+  typename Kind::Sum* total;  // sums of the earlier chunks: y itself, or separate memory for a bf16 y
   std::int64_t total_stride;
-  bool first, last;  // first: there are no totals yet; last: bias, function, y
+  bool first, last;  // first: there are no totals yet; last: apply bias and activation, write y
   void* y;
   std::int64_t y_stride;
-  int columns;                     // of the panel that exist
+  int columns;                     // valid columns of the panel
   const typename Kind::Sum* bias;  // or null
   bool narrow;
   Activation activation;
@@ -48,7 +48,7 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
   using Sum = typename Kind::Sum;
   const typename Kind::D d;
   constexpr int N = static_cast<int>(HWY_LANES(Sum)), panel = VECTORS * N;
-  alignas(64) Sum carry[ROWS * panel];  // sums of the blocks before
+  alignas(64) Sum carry[ROWS * panel];  // sums of the earlier blocks
   const Sum* before = tile.first ? nullptr : tile.total;
   std::int64_t before_stride = tile.total_stride;
   const bool whole = tile.columns == panel;
@@ -129,8 +129,8 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
   }
 }
 
-/// Heights that are built: of f64 four, whose sum any other is. Its products are rare, and the rest would be 40 KB of
-/// code.
+/// Tile heights that are compiled. For f64 only four, of which every other height is a sum: f64 products are rare, and
+/// the other heights would add 40 KB of code.
 template <class Kind>
 constexpr bool has_height(int rows) {
   return sizeof(typename Kind::Sum) == 4 || rows == gemm_rows || rows == 4 || rows == 2 || rows == 1;
@@ -144,7 +144,7 @@ constexpr int height_within(int rows) {
 template <class Kind>
 using GemmTileFunction = void (*)(const GemmTile<Kind>&);
 
-/// The tile of `rows` rows, which has_height says there is, and `vectors` vectors.
+/// Returns the tile function for `rows` rows, for which has_height must be true, and `vectors` vectors.
 template <class Kind>
 GemmTileFunction<Kind> gemm_tile_of(int rows, int vectors) {
   struct Table {

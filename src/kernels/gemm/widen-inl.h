@@ -1,5 +1,4 @@
-// src/kernels/gemm/widen-inl.h: a B of halves (bf16, f16) for products in f32: a piece at a time, widened where it is
-// about to be used.
+// src/kernels/gemm/widen-inl.h: widens a 16-bit B (bf16, f16) for products in f32, piece by piece, directly before use.
 #if defined(ATTN_GEMM_WIDEN_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_WIDEN_INL_H
 #undef ATTN_GEMM_WIDEN_INL_H
@@ -18,11 +17,12 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Items of a piece that is widened on the stack, along k or along a row of B: a few KB for as many rows as are used
+/// Items of a piece that is widened on the stack, along k or along a row of B: a few KB for the rows that are used
 /// together.
 inline constexpr int wide_items = 64;
 
-/// A vector of halves, exact. A NaN may become quiet; a product that has seen one is the one NaN anyway.
+/// Loads a vector of 16-bit values, widened exactly. A NaN may become quiet; a sum with a NaN becomes the canonical NaN
+/// anyway.
 template <Element HALF>
 HWY_INLINE auto wide_vector(const std::uint16_t* from) {
   const hn::ScalableTag<float> d;
@@ -50,7 +50,7 @@ HWY_INLINE void widen_row(const std::uint16_t* from, std::int64_t items, float* 
   std::memcpy(to + i, wide, sizeof(float) * static_cast<std::size_t>(items - i));
 }
 
-/// to[r][i] = from[r][i] for r < rows, i < items; strides in elements. `half`: bf16 or f16.
+/// Computes to[r][i] = from[r][i] for r < rows, i < items; strides in elements. `half`: bf16 or f16.
 HWY_NOINLINE void widen_rows(Element half, const void* from, std::int64_t from_stride, std::int64_t rows,
                              std::int64_t items, float* to, std::int64_t to_stride) {
   const auto* row = static_cast<const std::uint16_t*>(from);
@@ -58,7 +58,7 @@ HWY_NOINLINE void widen_rows(Element half, const void* from, std::int64_t from_s
     half == Element::bf16 ? widen_row<Element::bf16>(row, items, to) : widen_row<Element::f16>(row, items, to);
 }
 
-/// Bytes of an item of B as it is stored.
+/// Returns the bytes of an item of B as stored.
 template <class Kind>
 HWY_INLINE std::int64_t stored_bytes(const GemmProblem& p) {
   return p.has_half_b() ? 2 : static_cast<std::int64_t>(sizeof(typename Kind::Item));

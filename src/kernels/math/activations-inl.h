@@ -1,5 +1,5 @@
-// src/kernels/math/activations-inl.h: sigmoid, silu, erf and gelu of kernels/ref/math.h in vectors: the same steps, the
-// same bits.
+// src/kernels/math/activations-inl.h: computes sigmoid, silu, erf and gelu of kernels/ref/math.h in vectors: the same
+// steps, so the same bits.
 #if defined(ATTN_ACTIVATIONS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ACTIVATIONS_INL_H
 #undef ATTN_ACTIVATIONS_INL_H
@@ -16,13 +16,13 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// x, any NaN as the canonical one.
+/// Returns x, with any NaN as the canonical one.
 template <class D>
 HWY_INLINE hn::Vec<D> canonical(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::Eq(x, x), x, hn::Set(d, std::numeric_limits<hn::TFromD<D>>::quiet_NaN()));
 }
 
-/// The sigmoid of a number; of NaN some number.
+/// Computes the sigmoid of a number; for NaN some number.
 template <class D>
 HWY_INLINE hn::Vec<D> sigmoid_of_number(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;
@@ -37,12 +37,12 @@ HWY_INLINE hn::Vec<D> sigmoid(D d, hn::Vec<D> x) {
   return canonical(d, hn::IfThenElse(hn::Eq(x, x), sigmoid_of_number(d, x), x));
 }
 
-/// erf(z) for z in [0, 1].
+/// Computes erf(z) for z in [0, 1].
 template <class D>
 HWY_INLINE hn::Vec<D> erf_near(D d, hn::Vec<D> z) {
   return hn::MulAdd(z, horner(d, Constants<hn::TFromD<D>>::erf, hn::Mul(z, z)), z);
 }
-/// erfc(z) for z >= 1, its square given as square + rest.
+/// Computes erfc(z) for z >= 1; the square of z is given as square + rest.
 template <class D>
 HWY_INLINE hn::Vec<D> erfc_far(D d, hn::Vec<D> z, hn::Vec<D> square, hn::Vec<D> rest) {
   using T = hn::TFromD<D>;
@@ -59,7 +59,7 @@ HWY_INLINE hn::Vec<D> erf(D d, hn::Vec<D> x) {
   const auto near = hn::Lt(z, one);
   if (!hn::AllTrue(d, near)) {
     const auto far = hn::Sub(one, erfc_far(d, z, square, hn::MulSub(z, z, square)));
-    // NaN is far, and goes on
+    // NaN counts as far, and stays NaN
     y = hn::IfThenElse(near, y, hn::IfThenElse(hn::Ge(z, hn::Set(d, Constants<T>::erf_one)), one, far));
   }
   return canonical(d, hn::CopySign(y, x));
@@ -86,7 +86,7 @@ HWY_INLINE hn::Vec<D> gelu_none(D d, hn::Vec<D> x) {
     y = hn::IfThenElse(near, y, hn::IfThenElse(hn::Gt(z, hn::Set(d, -C::gelu_lowest)), x, far));
     y = hn::IfThenElse(hn::Lt(x, hn::Set(d, C::gelu_lowest)), hn::Set(d, T(-0.0)), y);
   }
-  return canonical(d, y);  // NaN is not near, and the far ways hand it on
+  return canonical(d, y);  // NaN is not near, and the far branches return NaN
 }
 
 template <class D>

@@ -1,4 +1,4 @@
-// src/kernels/math/exp_split-inl.h: e^2x as mantissa and exponent, for additive scores; bits as in
+// src/kernels/math/exp_split-inl.h: computes e^2x as mantissa and exponent, for additive scores, with the bits of
 // kernels/ref/additive.h.
 #if defined(ATTN_EXP_SPLIT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_EXP_SPLIT_INL_H
@@ -16,14 +16,14 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// As many f32 as a vector holds f64: the split is made in f64.
+/// As many f32 as a vector holds f64, because the split is computed in f64.
 using SplitTag = hn::Rebind<float, Tag<double>>;
 inline constexpr int split_lanes = lanes<double>;
 
-/// Exponents up to this allow H = high 2^exponent in one f32, and the product of two of them.
+/// Up to this exponent, H = high 2^exponent and the product of two H fit in f32.
 inline constexpr float narrow_exponent = 63.0f;
 
-/// 2^n of whole numbers n within [-126, 127]; other n give some bits.
+/// Computes 2^n for integers n within [-126, 127]; other n give some bits.
 template <class D>
 HWY_INLINE hn::Vec<D> two_to(D d, hn::Vec<D> n) {
   const hn::RebindToSigned<D> di;
@@ -31,7 +31,8 @@ HWY_INLINE hn::Vec<D> two_to(D d, hn::Vec<D> n) {
   return hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, biased)));
 }
 
-/// e^2x = (high + low) 2^exponent, high in about [0.707, 1.414]; |x| is cut at 2^22. NaN: high NaN, exponent 0.
+/// e^2x = (high + low) 2^exponent, high in about [0.707, 1.414]; |x| is clamped to 2^22. For NaN high is NaN and
+/// exponent 0.
 struct SplitVector {
   hn::Vec<SplitTag> high, low, exponent;
 };
@@ -49,20 +50,21 @@ HWY_INLINE SplitVector split_exp(hn::Vec<SplitTag> x) {
   return {hn::IfThenElse(number, high, x), low, hn::IfThenElseZero(number, hn::DemoteTo(narrow, n))};
 }
 
-/// The first `count` elements, then 0.
+/// Loads the first `count` elements; the others are 0.
 HWY_INLINE hn::Vec<SplitTag> load_some(const float* x, std::int64_t count) {
   alignas(64) float some[split_lanes] = {};
   std::memcpy(some, x, sizeof(float) * static_cast<std::size_t>(count));
   return hn::Load(SplitTag(), some);
 }
 
-/// Where a row's parts go, each in whole vectors; null: not wanted. Without `exponent` the others are multiplied by it.
+/// Where the parts of a row are written, in whole vectors; null: not wanted. If `exponent` is null, the others are
+/// multiplied by 2^exponent.
 struct SplitParts {
   float *high, *low, *exponent;
 };
 
-/// The parts of `count` neighbours; `high` may be `x` where x has whole vectors. False when some exponent is too large
-/// to do without.
+/// Writes the parts of `count` adjacent elements; `high` may be `x` if x has whole vectors. Returns false if some
+/// exponent is too large for a form without exponents.
 HWY_NOINLINE inline bool split(const float* x, std::int64_t count, const SplitParts& to) {
   const SplitTag d;
   auto largest = hn::Zero(d);

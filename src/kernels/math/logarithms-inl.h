@@ -1,5 +1,5 @@
-// src/kernels/math/logarithms-inl.h: exp2 of any number, log, log2, sine and cosine in vectors: the steps of
-// kernels/ref, the same bits.
+// src/kernels/math/logarithms-inl.h: computes exp2 of any number, log, log2, sine and cosine in vectors: the steps of
+// kernels/ref, so the same bits.
 #if defined(ATTN_LOGARITHMS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_LOGARITHMS_INL_H
 #undef ATTN_LOGARITHMS_INL_H
@@ -24,13 +24,13 @@ HWY_INLINE hn::Vec<D> exp2(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::Eq(x, x), y, x);
 }
 
-/// Negative numbers have no logarithm, of -0 it is that of 0.
+/// Replaces negative numbers by NaN, because they have no logarithm; -0 counts as 0.
 template <class D>
 HWY_INLINE hn::Vec<D> undefined_below_zero(D d, hn::Vec<D> x, hn::Vec<D> y) {
   return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Set(d, std::numeric_limits<hn::TFromD<D>>::quiet_NaN()), y);
 }
 
-/// The natural logarithm in f64.
+/// Computes the natural logarithm in f64.
 template <class D>
 HWY_INLINE hn::Vec<D> log_f64(D d, hn::Vec<D> x) {
   using C = Constants<double>;
@@ -38,7 +38,7 @@ HWY_INLINE hn::Vec<D> log_f64(D d, hn::Vec<D> x) {
   const hn::RebindToUnsigned<D> du;
   const auto small = hn::Lt(x, hn::Set(d, 0x1p-1022));
   const auto bits = hn::BitCast(di, hn::IfThenElse(small, hn::Mul(x, hn::Set(d, 0x1p54)), x));
-  // as in log2_f64: an arithmetic shift by way of a bias
+  // as in log2_f64: an arithmetic shift by means of a bias
   const auto difference = hn::Sub(bits, hn::BitCast(di, hn::Set(d, C::sqrt_half)));
   const auto biased = hn::ShiftRight<52>(hn::BitCast(du, hn::Add(difference, hn::Set(di, std::int64_t{1} << 62))));
   const auto e = hn::Sub(hn::BitCast(di, biased), hn::Set(di, std::int64_t{1} << 10));
@@ -55,7 +55,7 @@ HWY_INLINE hn::Vec<D> log_f64(D d, hn::Vec<D> x) {
   return undefined_below_zero(d, x, hn::IfThenElse(hn::Lt(x, infinity(d)), y, x));
 }
 
-/// Sine (turn 0) or cosine (turn 1) in f64 of |x| < 2^20: the reduction and the polynomials of
+/// Computes sine (turn 0) or cosine (turn 1) in f64 for |x| < 2^20, by the reduction and the polynomials of
 /// kernels/ref/trigonometry.h.
 template <class D>
 HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t transpose) {
@@ -84,7 +84,7 @@ HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t transpose) {
   return transpose == 0 ? hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, negated) : negated;
 }
 
-/// f(x) computed in f64 and rounded once; f takes the f64 tag and vector.
+/// Computes f(x) in f64 and rounds once; f takes the f64 tag and vector.
 template <class D, typename F>
 HWY_INLINE hn::Vec<D> by_f64(D d, hn::Vec<D> x, F f) {
   if constexpr (sizeof(hn::TFromD<D>) == 8) {

@@ -1,4 +1,5 @@
-// src/kernels/math/math-inl.h: the functions of kernels/ref/math.h in vectors: the same steps, so the same bits.
+// src/kernels/math/math-inl.h: computes the functions of kernels/ref/math.h in vectors: the same steps, so the same
+// bits.
 #if defined(ATTN_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_MATH_INL_H
 #undef ATTN_MATH_INL_H
@@ -11,7 +12,7 @@
 #include <limits>
 #include <type_traits>
 
-// The constants of the specification; which of its builds lends its namespace makes no difference.
+// The constants of the reference code; both of its builds have the same.
 #define ATTN_REF_NAMESPACE ref_generic
 #include "kernels/ref/math_constants.h"
 #undef ATTN_REF_NAMESPACE
@@ -34,13 +35,13 @@ HWY_INLINE hn::Vec<D> infinity(D d) {
   return hn::Set(d, std::numeric_limits<hn::TFromD<D>>::infinity());
 }
 
-/// 2^x for x <= 0 (and NaN), which is all that a softmax needs; below the smallest normal number +0.
+/// Computes 2^x for x <= 0 (and NaN), all that a softmax needs; +0 below the smallest normal number.
 template <class D>
 HWY_INLINE hn::Vec<D> exp2_of_negative(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;
   using C = Constants<T>;
 #if HWY_TARGET == HWY_AVX3
-  // the same numbers in fewer steps: x minus its nearest integer, and 2^n, are instructions of AVX-512
+  // the same numbers in fewer steps: AVX-512 has instructions for x minus its nearest integer, and for scaling by 2^n
   if constexpr (sizeof(T) == 4 && HWY_LANES(T) == 16) {
     const __m512 f = _mm512_reduce_ps(x.raw, 0);
     const auto p = horner(d, C::exp2, hn::Vec<D>{f});
@@ -56,7 +57,7 @@ HWY_INLINE hn::Vec<D> exp2_of_negative(D d, hn::Vec<D> x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, C::least_exponent)), hn::BitCast(d, scaled));
 }
 
-/// 2^n, n of a normal number.
+/// Computes 2^n; n must be the exponent of a normal number.
 template <class D, class VI>
 HWY_INLINE hn::Vec<D> power_of_two(D d, VI n) {
   using C = Constants<hn::TFromD<D>>;
@@ -65,7 +66,7 @@ HWY_INLINE hn::Vec<D> power_of_two(D d, VI n) {
       d, hn::ShiftLeft<C::mantissa_bits>(hn::Add(n, hn::Set(di, static_cast<typename C::Signed>(C::bias)))));
 }
 
-/// e^x = p 2^n for x within [exp_lowest, exp_highest]; `shifted` has n in its last bits.
+/// Computes e^x = p 2^n for x within [exp_lowest, exp_highest]; the low bits of `shifted` hold n.
 template <class V>
 struct ExpParts {
   V p, n, shifted;
@@ -80,8 +81,8 @@ HWY_INLINE ExpParts<hn::Vec<D>> exp_parts(D d, hn::Vec<D> x) {
 }
 
 #if HWY_TARGET == HWY_AVX3
-// p 2^n, rounded once: what the two exact halves of 2^n give, in one instruction; 0 where `kept` is not set, whatever p
-// and n are.
+// Computes p 2^n, rounded once, in one instruction; the result is that of two multiplications by exact halves of 2^n.
+// Lanes not in `kept` are 0, whatever p and n are.
 HWY_INLINE hn::Vec<hn::ScalableTag<float>> scaled(const ExpParts<hn::Vec<hn::ScalableTag<float>>>& e, __mmask16 kept) {
   return hn::Vec<hn::ScalableTag<float>>{_mm512_maskz_scalef_ps(kept, e.p.raw, e.n.raw)};
 }
@@ -93,7 +94,7 @@ constexpr bool has_scaled = std::is_same_v<hn::Vec<D>, hn::Vec<hn::ScalableTag<f
                             std::is_same_v<hn::Vec<D>, hn::Vec<hn::ScalableTag<double>>>;
 #endif
 
-/// e^x of x within [exp_lowest, exp_highest].
+/// Computes e^x for x within [exp_lowest, exp_highest].
 template <class D>
 HWY_INLINE hn::Vec<D> exp_within(D d, hn::Vec<D> x) {
   using C = Constants<hn::TFromD<D>>;
@@ -105,14 +106,14 @@ HWY_INLINE hn::Vec<D> exp_within(D d, hn::Vec<D> x) {
   return hn::Mul(hn::Mul(e.p, power_of_two(d, half)), power_of_two(d, hn::Sub(whole, half)));
 }
 
-/// e^x up to exp_highest, 0 below exp_lowest; for NaN some number.
+/// Computes e^x up to exp_highest; 0 below exp_lowest; for NaN some number.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_up_to_highest(D d, hn::Vec<D> x) {
   const auto vanishes = hn::Lt(x, hn::Set(d, Constants<hn::TFromD<D>>::exp_lowest));
 #if HWY_TARGET == HWY_AVX3
   if constexpr (has_scaled<D>) return scaled(exp_parts(d, x), hn::Not(vanishes).raw);
 #endif
-  // 0: at the end itself it is denormal, and slow
+  // computed for 0 instead: at exp_lowest itself the result is a denormal, which is slow
   return hn::IfThenZeroElse(vanishes, exp_within(d, hn::IfThenZeroElse(vanishes, x)));
 }
 
@@ -133,7 +134,7 @@ HWY_INLINE hn::Vec<D> tanh(D d, hn::Vec<D> x) {
   return hn::CopySign(hn::IfThenElse(hn::Lt(a, hn::Set(d, T(0.625))), near, far), x);
 }
 
-/// log2 of x > 0 (and NaN, inf, 0) in f64.
+/// Computes log2 of x > 0 (and NaN, inf, 0) in f64.
 template <class D>
 HWY_INLINE hn::Vec<D> log2_f64(D d, hn::Vec<D> x) {
   using C = Constants<double>;
@@ -142,7 +143,7 @@ HWY_INLINE hn::Vec<D> log2_f64(D d, hn::Vec<D> x) {
   const auto scaled = hn::IfThenElse(small, hn::Mul(x, hn::Set(d, 0x1p54)), x);
   const auto offset = hn::IfThenElseZero(small, hn::Set(d, 54.0));
   const auto bits = hn::BitCast(di, scaled);
-  // arithmetic shift by 52, which AVX2 lacks for 64 bits: the exponent of a positive number fits after a bias
+  // AVX2 has no arithmetic shift of 64 bits; with a bias the exponent is positive, so a logical shift by 52 works
   const auto root = hn::BitCast(di, hn::Set(d, C::sqrt_half));
   const auto difference = hn::Sub(bits, root);
   const hn::RebindToUnsigned<D> du;
@@ -152,7 +153,7 @@ HWY_INLINE hn::Vec<D> log2_f64(D d, hn::Vec<D> x) {
   const auto half_square = hn::Mul(hn::Mul(hn::Set(d, 0.5), f), f);
   const auto s = hn::Div(f, hn::Add(hn::Set(d, 2.0), f)), z = hn::Mul(s, s);
   const auto rest = hn::Mul(s, hn::MulAdd(z, horner(d, C::log, z), half_square));
-  // an integer below 2^51 to f64: through the bits of 1.5 * 2^52 + e
+  // converts an integer below 2^51 to f64 by the bits of 1.5 * 2^52 + e
   const auto magic = hn::Set(d, C::rounder);
   const auto exponent = hn::Sub(hn::Sub(hn::BitCast(d, hn::Add(hn::BitCast(di, magic), e)), magic), offset);
   const auto high = hn::Sub(f, half_square), low = hn::Add(hn::Sub(hn::Sub(f, high), half_square), rest);
