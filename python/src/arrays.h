@@ -32,8 +32,8 @@ struct Argument {
   const char* name;
 };
 
-/// Reads pointer, sizes and strides. The memory is the array's own. Copied are only: arrays that are not aligned,
-/// arrays with a stride that is not a whole number of elements, and lazily negated torch tensors.
+/// Reads pointer, sizes and strides. The memory is the array's own. It copies only arrays that are not aligned, arrays
+/// with a stride that is not a whole number of elements, and lazily negated torch tensors.
 ///
 /// Errors   TypeError for anything but an array, for dtypes the library does not have (the error names other byte
 ///          orders and objects), masked arrays, sparse tensors; ValueError for memory that is not the CPU's.

@@ -31,8 +31,8 @@ std::string without_mark(std::string text);
 
 /// Replaces line ends and control characters, so that the text fits on one line.
 std::string one_line(std::string_view text);
-/// Cuts the middle of a text longer than `most` bytes: an error's begin names its source, its end often says what is
-/// needed.
+/// Cuts the middle of a text longer than `most` bytes: the beginning of an error names its source, the end often
+/// says what is needed.
 std::string shortened(std::string text, std::size_t most);
 
 /// Returns "1 token", "3 tokens".

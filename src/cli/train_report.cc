@@ -25,7 +25,7 @@
 namespace attn::cli {
 namespace {
 
-constexpr double kRedraw = 0.1;  // least seconds between two drawings of the bar
+constexpr double kRedraw = 0.1;  // minimum seconds between two drawings of the bar
 
 void say(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stderr);

@@ -30,7 +30,7 @@ struct Cell {
 
 int decimals_of(const ExplainStep& step, const TableStyle& style) { return is_pairs(step) ? style.pair_decimals : 4; }
 
-/// Returns the least number of columns for a number; coloured weights have room for a longer token above.
+/// Returns the minimum number of columns for a number; coloured weights have room for a longer token above.
 int least_width(const ExplainStep& step, const TableStyle& style) {
   return decimals_of(step, style) + (step.kind == Kind::weights && style.ink.coloured() ? 4 : 2);
 }
