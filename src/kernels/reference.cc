@@ -1,4 +1,4 @@
-// src/kernels/reference.cc: chooses the build of the specification that this processor runs.
+// src/kernels/reference.cc: chooses the build of the reference code for this processor.
 #include "kernels/reference.h"
 
 namespace attn::kernels {

@@ -1,4 +1,4 @@
-// src/kernels/reference.h: the executable specification of everything but attention, behind one table.
+// src/kernels/reference.h: the reference code of everything except attention, as a table of functions.
 #pragma once
 #include "kernels/attention/problem.h"  // Element
 
@@ -8,10 +8,10 @@ namespace attn::kernels {
 
 enum class Unary : std::uint8_t { exp, exp2, log, log2, tanh, erf, sin, cos, sigmoid, silu, gelu_none, gelu_tanh };
 
-/// Derivatives of activations: tanh and sigmoid by their result, the others by their argument.
+/// Derivatives of activations. tanh and sigmoid take the result of the activation, the others its argument.
 enum class Slope : std::uint8_t { tanh, sigmoid, silu, gelu_none, gelu_tanh };
 
-/// The numbers in them, each rounded once.
+/// The constants of these derivatives, each rounded once.
 template <typename T>
 struct SlopeConstants {
   // 1 / sqrt(2 pi)
@@ -21,36 +21,36 @@ struct SlopeConstants {
                      gelu_cubic_slope = static_cast<T>(3 * 0.044715);
 };
 
-/// What a product does with its finished sums, bias included: the same bits as the function applied to the stored
-/// result.
+/// The activation that a product applies to its finished sums, bias included. The bits are those of applying the
+/// function to the stored result.
 enum class Activation : std::uint8_t { none, relu, silu, gelu_none, gelu_tanh };
 
-/// y[m, n] = activation(sum over k of a[m, k] b[k, n] + bias[n]): any strides, so NN, NT and TN are one
-/// (docs/numerics.md section 5).
+/// y[m, n] = activation(sum over k of a[m, k] b[k, n] + bias[n]) with any strides, so NN, NT and TN are the same
+/// function (docs/numerics.md section 5).
 struct GemmProblem {
   std::int64_t m = 0, n = 0, k = 0;
   const void* a = nullptr;
   std::int64_t a_stride[2] = {0, 0};  // row m, column k
   const void* b = nullptr;
   std::int64_t b_stride[2] = {0, 0};  // row k, column n
-  const void* bias = nullptr;         // [n] or null; f32 where a and b are bf16
+  const void* bias = nullptr;         // [n] or null; f32 if a and b are bf16
   void* y = nullptr;
   std::int64_t y_stride[2] = {0, 0};
-  Element element = Element::f32;  // f32 or f64, of everything; or bf16, of a and b: kernels/gemm/product.h
-  // of b where element is f32: bf16 and f16 are widened, which is exact; the specification takes f32 alone
+  Element element = Element::f32;  // f32 or f64 for all operands; or bf16 for a and b: kernels/gemm/product.h
+  // Element of b if `element` is f32: bf16 and f16 are widened exactly; the reference code accepts f32 only.
   Element b_element = Element::f32;
-  bool narrow = false;  // element bf16: y is bf16, else f32
+  bool narrow = false;  // with element bf16: y is bf16, else f32
   Activation activation = Activation::none;
-  std::int64_t threads = 1;  // that may share it; no bit depends on them
+  std::int64_t threads = 1;  // threads that may share the product; no bit depends on the number
 
   bool has_half_b() const { return element == Element::f32 && b_element != Element::f32; }
 };
 
 enum class RowOp : std::uint8_t { sum, sum_of_squares, sum_of_absolutes, max, softmax, log_softmax };
 
-/// The gradient of one row of a norm. With z = (x - mean) g, g = 1 / sqrt(var + eps), and u = dy weight (null: dy): dx
-/// = ((u - mean u) - z mean(u z)) g. RMS norm (`rms`): z = x g, g = 1 / sqrt(mean(x x) + eps), dx = (u - z mean(u z))
-/// g.
+/// Computes the gradient of one row of a norm. With z = (x - mean) g, g = 1 / sqrt(var + eps), and u = dy weight (null:
+/// dy): dx = ((u - mean u) - z mean(u z)) g. RMS norm (`rms`): z = x g, g = 1 / sqrt(mean(x x) + eps), dx = (u - z
+/// mean(u z)) g.
 struct NormGradientRow {
   Element element = Element::f32;
   bool rms = false;
@@ -58,36 +58,36 @@ struct NormGradientRow {
   double eps = 0;
   const void *x = nullptr, *dy = nullptr, *weight = nullptr;
   void* dx = nullptr;                                 // may be dy
-  void *weight_sums = nullptr, *bias_sums = nullptr;  // dy z and dy are added to them, or null
+  void *weight_sums = nullptr, *bias_sums = nullptr;  // dy z and dy are added to these; or null
 };
 
-/// The table of one build of src/kernels/ref. Contiguous memory; Element f32 or f64.
+/// The functions of one build of src/kernels/ref. Contiguous memory; Element f32 or f64.
 struct Reference {
   const char* build;  // "fma" or "generic"
   void (*unary)(Unary op, Element element, const void* x, void* y, std::int64_t n) noexcept;
-  /// y[i] = dy[i] times the slope at x[i]; y may be dy.
+  /// Computes y[i] = dy[i] times the slope at x[i]; y may be dy.
   void (*slope)(Slope op, Element element, const void* dy, const void* x, void* y, std::int64_t n) noexcept;
-  /// Rows [begin, end) of the product.
+  /// Computes rows [begin, end) of the product.
   void (*gemm)(const GemmProblem& problem, std::int64_t begin, std::int64_t end) noexcept;
-  /// One row of n elements with stride: sum, sum of squares, ... write one value; softmax and log_softmax n (stride
-  /// y_stride).
+  /// Processes one row of n elements with a stride: sum, sum of squares, ... write one value; softmax and log_softmax
+  /// write n (stride y_stride).
   void (*row)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
               std::int64_t n) noexcept;
-  /// One row: (x - mean) / sqrt(var + eps) * weight + bias (null: none); biased variance.
+  /// Computes one row: (x - mean) / sqrt(var + eps) * weight + bias (null: none); biased variance.
   void (*layer_norm_row)(Element element, const void* x, const void* weight, const void* bias, double eps, void* y,
                          std::int64_t n) noexcept;
-  /// One row: x / sqrt(mean x^2 + eps) * weight (null: none).
+  /// Computes one row: x / sqrt(mean x^2 + eps) * weight (null: none).
   void (*rms_norm_row)(Element element, const void* x, const void* weight, double eps, void* y,
                        std::int64_t n) noexcept;
   void (*norm_gradient_row)(const NormGradientRow& row) noexcept;
-  /// Mean and sum of squared deviations of one row.
+  /// Computes mean and sum of squared deviations of one row.
   void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean,
                       void* deviations) noexcept;
 };
 
-/// The build this processor runs: with FMA instructions where it has them.
+/// Returns the build for this processor: with FMA instructions if it has them.
 const Reference& reference() noexcept;
-/// Both builds, for the test that their bits agree; the second is null where there is only one.
+/// Return both builds, for the test that their bits agree; the second is null if it does not exist.
 const Reference* reference_generic() noexcept;
 const Reference* reference_fma() noexcept;
 

@@ -1,4 +1,4 @@
-// src/kernels/prefetch/range_prefetch.h: strided ranges of memory prefetched a few cache lines at a time.
+// src/kernels/prefetch/range_prefetch.h: prefetches strided ranges of memory, a few cache lines at a time.
 #pragma once
 #include "kernels/prefetch/prefetch.h"
 
@@ -7,12 +7,12 @@
 
 namespace attn::kernels {
 
-/// Memory that is prefetched a few cache lines at a time.
+/// Strided ranges of memory that are prefetched a few cache lines at a time.
 class PrefetchRanges {
  public:
   static constexpr int most_ranges = 5;
   PrefetchRanges() {}  // with `= default`, {} would clear all ranges first
-  /// `rows` pieces of `bytes`, `stride` bytes apart.
+  /// Adds `rows` pieces of `bytes` bytes, `stride` bytes apart.
   void add(const void* base, std::int64_t bytes, std::int64_t stride, std::int64_t rows) {
     if (rows <= 0 || bytes <= 0) return;
     if (stride == bytes) bytes *= rows, rows = 1;
@@ -20,10 +20,11 @@ class PrefetchRanges {
     lines_ += (bytes + line - 1) / line * rows;
   }
 
-  /// Cache lines that remain to be prefetched.
+  /// Returns the number of cache lines that are not yet prefetched.
   std::int64_t lines() const { return lines_; }
 
-  /// Of those, lines that lie side by side; and where the first `count` of them begin, from now on taken for asked.
+  /// `together` returns how many of the next lines are adjacent; `take` returns the address of the first and marks the
+  /// next `count` lines as prefetched.
   std::int64_t together() const { return range_ < count_ ? (ranges_[range_].bytes - byte_ + line - 1) / line : 0; }
   Address take(std::int64_t count) {
     Range& range = ranges_[range_];

@@ -1,4 +1,5 @@
-// src/kernels/ref/additive.h: the additive (Bahdanau) score, w . tanh(q + k), by exponentials taken once per row
+// src/kernels/ref/additive.h: computes the additive (Bahdanau) score, w . tanh(q + k), from exponentials computed once
+// per row element.
 // element.
 #pragma once
 #include "kernels/ref/math.h"
@@ -8,18 +9,19 @@
 // docs/numerics.md section 3.9.
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-/// e^2x = (high + low) 2^exponent: high in about [0.707, 1.414] and low its rounding error, exponent a whole number.
+/// e^2x = (high + low) 2^exponent: high in about [0.707, 1.414], low its rounding error, exponent an integer.
 struct ExpSplit {
   float high, low, exponent;
 };
 
-/// In f64, so that a large x keeps the digits its partner must cancel. |x| is cut at 2^22, where the exponent is still
-/// whole.
+/// Splits e^2x. Computed in f64, so that a large x keeps the digits that its partner must cancel. |x| is clamped to
+/// 2^22, where the exponent is still an integer.
 inline ExpSplit exp_split(float x) {
   using C = Constants<double>;
   if (x != x) return {quiet_nan<float>(), quiet_nan<float>(), 0};
   constexpr double limit = 0x1p22;
-  constexpr double ln2_high = 0x1.62e43p-1, ln2_low = -0x1.05c610ca86c39p-29;  // products of the first with n are exact
+  // the products of ln2_high with n are exact
+  constexpr double ln2_high = 0x1.62e43p-1, ln2_low = -0x1.05c610ca86c39p-29;
   const double cut = x > limit ? limit : x < -limit ? -limit : static_cast<double>(x), y = cut + cut;
   const double n = fma(y, C::log2e, C::rounder) - C::rounder;
   const double r = fma(-n, ln2_low, fma(-n, ln2_high, y));
@@ -28,20 +30,20 @@ inline ExpSplit exp_split(float x) {
   return {high, static_cast<float>(e - static_cast<double>(high)), static_cast<float>(n)};
 }
 
-/// 2^n of both sides of a pair together; beyond these ends 1 + E is 1 or cut all the same.
+/// Computes 2^n for n = the sum of both exponents, clamped to +-100: beyond that 1 + E is 1 or exceeds its own limit.
 inline float pair_scale(float q_exponent, float k_exponent) {
   const float n = q_exponent + k_exponent;
   return power_of_two<float>(static_cast<int>(n > 100.0f ? 100.0f : n < -100.0f ? -100.0f : n));
 }
 
-/// min(1 + E, 2^60); NaN stays.
+/// Computes min(1 + E, 2^60); NaN stays NaN.
 inline float one_plus(const ExpSplit& q, const ExpSplit& k) {
   const float sum = fma(q.high * pair_scale(q.exponent, k.exponent), k.high, 1.0f);
   return sum > 0x1p60f ? 0x1p60f : sum;
 }
 
-/// Rows whose elements all have |exponent| <= 63 (|x| <= 21.8) may use H = high 2^exponent instead: the same bits,
-/// because all scalings are exact.
+/// Returns whether an element has |exponent| <= 63 (|x| <= 21.8). Rows of only such elements may use H = high
+/// 2^exponent instead, with the same bits, because all scalings are exact.
 inline bool is_narrow(const ExpSplit& x) { return abs(x.exponent) <= 63.0f; }
 inline float narrow(const ExpSplit& x) { return x.high * power_of_two<float>(static_cast<int>(x.exponent)); }
 inline float one_plus(float q, float k) {
@@ -49,14 +51,15 @@ inline float one_plus(float q, float k) {
   return sum > 0x1p60f ? 0x1p60f : sum;
 }
 
-/// Sum of w: a chain over c from 0 in f64, rounded once.
+/// Computes the sum of w: a chain over c from 0 in f64, rounded once.
 inline float additive_weight_sum(const float* w, std::int64_t channels) {
   double sum = 0;
   for (std::int64_t c = 0; c < channels; ++c) sum += static_cast<double>(w[c]);
   return static_cast<float>(sum);
 }
 
-/// The score from 1 + E of each channel, `denominator(c)`: pairs (2c, 2c + 1) ascending, an odd last channel alone.
+/// Computes the score from 1 + E of each channel, `denominator(c)`: pairs (2c, 2c + 1) in ascending order; an odd last
+/// channel is divided alone.
 template <typename Denominator>
 float additive_score_of(const float* w, float weight_sum, std::int64_t channels, Denominator denominator) {
   float sum = 0;
@@ -69,35 +72,35 @@ float additive_score_of(const float* w, float weight_sum, std::int64_t channels,
   return fma(-2.0f, sum, weight_sum);
 }
 
-/// Any magnitude: rows split by exp_split.
+/// Computes the score for any magnitude, from rows split by exp_split.
 inline float additive_score(const ExpSplit* q, const ExpSplit* k, const float* w, float weight_sum,
                             std::int64_t channels) {
   return additive_score_of(w, weight_sum, channels, [&](std::int64_t c) { return one_plus(q[c], k[c]); });
 }
-/// Narrow rows: H of each element.
+/// Computes the score of narrow rows, from H of each element.
 inline float additive_score_narrow(const float* q, const float* k, const float* w, float weight_sum,
                                    std::int64_t channels) {
   return additive_score_of(w, weight_sum, channels, [&](std::int64_t c) { return one_plus(q[c], k[c]); });
 }
-/// From the projected rows themselves.
+/// Computes the score from the projected rows.
 inline float additive_score(const float* q, const float* k, const float* w, float weight_sum, std::int64_t channels) {
   return additive_score_of(w, weight_sum, channels,
                            [&](std::int64_t c) { return one_plus(exp_split(q[c]), exp_split(k[c])); });
 }
 
-/// f64: tanh of each sum, one chain over c from 0.
+/// f64: computes tanh of each sum, in one chain over c from 0.
 inline double additive_score(const double* q, const double* k, const double* w, std::int64_t channels) {
   double sum = 0;
   for (std::int64_t c = 0; c < channels; ++c) sum = fma(w[c], tanh(q[c] + k[c]), sum);
   return sum;
 }
 
-/// Of tanh(q + k) what gradients take: twice it, and 1 - tanh^2, both with relative accuracy.
+/// The values of tanh(q + k) that gradients need, both with relative accuracy: 2 tanh, and 1 - tanh^2.
 template <typename T>
 struct AdditiveSlope {
   T twice, slope;
 };
-/// E - 1 from high and low parts; with h = 2 / (E + 1): tanh = (E - 1) h / 2, 1 - tanh^2 = h^2 E.
+/// Computes E - 1 from high and low parts. With h = 2 / (E + 1): tanh = (E - 1) h / 2, 1 - tanh^2 = h^2 E.
 inline AdditiveSlope<float> additive_slope(const ExpSplit& q, const ExpSplit& k) {
   const float scale = pair_scale(q.exponent, k.exponent), q_high = q.high * scale, q_low = q.low * scale;
   float difference = fma(q_high, k.high, -1.0f);

@@ -1,5 +1,5 @@
-// src/kernels/ref/attention.cc: the forward pass in plain loops. This order of operations is the definition; every
-// kernel repeats its bits.
+// src/kernels/ref/attention.cc: computes the forward pass in plain loops. This order of operations is the definition;
+// every kernel has its bits.
 #include "kernels/attention/reference.h"
 #include "kernels/philox.h"
 #include "kernels/ref/attention_score.h"
@@ -7,10 +7,11 @@
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
 
-constexpr std::int64_t block_keys = 64;  // of the order: fixed
-constexpr std::int64_t kv_split = 1024;  // of the order: fixed
+constexpr std::int64_t block_keys = 64;  // fixed: part of the order of operations
+constexpr std::int64_t kv_split = 1024;  // fixed: part of the order of operations
 
-/// Softmax and output so far: the largest score, the sum of exp2((s - m) log2e), the sum of those times v.
+/// State of the online softmax: the largest score, the sum of exp2((s - m) log2e), and the sum of these weights times
+/// v.
 template <typename T>
 struct Sums {
   T m, l;
@@ -23,7 +24,7 @@ T weight_of(T s, T m) {
   return exp2((s - m) * Constants<T>::log2e);
 }
 
-/// One (batch, head): rows one after another.
+/// Computes one (batch, head), row by row.
 template <typename T>
 class Rows {
  public:
@@ -65,7 +66,8 @@ class Rows {
     return {-infinity<T>(), 0, o, false};
   }
 
-  /// Blocks of 64 keys from the origin, accumulated in spans of 1,024; spans merged left to right.
+  /// Sums over blocks of 64 keys from the first key on, within splits of 1,024 keys; then merges the splits in
+  /// ascending order.
   Sums<T> over_keys() {
     const std::int64_t origin = p_.keys_begin(b_), end = p_.keys_end(b_);
     Sums<T> total = nothing(total_o_);
@@ -82,24 +84,24 @@ class Rows {
   void accumulate_block(std::int64_t first, std::int64_t end, Sums<T>& sums) {
     const Visibility visibility = classify(p_, b_, {i_, i_ + 1, first, end});
     if (visibility == Visibility::empty) return;
-    // pass 1: scores of the pairs the row sees; a block in which it sees nothing is skipped
+    // pass 1: scores of the pairs that the row sees; a block in which it sees no key is skipped
     std::int64_t key[block_keys];
     std::int64_t count = 0;
     for (std::int64_t j = first; j < end; ++j)
       if (scores_.visible(j, visibility == Visibility::partial, s_[count])) key[count++] = j;
     if (count == 0) return;
-    // pass 2: the running maximum; `alpha` rescales what came before
+    // pass 2: the running maximum; `alpha` rescales the earlier sums
     T m = sums.m;
     for (std::int64_t n = 0; n < count; ++n) m = s_[n] > m ? s_[n] : m;
     const T alpha = sums.m == -infinity<T>() ? T(0) : weight_of(sums.m, m);
-    // pass 3: exp2 and the block's sum; dropout comes after the sum
+    // pass 3: exp2 and the sum of the block; dropout comes after the sum
     T sum = 0;
     for (std::int64_t n = 0; n < count; ++n) {
       const T weight = weight_of(s_[n], m);
       sum = sum + weight;
       kept_[n] = dropped(key[n]) ? T(0) : kept(weight);
     }
-    // pass 4: the block's output, one chain over its keys, added with one fma
+    // pass 4: the output of the block, one chain over its keys, added with one fma
     for (std::int64_t d = 0; d < p_.value_dim; ++d) block_o_[d] = 0;
     for (std::int64_t n = 0; n < count; ++n) {
       load_row(p_.v, p_.v_stride, b_, group_, key[n], p_.value_dim, v_);
@@ -120,7 +122,7 @@ class Rows {
     total.any = true;
   }
 
-  /// A logit that takes weight and gives no value.
+  /// Adds a logit that takes weight and has no value.
   void add_sink(Sums<T>& total, T sink) const {
     const T m = sink > total.m ? sink : total.m;
     const T alpha = weight_of(total.m, m);
@@ -144,19 +146,20 @@ class Rows {
     if (array != nullptr) static_cast<T*>(array)[(b_ * p_.q_heads + h_) * p_.q_rows + i_] = canonical(value);
   }
 
-  /// exp2((s - m) log2e) (1 / l) by the final m and l; exactly 0 where the row does not see the key; after dropout.
+  /// Writes exp2((s - m) log2e) (1 / l) with the final m and l, after dropout; exactly 0 if the row does not see the
+  /// key.
   void write_weights(const Sums<T>& total) {
     const T inverse = T(1) / total.l;
     for (std::int64_t j = 0; j < p_.k_rows; ++j) {
       T s;
-      // only a key that is seen has a position
+      // only a visible key has a position
       const bool some = total.any && scores_.visible(j, true, s) && !dropped(j);
       weights_row()[j] = some ? canonical(kept(weight_of(s, total.m) * inverse)) : T(0);
     }
   }
 
-  /// Word `position mod 4` of the counter (item, head, row position, key position / 4) decides, or a byte of the
-  /// caller's.
+  /// Returns whether dropout drops the weight. Word `position mod 4` of the counter (item, head, row position, key
+  /// position / 4) decides it; if the caller gave `keep`, its byte does.
   bool dropped(std::int64_t j) const {
     if (p_.keep != nullptr) return p_.keep[(i_ - p_.tile_begin) * p_.keep_stride + j] == 0;
     if (!p_.drops()) return false;
@@ -177,12 +180,12 @@ class Rows {
   const AttentionProblem& p_;
   std::int64_t b_, h_, group_, i_ = 0;
   RowScores<T> scores_;
-  T* v_;        // row of V
-  T* block_o_;  // output of a block, a span, all spans
+  T* v_;        // a row of V
+  T* block_o_;  // output of a block, of a split, of all splits
   T* span_o_;
   T* total_o_;
   T* s_;     // scores of the visible pairs of a block
-  T* kept_;  // their weights after dropout
+  T* kept_;  // weights of these pairs after dropout
 };
 
 std::size_t scratch_bytes(const AttentionProblem& p) noexcept {

@@ -1,5 +1,5 @@
-// src/kernels/ref/attention_gradient.cc: the backward pass in plain loops. This order of operations is the definition;
-// every kernel repeats its bits.
+// src/kernels/ref/attention_gradient.cc: computes the backward pass in plain loops. This order of operations is the
+// definition; every kernel has its bits.
 #include "kernels/ref/attention_gradient.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {

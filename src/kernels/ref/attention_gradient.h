@@ -1,5 +1,5 @@
-// src/kernels/ref/attention_gradient.h: the backward pass in plain loops: pairs of a row and a key, and the steps of 64
-// rows.
+// src/kernels/ref/attention_gradient.h: computes the backward pass in plain loops: the pairs of a row and a key, and
+// the steps of 64 rows.
 #pragma once
 #include "kernels/attention/backward_problem.h"
 #include "kernels/ref/attention_score.h"
@@ -9,17 +9,17 @@
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-/// The pairs of one row of one head, with the weights of the forward pass.
+/// Computes the pairs of one row of one head from the saved maximum and sum of the forward pass.
 template <typename T>
 class Pairs {
  public:
   static std::int64_t elements(const AttentionProblem& p) { return RowScores<T>::elements(p.dim) + 2 * p.value_dim; }
 
-  /// The pair's weight in the output (after dropout), and the derivatives by its score, by what its bias terms add and
-  /// by what its expression makes of it.
+  /// The pair's weight in the output (after dropout), and the derivatives by the score, by the sum of its bias terms,
+  /// and by the result of its expression.
   T weight = 0, score = 0, bias = 0, expression = 0;
 
-  /// `product`: of bf16.
+  /// `product`: how bf16 is multiplied.
   Pairs(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch, Bf16Product product = Bf16Product::wide)
       : g_(g), p_(g.problem), product_(product), b_(b), h_(h), scores_(g.problem, b, h, scratch, product),
         v_(scratch + RowScores<T>::elements(p_.dim)), dout_(v_ + p_.value_dim) {}
@@ -42,7 +42,7 @@ class Pairs {
     if (g_.dlogsumexp != nullptr) delta_ = delta_ - static_cast<const T*>(g_.dlogsumexp)[saved];
   }
 
-  /// False where the row does not see key j.
+  /// Computes the pair with key j; returns false if the row does not see key j.
   [[gnu::noinline]] bool pair(std::int64_t j, bool masked) {
     T s;
     if (!seen_ || !scores_.visible(j, masked, s)) return false;
@@ -55,7 +55,7 @@ class Pairs {
       weight = kept ? p * static_cast<T>(p_.keep_scale) : T(0);
       dp = kept ? dp * static_cast<T>(p_.keep_scale) : T(0);
     }
-    // back through what forward did to the score, last step first: softmax, temperature, the expression, bias, softcap
+    // backward through the steps of the score, last step first: softmax, temperature, expression, bias, softcap
     expression = p * (dp - delta_);
     if (p_.temperature != 1) expression = expression / static_cast<T>(p_.temperature);
     bias = expression;
@@ -68,7 +68,7 @@ class Pairs {
     return true;
   }
 
-  /// What the pair gives to a lookup, in the order of them: give(lookup, value, element).
+  /// Calls give(lookup, value, element) with the pair's contribution to each lookup, in the order of the lookups.
   template <typename F>
   void each_lookup(std::int64_t j, F&& give) const {
     const ScoreGradient* gradient = p_.score_gradient;
@@ -93,14 +93,14 @@ class Pairs {
 
  private:
   bool words() const { return product_ != Bf16Product::wide; }
-  /// A derivative of 0 stays 0, whatever it is multiplied by.
+  /// Multiplies; a derivative of 0 stays 0 whatever the factor is.
   static T times(T derivative, T slope) { return derivative != 0 ? derivative * slope : T(0); }
   T weight_of(T s) const {
     if constexpr (sizeof(T) == sizeof(float))
       if (words()) return bf16_weight(s, m_);
     return exp2((s - m_) * Constants<T>::log2e);
   }
-  /// Of a row of V, or of the output, and dO.
+  /// Computes the dot product of a row of V, or of the output, with dO.
   T by_dout(const T* x) const {
     if constexpr (sizeof(T) == sizeof(float))
       if (words()) return dot_rows(product_, x, dout_, p_.value_dim);
@@ -120,7 +120,7 @@ class Pairs {
   bool seen_ = false;
 };
 
-/// For each row a chain over a block of keys, and the total of the blocks before.
+/// Sums for each row: a chain over a block of keys, and the total of the earlier blocks.
 template <typename T>
 struct Accumulated {
   T* chain;  // [64][width]
@@ -132,7 +132,7 @@ struct Accumulated {
       : chain(scratch), total(scratch + query_block * width), count(query_block * width) {
     for (std::int64_t n = 0; n < 2 * count; ++n) scratch[n] = 0;
   }
-  /// `w`: a factor for each column of the sums of a block, or null; `factor`: one for all.
+  /// Adds the chains to the totals. `w`: a factor for each column of the chains, or null; `factor`: one for all.
   void close(const T* w = nullptr, T factor = 1) {
     const std::int64_t width = count / query_block;
     for (std::int64_t n = 0; n < count; ++n) {
@@ -142,7 +142,7 @@ struct Accumulated {
   }
 };
 
-/// At most 64 rows of one head against all keys.
+/// Computes a step: at most 64 rows of one head against all keys.
 template <typename T>
 class Step {
  public:
@@ -206,7 +206,7 @@ class Step {
     return classify(p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, first, last});
   }
 
-  /// visit(row of the step, key) for the pairs that take part; rows ascend, and the keys of each.
+  /// Calls visit(row of the step, key) for the pairs that take part; rows ascend, and within a row the keys.
   template <typename F>
   void each_pair(std::int64_t first, std::int64_t last, F&& visit) {
     const bool masked = visibility(first, last) != Visibility::full;
@@ -222,8 +222,8 @@ class Step {
     for (std::int64_t d = 0; d < p_.dim; ++d) dq[d] = fma(pairs_.key()[d], pairs_.score, dq[d]);
     for (std::int64_t d = 0; d < p_.dim; ++d) dk[d] = fma(pairs_.query()[d], pairs_.score, dk[d]);
   }
-  /// The score is a sum of w t, t = tanh(q + k): dw gets dS 2 t, dq and dk get dS (1 - t^2), times 1/2 and w when their
-  /// block is whole.
+  /// Adds the gradients of an additive score, the sum of w t with t = tanh(q + k): dw gets dS 2 t, dq and dk get dS (1
+  /// - t^2). The factors 1/2 and w are applied when the block is complete.
   void back_through_tanh(std::int64_t r, T* dk) {
     T *dq = dq_.chain + r * p_.dim, *dw = dw_.chain + r * p_.dim;
     for (std::int64_t c = 0; c < p_.dim; ++c) {
@@ -254,7 +254,7 @@ class Step {
     }
   }
 
-  /// A row's sums over its keys are chains over all of them.
+  /// Adds the pair to the row's sums for the parameters; each sum is one chain over all keys.
   void add_to_parameters(std::int64_t r, std::int64_t j) {
     T* sums = parameters_ + r * parameter_count(p_) + (p_.sinks != nullptr ? 1 : 0);
     for (int n = 0; n < p_.bias_count; ++n) {
@@ -273,8 +273,8 @@ class Step {
     lookups_.begin(p_);
   }
 
-  /// What a dense bias that is broadcast over keys or rows gets: of each row a chain over a block of keys and the total
-  /// of the blocks before; of each key a chain over the rows.
+  /// Sums for a dense bias that is broadcast over keys or rows. Per row: a chain over a block of keys, and the total of
+  /// the earlier blocks. Per key: a chain over the rows.
   struct DenseSums {
     T *chain, *total, *of_key;
   };
@@ -391,7 +391,7 @@ class Step {
   const GradientRows& rows_;
   Pairs<T> pairs_;
   Accumulated<T> dq_;
-  Accumulated<T> dw_;  // additive scores
+  Accumulated<T> dw_;  // for additive scores
   T* dk_;              // [64][D]   sums of the step for a block of keys
   T* dv_;              // [64][Dv]
   T* parameters_;      // [64][parameters]

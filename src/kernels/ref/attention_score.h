@@ -1,4 +1,5 @@
-// src/kernels/ref/attention_score.h: the score of one pair: product or tanh, softcap, bias terms, temperature, hiding.
+// src/kernels/ref/attention_score.h: computes the score of one pair: product or tanh, softcap, bias terms, temperature,
+// masking.
 #pragma once
 #include "kernels/attention/mask/mask_program.h"
 #include "kernels/ref/additive.h"
@@ -7,7 +8,7 @@
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-/// Row j of K or V of one head, `dim` elements, in the type that is computed in; of 8 bits times its scale.
+/// Loads row j of K or V of one head, `dim` elements, in the compute type; 8-bit values are multiplied by their scale.
 template <typename T>
 void load_row(const KvRows& rows, const std::int64_t (&stride)[2], std::int64_t b, std::int64_t group, std::int64_t j,
               std::int64_t dim, T* to) {
@@ -34,16 +35,16 @@ T bias_value(const BiasTerm& term, const AttentionProblem& problem, std::int64_t
   return load<T>(term.values, term.element, term.bucket(distance) * term.bucket_stride + h * term.value_stride);
 }
 
-/// The scores of one query row. Scratch: `elements` of T for the row and one key.
+/// Computes the scores of one query row. Scratch: `elements` of T, for the row and one key.
 template <typename T>
 class RowScores {
  public:
-  /// Query, key, and the query's split exponentials.
+  /// Returns the scratch for the query, the key and the split exponentials of the query.
   static std::int64_t elements(std::int64_t dim) {
     return 2 * dim + dim * static_cast<std::int64_t>(sizeof(ExpSplit) / sizeof(float));
   }
 
-  /// `product`: of bf16.
+  /// `product`: how bf16 is multiplied.
   RowScores(const AttentionProblem& problem, std::int64_t b, std::int64_t h, T* scratch,
             Bf16Product product = Bf16Product::wide)
       : problem_(problem), product_(product), b_(b), h_(h), group_(h / (problem.q_heads / problem.k_heads)),
@@ -65,7 +66,7 @@ class RowScores {
         for (std::int64_t d = 0; d < problem_.dim; ++d) split_[d] = exp_split(q_[d]);
   }
 
-  /// Step 1: the score itself.
+  /// Step 1: computes the score itself.
   T score(std::int64_t j) {
     load_row(problem_.k, problem_.k_stride, b_, group_, j, problem_.dim, k_);
     if (additive()) return additive_of_row();
@@ -77,7 +78,8 @@ class RowScores {
     return s;
   }
 
-  /// Steps 1 to 3: false when the row does not see key j, whose k is then not read unless its score decides.
+  /// Steps 1 to 3: computes the final score s. Returns false if the row does not see key j; k is read only if a mask or
+  /// bias has not already decided that.
   bool visible(std::int64_t j, bool masked, T& s) {
     if (masked && !sees(problem_, b_, h_, i_, j)) return false;
     for (int n = 0; n < problem_.bias_count; ++n)
@@ -96,22 +98,22 @@ class RowScores {
     return s != -infinity<T>();
   }
 
-  /// What the last score was made of: the row's query (scaled, but not of bf16 products), the key, and tanh(s / c)
-  /// where there is a softcap.
+  /// The operands of the last score: the row's query (scaled, except for bf16 products), the key, and tanh(s / c) if
+  /// there is a softcap.
   const T* query() const { return q_; }
   const T* key() const { return k_; }
   T capped() const { return capped_; }
-  /// That score as the expression found it.
+  /// Returns that score as it was before the expression.
   T before_expression() const { return before_; }
   bool additive() const { return problem_.score == ScoreOp::additive; }
-  /// Of channel c of an additive score.
+  /// Returns the slope of channel c of an additive score.
   AdditiveSlope<T> additive_slope_of(std::int64_t c) const {
     if constexpr (sizeof(T) == sizeof(float)) return additive_slope(split_[c], exp_split(k_[c]));
     else return additive_slope(q_[c], k_[c]);
   }
 
  private:
-  /// The caller's callable on a tile of one pair.
+  /// Calls the caller's callable with a tile of one pair.
   void call_back(std::int64_t j, T& s) const {
     const ScoreCall& callback = problem_.score_callback;
     callback.call(callback.context, {.data = &s,

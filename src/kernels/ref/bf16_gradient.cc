@@ -1,5 +1,5 @@
-// src/kernels/ref/bf16_gradient.cc: the backward pass of bf16 by the processor's dot product or its tiles, in plain
-// loops (docs/numerics.md section 4.1).
+// src/kernels/ref/bf16_gradient.cc: computes the backward pass of bf16 by the dot product of pairs or by AMX tiles, in
+// plain loops (docs/numerics.md section 4.1).
 #include <numeric>
 
 #include "kernels/ref/attention_gradient.h"
@@ -7,7 +7,7 @@
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
 
-/// Sums of a unit: [heads of K][keys][D], then [heads of V][keys][Dv].
+/// The layout of a unit's sums: [heads of K][keys][D], then [heads of V][keys][Dv].
 struct Totals {
   std::int64_t k_heads, v_heads, keys;
 
@@ -23,10 +23,11 @@ struct Totals {
   std::int64_t elements(const AttentionProblem& p) const { return keys * (k_heads * p.dim + v_heads * p.value_dim); }
 };
 
-/// Q and K beside derivatives: what is not finite counts as 0, for the derivative of its pair tells.
+/// Returns an element of Q or K as a factor of a derivative: a value that is not finite counts as 0, because the
+/// derivative of its pair already shows it.
 float beside_derivative(float x) { return (to_bits(x) & 0x7f800000u) == 0x7f800000u ? 0.0f : x; }
 
-/// At most 64 rows of one head against all keys. Everything that is not a product of bf16 is Step's.
+/// Computes at most 64 rows of one head against all keys. Everything except the bf16 products is inherited from Step.
 class Bf16Step : public Step<float> {
  public:
   static std::int64_t elements(const AttentionProblem& p) {
@@ -72,7 +73,8 @@ class Bf16Step : public Step<float> {
   }
 
  private:
-  /// Weights and derivatives of the block, rounded, 0 where hidden; and the rows they are multiplied by.
+  /// Stores the weights and derivatives of the block, rounded, 0 for masked pairs, and the rows that they are
+  /// multiplied by.
   void load_block(std::int64_t first, std::int64_t last) {
     clear(weights_, 2 * query_block * block_keys);
     clear(k_rows_, block_keys * p_.dim);
@@ -89,14 +91,14 @@ class Bf16Step : public Step<float> {
     });
   }
 
-  /// The sum of a chain, or with tiles one that goes on from it.
+  /// Adds a chain to a sum; with tiles the chain starts from the sum.
   template <typename X, typename Y>
   void add(float& sum, std::int64_t count, const X& x, const Y& y) const {
     sum = product_ == Bf16Product::tiles ? dot_items(product_, sum, count, x, y)
                                          : sum + dot_items(product_, 0, count, x, y);
   }
 
-  /// Pairs or units of keys, counted from the origin.
+  /// Adds to dq: chains of pairs or units of keys, counted from the first key of the block.
   void add_to_queries(std::int64_t keys) {
     for (std::int64_t r = 0; r < rows_.rows; ++r)
       for (std::int64_t d = 0; d < p_.dim; ++d) {
@@ -107,8 +109,8 @@ class Bf16Step : public Step<float> {
       }
   }
 
-  /// Pairs or units of rows, counted from the first of the step; a row that does not see the key adds nothing, whatever
-  /// its dO holds.
+  /// Adds to dk and dv: chains of pairs or units of rows, counted from the first row of the step. A row that does not
+  /// see the key adds nothing, whatever its dO holds.
   void add_to_keys(std::int64_t first, std::int64_t keys) {
     const Totals totals(p_, g_.totals_end - g_.totals_begin);
     const auto add_rows = [&](float* sums, const float* left, const float* rows, std::int64_t columns) {
@@ -171,7 +173,7 @@ void finish(const AttentionGradient& g, std::int64_t batch, std::int64_t first_h
 
 }  // namespace
 
-/// By pairs, by tiles.
+/// Index 0: by pairs; index 1: by tiles.
 extern const GradientKernel bf16_gradient_tables[2];
 const GradientKernel bf16_gradient_tables[2] = {{scratch_bytes, step<Bf16Product::pairs>, totals_bytes, finish},
                                                 {scratch_bytes, step<Bf16Product::tiles>, totals_bytes, finish}};

@@ -1,5 +1,5 @@
-// src/kernels/ref/bf16_pairs.h: what a processor's bf16 products compute, of pairs or of tiles, and what attention in
-// bf16 makes of it (docs/numerics.md sections 3.8 and 4.1).
+// src/kernels/ref/bf16_pairs.h: computes what a processor's bf16 products compute, of pairs or of tiles, and the bf16
+// softmax weight (docs/numerics.md sections 3.8 and 4.1).
 #pragma once
 #include "kernels/ref/element.h"
 
@@ -7,15 +7,15 @@
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-/// The instruction knows no denormals.
+/// Returns x, or a zero of its sign if x is a denormal: the instructions treat denormals as 0.
 inline float without_denormal(float x) {
   return (to_bits(x) & 0x7f800000u) == 0 ? from_bits<float>(to_bits(x) & 0x80000000u) : x;
 }
 
-/// What multiplies elements of bf16: f32 on the widened values, vdpbf16ps, tdpbf16ps.
+/// How bf16 elements are multiplied: in f32 after widening, by vdpbf16ps, or by tdpbf16ps.
 enum class Bf16Product { wide, pairs, tiles };
 
-/// vdpbf16ps: the odd element first, each step rounded.
+/// Computes vdpbf16ps: the odd element first, each step rounded.
 inline float dot_pair(float sum, float x_even, float y_even, float x_odd, float y_odd) {
   const auto step = [](float a, float x, float y) {
     return without_denormal(fma(without_denormal(x), without_denormal(y), without_denormal(a)));
@@ -23,19 +23,19 @@ inline float dot_pair(float sum, float x_even, float y_even, float x_odd, float 
   return step(step(sum, x_odd, y_odd), x_even, y_even);
 }
 
-/// tdpbf16ps: items x(n) and y(n) of a unit of 32 from `n` on; those from `count` on are 0.
+/// Computes tdpbf16ps for items x(n) and y(n) of a unit of 32 from `n` on; items from `count` on are 0.
 template <typename X, typename Y>
 float dot_unit(float sum, std::int64_t n, std::int64_t count, const X& x, const Y& y) {
-  float chain[2] = {0, 0};  // of the even items and of the odd
+  float chain[2] = {0, 0};  // of the even items, of the odd items
   for (std::int64_t i = n; i < n + 32 && i < count; ++i)
     chain[i % 2] = without_denormal(fma(without_denormal(x(i)), without_denormal(y(i)), chain[i % 2]));
   return without_denormal(sum + without_denormal(chain[0] + chain[1]));
 }
 
-/// To the nearest bf16, as f32; a denormal is 0.
+/// Rounds to the nearest bf16, as f32; a denormal becomes 0.
 inline float rounded_to_bf16(float x) { return bf16_to_f32(bf16_of_f32(without_denormal(x))); }
 
-/// A chain over pairs or units of the items x(n) and y(n), counted from 0; an end that is not whole goes on with 0.
+/// Computes a chain over pairs or units of the items x(n) and y(n), counted from 0; an incomplete end is filled with 0.
 template <typename X, typename Y>
 float dot_items(Bf16Product product, float sum, std::int64_t count, const X& x, const Y& y) {
   if (product == Bf16Product::tiles)
@@ -49,7 +49,7 @@ inline float dot_rows(Bf16Product product, const float* x, const float* y, std::
   return dot_items(product, 0, count, [x](std::int64_t n) { return x[n]; }, [y](std::int64_t n) { return y[n]; });
 }
 
-/// e^(s - m) as exact as bf16 needs it: 2^floor(x) times a cubic of x - floor(x).
+/// Computes e^(s - m) as exactly as bf16 needs it: 2^floor(x) times a cubic of x - floor(x).
 inline float bf16_weight(float s, float m) {
   const float x = (s - m) * Constants<float>::log2e;
   if (x != x) return x;
@@ -59,11 +59,11 @@ inline float bf16_weight(float s, float m) {
   if (static_cast<float>(whole) > x) --whole;
   const double exact = static_cast<double>(x) - static_cast<double>(whole);
   float f = static_cast<float>(exact);
-  if (static_cast<double>(f) > exact) f = from_bits<float>(to_bits(f) - 1);  // the instruction rounds it down
+  if (static_cast<double>(f) > exact) f = from_bits<float>(to_bits(f) - 1);  // the instruction rounds down
   float p = fma(0x1.4095eap-4f, f, 0x1.cf7a68p-3f);
   p = fma(p, f, 0x1.640ea8p-1f);
   p = fma(p, f, 1.0f);
-  // one rounding
+  // rounded once
   return static_cast<float>(static_cast<double>(p) * from_bits<double>(static_cast<std::uint64_t>(whole + 1023) << 52));
 }
 

@@ -1,5 +1,4 @@
-// src/kernels/ref/element.h: elements of any storage type read as the type that is computed in, and written with one
-// rounding.
+// src/kernels/ref/element.h: reads elements of any storage type in the compute type, and writes them with one rounding.
 #pragma once
 #include "kernels/attention/problem.h"
 #include "kernels/attention/kv/sign_magnitude8.h"
@@ -7,7 +6,7 @@
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-// binary16; converts to nearest even, denormals included. GCC 12 has the standard's name for it in C++ on x86 alone.
+// binary16; converted to nearest even, denormals included. GCC 12 has the standard's name for it in C++ on x86 only.
 #if defined(__aarch64__)
 typedef __fp16 Half;
 #else
@@ -16,13 +15,13 @@ __extension__ typedef _Float16 Half;
 
 inline float bf16_to_f32(std::uint16_t bits) { return from_bits<float>(static_cast<std::uint32_t>(bits) << 16); }
 
-/// To nearest even; a NaN becomes the canonical one.
+/// Rounds to nearest even; a NaN becomes the canonical NaN.
 inline std::uint16_t bf16_of_f32(float x) {
   const std::uint32_t bits = to_bits(canonical(x));
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/// Element `i` from `base`, exactly, in T.
+/// Reads element `i` from `base`, exactly, as T.
 template <typename T>
 T load(const void* base, Element element, std::int64_t i) {
   switch (element) {
@@ -35,7 +34,7 @@ T load(const void* base, Element element, std::int64_t i) {
   }
 }
 
-/// Rounds once; a zero is +0, a NaN the canonical one.
+/// Writes an element, rounded once; a zero becomes +0, a NaN the canonical NaN.
 template <typename T>
 void store(void* base, Element element, std::int64_t i, T value) {
   const T x = canonical(value);

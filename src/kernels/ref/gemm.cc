@@ -1,17 +1,19 @@
-// src/kernels/ref/gemm.cc: matrix products; each element one chain over k in blocks of 256, block sums added in order.
+// src/kernels/ref/gemm.cc: computes matrix products; each element is one chain over k in blocks of 256, block sums
+// added in order.
 #include "kernels/ref/math.h"
 #include "kernels/ref/table.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
 
-constexpr std::int64_t block_k = 256;     // of the order: fixed
-constexpr std::int64_t tile_bytes = 128;  // columns at a time: lanes are columns, so no bit depends on it
+constexpr std::int64_t block_k = 256;     // fixed: part of the order of operations
+constexpr std::int64_t tile_bytes = 128;  // columns per tile; lanes are columns, so no bit depends on it
 
 template <typename T>
 constexpr std::int64_t tile_n = tile_bytes / static_cast<std::int64_t>(sizeof(T));
 
-/// Columns [first, first + columns) of rows [k0, k0 + depth) of b, k-major; missing columns are 0 and never stored.
+/// Packs columns [first, first + columns) of rows [k0, k0 + depth) of b, k-major; missing columns are 0, and their sums
+/// are never stored.
 template <typename T>
 void pack(const GemmProblem& p, std::int64_t first, std::int64_t columns, std::int64_t k0, std::int64_t depth,
           T* packed) {
@@ -22,19 +24,19 @@ void pack(const GemmProblem& p, std::int64_t first, std::int64_t columns, std::i
   }
 }
 
-/// sum[j] = chain over k of fma(a[k], packed[k][j], sum) from +0.
+/// Computes sum[j] = chain over k of fma(a[k], packed[k][j], sum) from +0.
 template <typename T>
 void chain(const T* a, std::int64_t a_stride, const T* packed, std::int64_t depth, T* sum) {
   T s[tile_n<T>] = {};
   for (std::int64_t k = 0; k < depth; ++k) {
     const T value = a[k * a_stride];
-#pragma GCC unroll 32  // wholly: the sums then stay in registers
+#pragma GCC unroll 32  // fully, so that the sums stay in registers
     for (std::int64_t j = 0; j < tile_n<T>; ++j) s[j] = fma(value, packed[k * tile_n<T> + j], s[j]);
   }
   for (std::int64_t j = 0; j < tile_n<T>; ++j) sum[j] = s[j];
 }
 
-/// The same of one column of b, where it is: for one row that is less work than lanes of zeros beside it.
+/// The same for one column of b, in place: for one row this is less work than packing lanes of zeros.
 template <typename T>
 T chain_of_one(const T* a, std::int64_t a_stride, const T* b, std::int64_t b_stride, std::int64_t depth) {
   T s = 0;

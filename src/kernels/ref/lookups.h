@@ -1,4 +1,4 @@
-// src/kernels/ref/lookups.h: what the pairs of a step give to the tensors that a score expression looks up
+// src/kernels/ref/lookups.h: sums the gradients that the pairs of a step give to the tensors of a score expression
 // (docs/numerics.md section 4).
 #pragma once
 #include "kernels/attention/lookup_sums.h"
@@ -8,10 +8,10 @@
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-inline constexpr std::int64_t block_keys = 64;  // of the order: fixed
+inline constexpr std::int64_t block_keys = 64;  // fixed: part of the order of operations
 
-/// The lines of a step, and of lookups by ScoreLine::pair what a block of keys gives: key by key, while rows come one
-/// by one.
+/// The line sums of a step. For lookups of ScoreLine::pair it also stores the contributions of a block of keys, because
+/// they are summed key by key but computed row by row.
 template <typename T>
 struct Lookups {
   LineSums<T>* lines = nullptr;
@@ -46,7 +46,7 @@ struct Lookups {
   }
   void close(const AttentionProblem& p) {
     for (std::int64_t at = 0; at < pairs(p); ++at) {
-      if (given[at] == 0) continue;  // it would change nothing
+      if (given[at] == 0) continue;  // adding it would change nothing
       LineSums<T>& to = lines[at / (block_keys * query_block)];
       to.sums[places[at]] = to.sums[places[at]] + given[at];
       to.low = std::min(to.low, places[at]);

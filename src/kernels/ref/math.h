@@ -1,9 +1,11 @@
-// src/kernels/ref/math.h: the elementary functions, fixed step by step, so that any target can repeat their bits.
+// src/kernels/ref/math.h: computes the elementary functions in fixed steps, so that any target can reproduce their
+// bits.
 #pragma once
 #include "kernels/ref/math_constants.h"
 
-// Only +, *, /, fma (one rounding), sqrt and integer steps; no libm. This code is compiled twice, with and without FMA
-// instructions, hence its namespace, and no inline function of a standard header: the linker would merge the two.
+// Uses only +, *, /, fma (one rounding), sqrt and integer steps; no libm. This code is compiled twice, with and without
+// FMA instructions. So it has a namespace per build, and calls no inline function of a standard header: the linker
+// would merge the two versions of such a function.
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
 inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -29,23 +31,23 @@ template <typename T>
 T infinity() {
   return from_bits<T>(static_cast<Bits<T>>(2 * Constants<T>::bias + 1) << Constants<T>::mantissa_bits);
 }
-/// The one NaN that is ever stored.
+/// The canonical NaN, the only NaN that is ever stored.
 template <typename T>
 T quiet_nan() {
   return from_bits<T>(to_bits(infinity<T>()) | Bits<T>{1} << (Constants<T>::mantissa_bits - 1));
 }
-/// x, any NaN as the canonical one.
+/// Returns x, with any NaN as the canonical one.
 template <typename T>
 T canonical(T x) {
   return x != x ? quiet_nan<T>() : x;
 }
-/// 2^n, n of a normal number.
+/// Computes 2^n; n must be the exponent of a normal number.
 template <typename T>
 T power_of_two(int n) {
   return from_bits<T>(static_cast<Bits<T>>(n + Constants<T>::bias) << Constants<T>::mantissa_bits);
 }
 
-/// c[0] + x (c[1] + x (... )), from the highest coefficient down, one fma each.
+/// Computes c[0] + x (c[1] + x (... )) from the highest coefficient down, one fma each.
 template <typename T, int count>
 T horner(const T (&c)[count], T x) {
   T p = c[count - 1];
@@ -53,7 +55,8 @@ T horner(const T (&c)[count], T x) {
   return p;
 }
 
-/// 2^x: x rounded to n, a polynomial of x - n, n added to the exponent. Exactly 1 at 0; below 2^-126 (f64: 2^-1022) +0.
+/// Computes 2^x: rounds x to n, evaluates a polynomial of x - n, adds n to the exponent. Exactly 1 at 0; +0 below
+/// 2^-126 (f64: 2^-1022).
 template <typename T>
 T exp2(T x) {
   using C = Constants<T>;
@@ -66,8 +69,8 @@ T exp2(T x) {
   return from_bits<T>(to_bits(p) + (to_bits(shifted) << C::mantissa_bits));
 }
 
-/// e^x: n = x log2(e) rounded, r = x - n ln2 in two steps, a polynomial of r, then 2^n in two exact halves, so that
-/// results below the smallest normal number are rounded once.
+/// Computes e^x: rounds x log2(e) to n, takes r = x - n ln2 in two steps, evaluates a polynomial of r, and multiplies
+/// by 2^n in two exact halves, so that results below the smallest normal number are rounded once.
 template <typename T>
 T exp(T x) {
   using C = Constants<T>;
@@ -108,7 +111,7 @@ inline double log(double x) {
   return fma(p.exponent, C::ln2_high, p.f - (p.half_square - low));
 }
 
-/// log(1 + f) in two doubles times log2(e) in two doubles, then the exponent.
+/// Computes log(1 + f) in two doubles times log2(e) in two doubles, and adds the exponent.
 inline double log2(double x) {
   using C = Constants<double>;
   if (x != x || x < 0) return quiet_nan<double>();
@@ -122,11 +125,11 @@ inline double log2(double x) {
   return sum + (((p.exponent - sum) + product) + remainder);
 }
 
-/// f32 goes through f64, rounded once.
+/// f32 is computed in f64 and rounded once.
 inline float log(float x) { return canonical(static_cast<float>(log(static_cast<double>(x)))); }
 inline float log2(float x) { return canonical(static_cast<float>(log2(static_cast<double>(x)))); }
 
-/// x + x^3 P(x^2) below 5/8, else 1 - 2 / (e^2x + 1).
+/// Computes x + x^3 P(x^2) for |x| below 5/8, else 1 - 2 / (e^2x + 1).
 template <typename T>
 T tanh(T x) {
   if (x != x) return quiet_nan<T>();
@@ -135,7 +138,8 @@ T tanh(T x) {
   return copysign(t, x);
 }
 
-/// 1 / (1 + e^-x), by e^-|x| so that both tails keep their digits; what 1 + e lost in rounding is put back.
+/// Computes 1 / (1 + e^-x) from e^-|x|, so that both tails keep their digits; the rounding error of 1 + e is added
+/// back.
 template <typename T>
 T sigmoid(T x) {
   const T e = exp(-abs(x)), sum = T(1) + e, lost = (T(1) - sum) + e;
@@ -143,12 +147,12 @@ T sigmoid(T x) {
   return canonical(fma(-y, lost, y));
 }
 
-/// erf(z) for z in [0, 1].
+/// Computes erf(z) for z in [0, 1].
 template <typename T>
 T erf_near(T z) {
   return fma(z, horner(Constants<T>::erf, z * z), z);
 }
-/// erfc(z) for z >= 1, its square given as square + rest.
+/// Computes erfc(z) for z >= 1; the square of z is given as square + rest.
 template <typename T>
 T erfc_far(T z, T square, T rest) {
   const T e = exp(-square);
@@ -164,15 +168,15 @@ T erf(T x) {
   return copysign(T(1) - erfc_far(z, square, fma(z, z, -square)), x);
 }
 
-/// x / (1 + e^-x); -0 at -inf.
+/// Computes x / (1 + e^-x); -0 at -inf.
 template <typename T>
 T silu(T x) {
   if (x < T(-1000)) return T(-0.0);
   return canonical(x * sigmoid(x));
 }
 
-/// x/2 (1 + erf(x / sqrt 2)); where x is far below 0, x/2 erfc(-x / sqrt 2), whose square is x^2 / 2 exactly in two
-/// parts.
+/// Computes x/2 (1 + erf(x / sqrt 2)). For x far below 0 it is x/2 erfc(-x / sqrt 2), and the square x^2 / 2 is exact
+/// in two parts.
 template <typename T>
 T gelu_none(T x) {
   using C = Constants<T>;
@@ -185,7 +189,7 @@ T gelu_none(T x) {
   return x < 0 ? half * tail : half * (T(2) - tail);
 }
 
-/// x/2 (1 + tanh u) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
+/// Computes x/2 (1 + tanh u) = x sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3).
 template <typename T>
 T gelu_tanh(T x) {
   using C = Constants<T>;

@@ -1,9 +1,10 @@
-// src/kernels/ref/math_constants.h: polynomials and constants of the elementary functions, one table a float type.
+// src/kernels/ref/math_constants.h: polynomials and constants of the elementary functions, one table per float type.
 #pragma once
 #include <cstdint>
 
-// Every polynomial is a minimax fit with coefficients rounded one after the other, lowest order first, the rest fitted
-// anew each time (f32), or rounded together (f64). Lowest order first; docs/numerics.md lists what each stands for.
+// Every polynomial is a minimax fit. Its coefficients are rounded one after the other, lowest order first, refitting
+// the others each time (f32), or rounded together (f64). They are listed lowest order first; docs/numerics.md says what
+// each stands for.
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
 template <typename T>
@@ -17,12 +18,12 @@ struct Constants<float> {
   static constexpr int bias = 127;
   static constexpr float rounder = 0x1.8p23f;                        // x + rounder - rounder is x rounded to an integer
   static constexpr float least_exponent = -126.0f;                   // of a normal number
-  static constexpr float exp_lowest = -104.0f, exp_highest = 89.0f;  // beyond: 0, inf
+  static constexpr float exp_lowest = -104.0f, exp_highest = 89.0f;  // e^x is 0 below, inf above
   static constexpr float log2e = 0x1.715476p+0f;
   static constexpr float ln2 = 0x1.62e430p-1f;
   static constexpr float ln2_high = 0x1.62e4p-1f, ln2_low = 0x1.7f7d1cp-20f;
-  static constexpr float erf_one = 4.0f;        // erf rounds to 1 from here
-  static constexpr float gelu_lowest = -16.0f;  // gelu is -0 from here down
+  static constexpr float erf_one = 4.0f;        // from here on erf rounds to 1
+  static constexpr float gelu_lowest = -16.0f;  // from here down gelu is -0
   static constexpr float sqrt_half = 0x1.6a09e6p-1f;
   static constexpr float sqrt_two_over_pi = 0x1.988454p-1f;
   // 2^f on [-1/2, 1/2], 1 exactly at 0

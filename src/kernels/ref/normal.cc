@@ -1,4 +1,5 @@
-// src/kernels/ref/normal.cc: Box-Muller on blocks of 16 uniform numbers, with the roundings of torch's AVX2 kernel.
+// src/kernels/ref/normal.cc: computes Box-Muller on blocks of 16 uniform numbers, with the roundings of torch's AVX2
+// kernel.
 #include "kernels/normal.h"
 
 #include <cmath>
@@ -14,7 +15,7 @@ struct SinCos {
   float sin, cos;
 };
 
-/// Natural logarithm of x in (0, 1]: the Cephes polynomial, fused where the vector code fuses.
+/// Computes the natural logarithm of x in (0, 1]: the Cephes polynomial, with fma wherever torch's vector code has it.
 inline float log_f32(float x) {
   x = x < 0x1p-126f ? 0x1p-126f : x;
   std::uint32_t bits;
@@ -42,7 +43,8 @@ inline float log_f32(float x) {
   return std::fma(e, 0.693359375f, x);
 }
 
-/// Sine and cosine of t >= 0: pi/4 taken off in three parts, then one polynomial for each.
+/// Computes sine and cosine of t >= 0: subtracts multiples of pi/4 in three parts, then evaluates one polynomial for
+/// each.
 inline SinCos sincos_f32(float t) {
   const std::int32_t j = (static_cast<std::int32_t>(t * 1.27323954473516f) + 1) & ~1;
   const float y = static_cast<float>(j);

@@ -1,17 +1,16 @@
-// src/kernels/ref/rows.cc: sums along a row in one order, and what is made of them: softmax, moments, norms.
+// src/kernels/ref/rows.cc: sums along a row in a fixed order, and computes softmax, moments and norms from such sums.
 #include "kernels/ref/math.h"
 #include "kernels/ref/table.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
 
-/// Sum of n elements: 16 strided partial sums in blocks of 4,096, each block closed by the tree 8, 4, 2, 1; block sums
-/// by a pairwise tree that gives the left side the largest power of two below the count. `add(partial, i)` takes
-/// element i in.
+/// Sums n elements: 16 strided partial sums in blocks of 4,096, each block reduced by the tree 8, 4, 2, 1; block sums
+/// by a pairwise tree whose left side has the largest power of two below the count. `add(partial, i)` adds element i.
 template <typename T, typename Add>
 T tree_sum(std::int64_t n, Add add) {
   constexpr std::int64_t block = 4096;
-  T stack[56];  // sums of 2^level blocks that wait for their right neighbour: like the bits of a counter
+  T stack[56];  // sums of 2^level blocks that wait for their right neighbour, like the bits of a binary counter
   int depth = 0;
   std::int64_t blocks = 0;
   for (std::int64_t start = 0; start < n; start += block) {
@@ -45,7 +44,7 @@ T largest(const T* x, std::int64_t stride, std::int64_t n) {
   return result + T(0);
 }
 
-/// exp2((x - m) log2e) and their sum; the attention kernels weigh keys in the same way.
+/// Computes exp2((x - m) log2e) and their sum; the attention kernels compute softmax weights in the same way.
 template <typename T>
 void softmax(const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride, std::int64_t n) {
   const T m = largest(x, x_stride, n);

@@ -1,17 +1,18 @@
-// src/kernels/ref/score_program.h: a score expression for one pair, step by step: the definition that the vectors
-// repeat.
+// src/kernels/ref/score_program.h: evaluates a score expression for one pair, step by step: the definition that the
+// vector code reproduces.
 #pragma once
 #include "kernels/attention/mask/mask_program.h"
 #include "kernels/ref/element.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-/// Where a pair stands.
+/// The indices of a pair: batch item, head, row, key.
 struct Pair {
   std::int64_t b, h, i, j;
 };
 
-/// Whole numbers are exact in f64, within 2^53; conditions 1 and 0; numbers T. A place holds any of them.
+/// Evaluates the expression. Integers are exact in f64, within 2^53; conditions are 1 and 0; floating values are T. A
+/// place holds any of them.
 template <typename T>
 class ScoreMachine {
  public:
@@ -23,7 +24,7 @@ class ScoreMachine {
       first_[r] = first;
       first += program_.places[r];
     }
-    values_[0] = 0;  // operands that a step does not have
+    values_[0] = 0;  // read for operands that a step does not have
     for (int n = 0; n < program_.constant_count; ++n) values_[n] = program_.constants[n];
     const ScoreSymbols& symbols = program_.symbols;
     set(ScoreRate::once, symbols.batch, problem.item(pair.b));
@@ -44,9 +45,9 @@ class ScoreMachine {
     }
     return static_cast<T>(at({ScoreRate::pair, 0}));
   }
-  /// A value that `run` made.
+  /// Returns a value that `run` computed.
   T value(ScorePlace place) { return static_cast<T>(at(place)); }
-  /// The element that a pair looked up.
+  /// Returns the element that a pair looked up.
   std::int64_t element(const ScoreSlope& lookup) {
     std::int64_t offset = 0;
     for (int n = 0; n < lookup.rank; ++n) offset += static_cast<std::int64_t>(at(lookup.index[n])) * lookup.stride[n];
@@ -66,17 +67,17 @@ class ScoreMachine {
     return load<double>(lookup.data, lookup.element, offset);
   }
 
-  static double down(double x) {  // to a whole number within 2^53
+  static double down(double x) {  // rounds down to an integer, within 2^53
     const double cut = static_cast<double>(static_cast<std::int64_t>(x));
     return cut > x ? cut - 1 : cut;
   }
 
-  /// Every result is exact; whole quotients of numbers within 2^53 round to nothing that `down` would take for the next
-  /// one.
+  /// Computes an integer step. Every result is exact: the rounded quotient of integers within 2^53 never reaches the
+  /// next integer, so `down` is right.
   double whole(const ScoreStep& step) {
     const double a = at(step.from[0]), b = at(step.from[1]);
     switch (step.op) {
-      case ScoreStepOp::neg: return 0 - a;  // no whole number is -0
+      case ScoreStepOp::neg: return 0 - a;  // 0 - a, because no integer is -0
       case ScoreStepOp::mul: return fma(a, b, 0.0);
       case ScoreStepOp::floor_div: return down(a / b);
       case ScoreStepOp::mod: return fma(-b, down(a / b), a);

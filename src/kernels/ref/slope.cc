@@ -1,4 +1,4 @@
-// src/kernels/ref/slope.cc: dy times the slope of an activation, one rounding an operation.
+// src/kernels/ref/slope.cc: computes dy times the slope of an activation, one rounding per operation.
 #include "kernels/ref/math.h"
 #include "kernels/ref/table.h"
 

@@ -1,4 +1,4 @@
-// src/kernels/ref/table.cc: this build of the specification as a table.
+// src/kernels/ref/table.cc: fills the function table of this build of the reference code.
 #include "kernels/ref/table.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {

@@ -1,4 +1,4 @@
-// src/kernels/ref/table.h: the functions of one build of the specification.
+// src/kernels/ref/table.h: declares the functions of one build of the reference code.
 #pragma once
 #include "kernels/reference.h"
 

@@ -1,16 +1,16 @@
-// src/kernels/ref/trigonometry.h: sine and cosine with exact argument reduction for every finite number.
+// src/kernels/ref/trigonometry.h: computes sine and cosine with exact argument reduction for every finite number.
 #pragma once
 #include "kernels/ref/math.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-/// x = quadrant pi/2 + high + low, |high| <= about pi/4; quadrant modulo 4.
+/// x = quadrant pi/2 + high + low, |high| <= about pi/4; quadrant is taken modulo 4.
 struct Reduced {
   double high, low;
   std::uint64_t quadrant;
 };
 
-/// |x| < 2^20: pi/2 in three parts; products with the first two are exact.
+/// Reduces |x| < 2^20: subtracts pi/2 in three parts; products with the first two are exact.
 inline Reduced reduce_moderate(double x) {
   constexpr double rounder = Constants<double>::rounder;
   constexpr double two_over_pi = 0x1.45f306dc9c883p-1;
@@ -18,13 +18,14 @@ inline Reduced reduce_moderate(double x) {
   const double shifted = fma(x, two_over_pi, rounder), n = shifted - rounder;
   const double first = x - n * half_pi[0], second = n * half_pi[1];
   const double difference = first - second, back = difference - first;
-  const double error = (first - (difference - back)) - (second + back);  // of the difference, exactly
+  const double error = (first - (difference - back)) - (second + back);  // exact error of the difference
   const double low = fma(-n, half_pi[2], error);
   const double high = difference + low;
   return {high, (difference - high) + low, to_bits(shifted)};
 }
 
-/// The rest (Payne and Hanek 1983): the 53-bit integer of x times the 192 bits of 2/pi that matter modulo 4.
+/// Reduces any other x (Payne and Hanek 1983): multiplies the 53-bit integer of x by the 192 bits of 2/pi that matter
+/// modulo 4.
 inline Reduced reduce_huge(double x) {
   // 2/pi in 1,280 bits
   constexpr std::uint64_t two_over_pi[] = {
@@ -44,14 +45,14 @@ inline Reduced reduce_huge(double x) {
     const std::uint64_t first = word >= 0 ? two_over_pi[word] : 0, next = word >= -1 ? two_over_pi[word + 1] : 0;
     window[i] = shift == 0 ? first : first << shift | next >> (64 - shift);
   }
-  // product modulo 2^192; its two leading bits are the quadrant
+  // the product modulo 2^192; its two leading bits are the quadrant
   const Wide lowest = Wide{window[2]} * integer;
   const Wide middle = Wide{window[1]} * integer + static_cast<std::uint64_t>(lowest >> 64);
   const std::uint64_t top = window[0] * integer + static_cast<std::uint64_t>(middle >> 64);
   Wide fraction =
       (Wide{top} << 64 | static_cast<std::uint64_t>(middle)) << 2 | static_cast<std::uint64_t>(lowest) >> 62;
   std::uint64_t quadrant = top >> 62;
-  const bool negative = (fraction >> 127) != 0;  // beyond a half: count from the next quadrant
+  const bool negative = (fraction >> 127) != 0;  // above a half: count from the next quadrant
   if (negative) {
     fraction = -fraction;
     ++quadrant;

@@ -1,4 +1,4 @@
-// src/kernels/ref/unary.cc: the elementary functions over contiguous memory.
+// src/kernels/ref/unary.cc: applies the elementary functions to contiguous memory.
 #include "kernels/ref/table.h"
 #include "kernels/ref/trigonometry.h"
 

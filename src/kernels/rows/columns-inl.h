@@ -1,4 +1,5 @@
-// src/kernels/rows/columns-inl.h: rows that lie side by side, as the columns of a matrix do: lanes are rows.
+// src/kernels/rows/columns-inl.h: processes adjacent rows that are the columns of a matrix in memory: each lane is a
+// row.
 #if defined(ATTN_ROWS_COLUMNS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ROWS_COLUMNS_INL_H
 #undef ATTN_ROWS_COLUMNS_INL_H
@@ -18,16 +19,16 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// W vectors of columns that lie side by side.
+/// W vectors of adjacent columns.
 template <class D, int W>
 struct Columns {
   hn::Vec<D> v[W];
 
-  HWY_INLINE Columns() {}  // written, so that it is of this target as the vectors' own are
+  HWY_INLINE Columns() {}  // defined here, so that it is compiled for this target, as the vectors' own constructors are
 };
 
-/// The sum along each of W N columns in the order of `tree_sum`. `load(i, w)` gives vector w of row i of them. The
-/// partial sums stay in the first-level cache, not in registers: memory is slower, and the loops are a tenth as long.
+/// Sums along each of W N columns in the order of `tree_sum`. `load(i, w)` returns vector w of row i. The partial sums
+/// stay in L1, not in registers: memory bandwidth is the limit, and the code is a tenth as long.
 template <class D, int W, typename Load>
 HWY_INLINE Columns<D, W> tree_sum_of_columns(D d, std::int64_t n, Load load) {
   using Sums = Columns<D, W>;
@@ -57,8 +58,8 @@ HWY_INLINE Columns<D, W> tree_sum_of_columns(D d, std::int64_t n, Load load) {
   return none;
 }
 
-/// Kind: how the elements are read (elements-inl.h); the sums are of its vectors' type. Four vectors at once: a row of
-/// fewer bytes is no run.
+/// Sums the columns. Kind says how elements are read (elements-inl.h); the sums have the type of its vectors. Four
+/// vectors at a time, because shorter contiguous pieces of a row are read slowly.
 template <class Kind>
 void sum_columns_of(const typename Kind::Item* x, std::int64_t stride, std::int64_t n, hn::TFromD<typename Kind::D>* y,
                     std::int64_t columns) {
@@ -83,7 +84,7 @@ void sum_columns_of(const typename Kind::Item* x, std::int64_t stride, std::int6
   }
 }
 
-/// softmax or log_softmax of N columns or fewer.
+/// Computes softmax or log_softmax of at most N columns.
 template <typename T>
 HWY_NOINLINE void softmax_of_columns(RowOp op, const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride,
                                      std::int64_t n, std::int64_t count) {
@@ -91,7 +92,7 @@ HWY_NOINLINE void softmax_of_columns(RowOp op, const T* x, std::int64_t x_stride
   using V = hn::Vec<decltype(d)>;
   constexpr std::int64_t N = HWY_LANES(T);
   const V infinite = infinity(d), log2e = hn::Set(d, Constants<T>::log2e);
-  // pass 1: the maximum; a column with NaN, or without a finite one, becomes NaN
+  // pass 1: the maximum; a column with NaN, or without a finite maximum, becomes NaN
   V most = hn::Neg(infinite), bad = hn::Zero(d);
   for (std::int64_t i = 0; i < n; ++i) {
     const V v = load_some(d, x + i * x_stride, count);
@@ -107,7 +108,7 @@ HWY_NOINLINE void softmax_of_columns(RowOp op, const T* x, std::int64_t x_stride
                   if (keep) store_some(d, p, y + i * y_stride, count);
                   return p;
                 }).v[0];
-  // pass 3
+  // pass 3: normalises the weights
   const V nan = hn::Set(d, std::numeric_limits<T>::quiet_NaN());
   if (keep) {
     const V inverse = hn::Div(hn::Set(d, T(1)), sum);

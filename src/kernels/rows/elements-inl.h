@@ -1,4 +1,4 @@
-// src/kernels/rows/elements-inl.h: sums, products and quotients element by element.
+// src/kernels/rows/elements-inl.h: computes sums, differences, products and quotients element by element.
 #if defined(ATTN_ROWS_ELEMENTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ROWS_ELEMENTS_INL_H
 #undef ATTN_ROWS_ELEMENTS_INL_H
@@ -17,7 +17,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// How a vector of f32 or f64 is read from memory and written to it.
+/// Reads vectors of f32 or f64 from memory and writes them.
 template <typename T>
 struct Wide {
   using Item = T;
@@ -27,7 +27,7 @@ struct Wide {
 };
 using Singles = Wide<float>;
 
-/// f32 from and to bf16, as halves-inl.h has it.
+/// Reads bf16 as f32 and writes f32 as bf16, as halves-inl.h does.
 struct Halves {
   using Item = std::uint16_t;
   using D = hn::ScalableTag<float>;
@@ -47,7 +47,7 @@ struct Halves {
   }
 };
 
-/// y[i] = f(i, count) for vectors of `count` elements from i on.
+/// Computes y[i] = f(i, count) for vectors of `count` elements from i on.
 template <class To, typename F>
 HWY_INLINE void each_of(typename To::Item* y, std::int64_t n, F f) {
   constexpr std::int64_t N = HWY_LANES(hn::TFromD<typename To::D>);

@@ -1,4 +1,4 @@
-// src/kernels/rows/halves-inl.h: bf16 and f16 to f32 and back over contiguous memory, with the bits of tensor/half.h.
+// src/kernels/rows/halves-inl.h: converts contiguous bf16 and f16 to f32 and back, with the bits of tensor/half.h.
 #if defined(ATTN_ROWS_HALVES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ROWS_HALVES_INL_H
 #undef ATTN_ROWS_HALVES_INL_H
@@ -15,8 +15,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-// In integers but for denormals where the processor's own conversion has other bits: on the way up it makes signalling
-// NaNs quiet.
+// In integer arithmetic, except denormals, because the processor's conversion has other bits: when widening, it makes
+// signalling NaNs quiet.
 using Words = hn::ScalableTag<std::uint32_t>;
 using Word = hn::Vec<Words>;
 using HalfWords = hn::Rebind<std::uint16_t, Words>;
@@ -35,14 +35,14 @@ struct WidenF16 {
     const Word exponent = hn::And(magnitude, infinite);
     Word wide = hn::Add(magnitude, rebase);
     wide = hn::IfThenElse(hn::Eq(exponent, infinite), hn::Add(wide, rebase), wide);
-    // a denormal is a whole multiple of 2^-24
+    // a denormal is an integer multiple of 2^-24
     const auto multiple = hn::Mul(hn::ConvertTo(df, hn::ShiftRight<13>(magnitude)), hn::Set(df, 0x1p-24f));
     wide = hn::IfThenElse(hn::Eq(exponent, hn::Zero(d)), hn::BitCast(d, multiple), wide);
     return hn::Or(wide, hn::ShiftLeft<16>(hn::AndNot(below_bits(d, 15), half)));
   }
 };
 
-/// value / 2^shift, to nearest even.
+/// Computes value / 2^shift, rounded to nearest even.
 template <int shift>
 HWY_INLINE Word shift_to_nearest_even(Words d, Word value) {
   const Word odd = hn::And(hn::ShiftRight<shift>(value), below_bits(d, 1));
@@ -60,17 +60,17 @@ struct NarrowBf16 {
 struct NarrowF16 {
   HWY_INLINE Word operator()(Words d, Word wide) const {
     const hn::RebindToFloat<Words> df;
-#if HWY_ARCH_X86  // the same bits, those of NaN too
+#if HWY_ARCH_X86  // the same bits, also for NaN
     return hn::PromoteTo(
         d, hn::BitCast(HalfWords(), hn::DemoteTo(hn::Rebind<hwy::float16_t, Words>(), hn::BitCast(df, wide))));
 #else
     const Word magnitude = hn::And(wide, below_bits(d, 31));
     Word half = shift_to_nearest_even<13>(d, hn::Sub(magnitude, hn::Set(d, 112u << 23)));
-    // below 2^-14: added to 1/2, whose last place is 2^-24, it is rounded to a multiple of that
+    // below 2^-14: adding 1/2, whose last digit is 2^-24, rounds to a multiple of that
     const auto denormal = hn::Add(hn::BitCast(df, magnitude), hn::Set(df, 0.5f));
     half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0x38800000u)),
                           hn::Sub(hn::BitCast(d, denormal), hn::Set(d, 0x3f000000u)), half);
-    // 65520 and above are infinite
+    // 65520 and above become infinite
     half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0x477ff000u)), half, hn::Set(d, 0x7c00u));
     const Word quiet = hn::Or(hn::Set(d, 0x7e00u), hn::And(hn::ShiftRight<13>(wide), below_bits(d, 10)));
     half = hn::IfThenElse(hn::Gt(magnitude, hn::Set(d, 0x7f800000u)), quiet, half);

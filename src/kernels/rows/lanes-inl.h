@@ -1,4 +1,5 @@
-// src/kernels/rows/lanes-inl.h: vectors at the ends of arrays, and the sum along a row in its one order.
+// src/kernels/rows/lanes-inl.h: loads and stores vectors at the ends of arrays, and sums along a row in the fixed
+// order.
 #if defined(ATTN_ROWS_LANES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ROWS_LANES_INL_H
 #undef ATTN_ROWS_LANES_INL_H
@@ -17,14 +18,14 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Prefetches what a long loop will read 8 KB later: where an element takes many steps, the processor does not look
-/// that far ahead itself, and memory is waited for (gelu of 512 rows of 50,257: 18 ms without, 9 with).
+/// Prefetches data that a long loop will read 8 KB later. If each element takes many steps, the processor's prefetcher
+/// does not look that far ahead, and loads wait for memory (gelu of 512 rows of 50,257: 18 ms without, 9 with).
 template <typename T>
 HWY_INLINE void fetch_later(const T* x) {
   hwy::Prefetch(reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(x) + 8192));
 }
 
-/// The first `count` (0 to all) lanes from memory, the others 0; nothing beyond them is read.
+/// Loads the first `count` lanes (0 to all); the others are 0. Memory beyond them is not read.
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> load_some(D d, const T* x, std::int64_t count) {
   constexpr std::int64_t N = HWY_LANES(T);
@@ -33,7 +34,8 @@ HWY_INLINE hn::Vec<D> load_some(D d, const T* x, std::int64_t count) {
   return hn::MaskedLoad(hn::FirstN(d, static_cast<std::size_t>(count)), d, x);
 #else
   alignas(64) T edge[N] = {};
-  if (count > 0) std::memcpy(edge, x, sizeof(T) * static_cast<std::size_t>(count));  // an empty row may be null
+  // the pointer of an empty row may be null
+  if (count > 0) std::memcpy(edge, x, sizeof(T) * static_cast<std::size_t>(count));
   return hn::Load(d, edge);
 #endif
 }
@@ -50,7 +52,7 @@ HWY_INLINE void store_some(D d, hn::Vec<D> v, T* y, std::int64_t count) {
 #endif
 }
 
-/// The 16 partial sums of a block, or those of them that are left, closed by the tree 8, 4, 2, 1.
+/// Reduces the 16 partial sums of a block, or those that exist, by the tree 8, 4, 2, 1.
 template <class D>
 HWY_INLINE hn::TFromD<D> close_lanes(D, hn::Vec<D> v) {
   if constexpr (hn::MaxLanes(D()) == 1) {
@@ -61,14 +63,15 @@ HWY_INLINE hn::TFromD<D> close_lanes(D, hn::Vec<D> v) {
   }
 }
 
-/// Block sums joined by a pairwise tree that gives the left side the largest power of two below the count.
+/// Adds block sums in a pairwise tree whose left side has the largest power of two below the count.
 template <typename Value>
 struct BlockTree {
-  Value stack[48];  // sums of 2^level blocks that wait for their right neighbour: like the bits of a counter
+  Value stack[48];  // sums of 2^level blocks that wait for their right neighbour, like the bits of a binary counter
   int depth = 0;
   std::int64_t blocks = 0;
 
-  HWY_INLINE BlockTree() {}  // written, so that it is of this target as the vectors' own are
+  // defined here, so that it is compiled for this target, as the vectors' own constructors are
+  HWY_INLINE BlockTree() {}
 
   template <typename Add>
   HWY_INLINE void push(Value sum, Add add) {
@@ -83,9 +86,9 @@ struct BlockTree {
   }
 };
 
-/// Sums of n elements in the order of kernels/ref/rows.cc: lanes are its 16 partial sums. `add(partial, i, count)`
-/// takes `count` elements from i on into partial[0], partial[1] ..., leaving the other lanes as they are; they are
-/// never -0, so that may be an addition of +0.
+/// Sums n elements in the order of kernels/ref/rows.cc; lanes are its 16 partial sums. `add(partial, i, count)` adds
+/// `count` elements from i on to partial[0], partial[1] ... and leaves the other lanes unchanged. Partial sums are
+/// never -0, so adding +0 leaves them unchanged.
 template <typename T, int SUMS, typename Add>
 HWY_INLINE void tree_sums(std::int64_t n, T (&sums)[SUMS], Add add) {
   const hn::ScalableTag<T> d;
@@ -115,7 +118,7 @@ HWY_INLINE void tree_sums(std::int64_t n, T (&sums)[SUMS], Add add) {
   for (int s = 0; s < SUMS; ++s) sums[s] = n > 0 ? tree[s].total(plus) : T(0);
 }
 
-/// One sum: partial = add(partial, i, count).
+/// Computes a single sum: partial = add(partial, i, count).
 template <typename T, typename Add>
 HWY_INLINE T tree_sum(std::int64_t n, Add add) {
   using V = hn::Vec<hn::ScalableTag<T>>;

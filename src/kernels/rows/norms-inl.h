@@ -1,4 +1,4 @@
-// src/kernels/rows/norms-inl.h: mean and deviations of a row, layer norm and RMS norm.
+// src/kernels/rows/norms-inl.h: computes mean and deviations of a row, layer norm and RMS norm.
 #if defined(ATTN_ROWS_NORMS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ROWS_NORMS_INL_H
 #undef ATTN_ROWS_NORMS_INL_H
@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// The sum of squared differences from `middle`.
+/// Computes the sum of squared differences from `middle`.
 template <typename T>
 HWY_NOINLINE T deviations_from(const T* x, std::int64_t n, T middle, bool fetch_next) {
   const hn::ScalableTag<T> d;
@@ -61,7 +61,7 @@ HWY_NOINLINE void layer_norm(const T* x, const T* weight, const T* bias, T eps, 
   });
 }
 
-/// RMS norm is layer norm with means of 0: a difference from +0 is the number itself.
+/// Computes the gradient of a norm. RMS norm is layer norm with a mean of 0: subtracting +0 changes no number.
 template <typename T>
 HWY_NOINLINE void norm_gradient(const NormGradientRow& row) {
   const hn::ScalableTag<T> d;
@@ -76,7 +76,7 @@ HWY_NOINLINE void norm_gradient(const NormGradientRow& row) {
     const V v = load_some(d, dy + i, count);
     return weight ? hn::Mul(v, load_some(d, weight + i, count)) : v;
   };
-  T sums[2];  // of x or its squares, of u
+  T sums[2];  // of x or its squares; of u
   tree_sums<T, 2>(row.n, sums, [&](V(&partial)[2], std::int64_t i, std::int64_t count) HWY_ATTR {
     const V v = load_some(d, x + i, count);
     partial[0] = hn::Add(partial[0], row.rms ? hn::Mul(v, v) : v);

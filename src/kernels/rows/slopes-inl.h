@@ -1,4 +1,4 @@
-// src/kernels/rows/slopes-inl.h: dy times the slope of an activation, in the order of kernels/ref/slope.cc.
+// src/kernels/rows/slopes-inl.h: computes dy times the slope of an activation, in the order of kernels/ref/slope.cc.
 #if defined(ATTN_ROWS_SLOPES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ROWS_SLOPES_INL_H
 #undef ATTN_ROWS_SLOPES_INL_H

@@ -1,4 +1,4 @@
-// src/kernels/rows/softmax-inl.h: the maximum of a row, softmax and log_softmax.
+// src/kernels/rows/softmax-inl.h: computes the maximum of a row, softmax and log_softmax.
 #if defined(ATTN_ROWS_SOFTMAX_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ROWS_SOFTMAX_INL_H
 #undef ATTN_ROWS_SOFTMAX_INL_H
@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// The largest element, NaN where there is one, -inf of none; never -0.
+/// Returns the largest element; NaN if there is one; -inf for an empty row; never -0.
 template <typename T>
 HWY_NOINLINE T largest(const T* x, std::int64_t n) {
   const hn::ScalableTag<T> d;
@@ -49,13 +49,13 @@ HWY_NOINLINE T largest(const T* x, std::int64_t n) {
   return nan ? quiet_nan<T> : result + T(0);
 }
 
-/// exp2((x - m) log2e) of a row with a finite maximum m.
+/// Computes exp2((s - m) log2e) for a row with a finite maximum m.
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> weight(D d, hn::Vec<D> x, hn::Vec<D> m) {
   return exp2_of_negative(d, hn::Mul(hn::Sub(x, m), hn::Set(d, Constants<T>::log2e)));
 }
 
-/// The weights of a row with a finite maximum, `count` from x on, 0 beyond them.
+/// Computes the weights of a row with a finite maximum: `count` from x on, 0 in the other lanes.
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> some_weights(D d, const T* x, std::int64_t count, hn::Vec<D> m) {
   constexpr std::int64_t N = HWY_LANES(T);
@@ -68,7 +68,7 @@ HWY_NOINLINE void softmax(const T* x, T* y, std::int64_t n) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
   const T most = largest(x, n);
-  if (!std::isfinite(most)) return std::fill(y, y + n, quiet_nan<T>);  // NaN, inf - inf, or no key at all
+  if (!std::isfinite(most)) return std::fill(y, y + n, quiet_nan<T>);  // NaN, inf - inf, or an empty row
   const V m = hn::Set(d, most);
   const T sum = tree_sum<T>(n, [&](V partial, std::int64_t i, std::int64_t count) HWY_ATTR {
     const V p = some_weights(d, x + i, count, m);
@@ -77,7 +77,7 @@ HWY_NOINLINE void softmax(const T* x, T* y, std::int64_t n) {
     return hn::Add(partial, p);
   });
   const V inverse = hn::Set(d, T(1) / sum);
-  // to memory: weighed once more, which is faster than keeping the weights
+  // written past the caches: computing the weights again is faster than storing them
   write_row<TO>(y, n, [&](std::int64_t i, std::int64_t count) HWY_ATTR {
     const V p = TO == To::caches ? load_some(d, y + i, count) : some_weights(d, x + i, count, m);
     return canonical(d, hn::MulAdd(p, inverse, hn::Zero(d)));

@@ -1,14 +1,15 @@
-// src/kernels/rows/target.h: sums along rows, softmax, norms and elementary functions of one instruction set.
+// src/kernels/rows/target.h: the functions of one instruction set for sums along rows, softmax, norms and elementary
+// functions.
 #pragma once
 #include "kernels/reference.h"
 
 namespace attn::kernels {
 
-/// Of elements: f32, f64, or bf16 computed in f32 and rounded once.
+/// Elementwise operations on f32, f64, or bf16 computed in f32 and rounded once.
 enum class Binary : std::uint8_t { add, sub, mul, div };
 
-/// The functions of `Reference` with the same names, arguments and bits, and what they make together. Any memory, any
-/// number of elements.
+/// The functions of `Reference`, with the same names, arguments and bits, and some that are built from them. Memory of
+/// any alignment, any number of elements.
 struct RowTarget {
   const char* name;
   void (*unary)(Unary op, Element element, const void* x, void* y, std::int64_t n) noexcept;
@@ -22,40 +23,40 @@ struct RowTarget {
   void (*norm_gradient_row)(const NormGradientRow& row) noexcept;
   void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean,
                       void* deviations) noexcept;
-  /// y[c] = sum of the n elements x[i * x_stride + c], c below `columns`: each in the order of RowOp::sum. With vectors
-  /// bf16 too, y in f32.
+  /// Computes y[c] = sum of the n elements x[i * x_stride + c] for c below `columns`, each in the order of RowOp::sum.
+  /// Vector targets also accept bf16, with y in f32.
   void (*sum_columns)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* y,
                       std::int64_t columns) noexcept;
-  /// softmax or log_softmax of `columns` rows that lie side by side: row c holds x[i * x_stride + c], its results are
-  /// y[i * y_stride + c]. y may be x.
+  /// Computes softmax or log_softmax of `columns` adjacent rows: row c is x[i * x_stride + c], its results are y[i *
+  /// y_stride + c]. y may be x.
   void (*softmax_columns)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y,
                           std::int64_t y_stride, std::int64_t n, std::int64_t columns) noexcept;
-  /// The same rows from memory to memory, for results too many to be found in a cache again: written past the caches,
-  /// so that the memory is not read before it is written; the row that lies behind x is fetched meanwhile.
+  /// The same rows, for results that are too large to stay in a cache: written past the caches, so that the old content
+  /// is not read first. The row after x is prefetched meanwhile.
   void (*row_to_memory)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
                         std::int64_t n) noexcept;
   void (*layer_norm_row_to_memory)(Element element, const void* x, const void* weight, const void* bias, double eps,
                                    void* y, std::int64_t n) noexcept;
   void (*rms_norm_row_to_memory)(Element element, const void* x, const void* weight, double eps, void* y,
                                  std::int64_t n) noexcept;
-  /// Copies past the caches; other threads may read what was written after `end_of_streams`. It waits, so it is called
-  /// once for many.
+  /// Copies past the caches. Other threads may read the data after `end_of_streams`, which waits and is therefore
+  /// called once for many copies.
   void (*stream)(const void* from, void* to, std::int64_t bytes) noexcept;
   void (*end_of_streams)() noexcept;
-  /// n elements of bf16 or f16 in f32, exactly, and back to nearest even: the bits of half.h in the room of the
-  /// tensors. Null where there are no vectors.
+  /// Convert n elements of bf16 or f16 to f32, exactly, and back to nearest even, with the bits of tensor/half.h. Null
+  /// if the target has no vectors.
   void (*widen)(Element half, const void* x, void* y, std::int64_t n) noexcept = nullptr;
   void (*narrow)(Element half, const void* x, void* y, std::int64_t n) noexcept = nullptr;
-  /// y[i] = a[i] op b[i], or a[i] op `one` where b is null; f32, f64 or bf16. y may be a or b. Null where there are no
-  /// vectors.
+  /// Computes y[i] = a[i] op b[i], or a[i] op `one` if b is null; f32, f64 or bf16. y may be a or b. Null if the target
+  /// has no vectors.
   void (*binary)(Binary op, Element element, const void* a, const void* b, double one, void* y,
                  std::int64_t n) noexcept = nullptr;
 };
 
-/// By name, or null when the target is not built in.
+/// Returns the target of that name; null if it is not built in.
 const RowTarget* row_target(const char* name) noexcept;
 
-/// The best of this processor, the specification where there is no vector kernel.
+/// Returns the best target of this processor; the reference code if there is no vector kernel.
 const RowTarget& row_kernels();
 
 }  // namespace attn::kernels

@@ -1,4 +1,4 @@
-// src/kernels/rows/write-inl.h: where a row's results go, and what its ends look like.
+// src/kernels/rows/write-inl.h: writes the results of a row, to the caches or past them, and handles its ends.
 #if defined(ATTN_ROWS_WRITE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ROWS_WRITE_INL_H
 #undef ATTN_ROWS_WRITE_INL_H
@@ -25,11 +25,11 @@ T canonical_scalar(T x) {
   return x != x ? quiet_nan<T> : x;
 }
 
-/// Where a row's results go.
+/// Whether a row's results are written to the caches or past them.
 enum class To { caches, memory };
 
-/// y = value(i, count) for `count` elements from i on, up to n; to memory past the caches: no line of it is read to be
-/// written.
+/// Writes y = value(i, count) for `count` elements from i on, up to n. To::memory writes past the caches: no cache line
+/// is read before it is written.
 template <To TO, typename T, typename Value>
 HWY_INLINE void write_row(T* y, std::int64_t n, Value value) {
   const hn::ScalableTag<T> d;
@@ -50,7 +50,7 @@ HWY_INLINE void write_row(T* y, std::int64_t n, Value value) {
   if constexpr (TO == To::memory) hwy::FlushStream();
 }
 
-/// While a row that comes from memory is in work, the next one is fetched.
+/// To::memory: prefetches the next row while the current one is computed.
 template <To TO, typename T>
 HWY_INLINE void fetch_ahead(const T* x, std::int64_t ahead) {
   if constexpr (TO == To::memory) hwy::Prefetch(x + ahead);

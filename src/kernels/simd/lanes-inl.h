@@ -1,5 +1,5 @@
-// src/kernels/simd/lanes-inl.h: vectors of the compiled target, how many lanes they have, and how many a register tile
-// has.
+// src/kernels/simd/lanes-inl.h: defines the vectors of the compiled target: their lanes, and their number in a register
+// tile.
 #if defined(ATTN_LANES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_LANES_INL_H
 #undef ATTN_LANES_INL_H
@@ -12,7 +12,7 @@
 #include <limits>
 
 #define ATTN_UNROLL_FOR(...) _Pragma("GCC unroll 16") for (__VA_ARGS__)
-#define ATTN_ROLLED _Pragma("GCC unroll 1")  // where a small array would make GCC write out every step
+#define ATTN_ROLLED _Pragma("GCC unroll 1")  // for small arrays for which GCC would otherwise unroll every step
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -25,7 +25,7 @@ template <typename T>
 using Vector = hn::Vec<Tag<T>>;
 template <typename T>
 inline constexpr int lanes = static_cast<int>(HWY_LANES(T));
-/// Vectors side by side in a register tile: 16 registers hold 6 x 2 accumulators, 32 hold 6 x 4.
+/// Vector registers. A register tile has 2 vectors per row with 16 registers (6 x 2 accumulators), 4 with 32 (6 x 4).
 inline constexpr int registers = HWY_TARGET == HWY_AVX2 ? 16 : 32;
 inline constexpr int tile_vectors = registers == 16 ? 2 : 4;
 
@@ -34,7 +34,7 @@ HWY_INLINE Vector<T> minus_infinity() {
   return hn::Set(Tag<T>(), -std::numeric_limits<T>::infinity());
 }
 
-/// Vectors [first, last) in the widest register tiles that fit: visit<VECTORS>(vector).
+/// Splits the vectors [first, last) into the widest register tiles that fit: visit<VECTORS>(vector).
 template <typename F>
 HWY_INLINE void for_each_tile(int first, int last, F&& visit) {
   for (int v = first; v < last;) {

@@ -1,4 +1,4 @@
-// src/kernels/simd/transpose-inl.h: matrices transposed in registers, 16 bytes of as many rows at a time as a vector
+// src/kernels/simd/transpose-inl.h: transposes matrices in registers: 16 bytes at a time of as many rows as a vector
 // has lanes.
 #if defined(ATTN_TRANSPOSE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_TRANSPOSE_INL_H
@@ -17,11 +17,11 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Pieces of 16 bytes that a vector has.
+/// Number of 16-byte pieces in a vector.
 template <class D>
 inline constexpr int vector_pieces = static_cast<int>(hn::MaxLanes(D()) * sizeof(hn::TFromD<D>) / 16);
 
-/// The pieces at in[0] + offset, in[1] + offset ... side by side in a vector.
+/// Loads the 16-byte pieces at in[0] + offset, in[1] + offset ... into one vector.
 template <class D>
 HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* const* HWY_RESTRICT in, std::int64_t offset) {
   if constexpr (vector_pieces<D> == 1) {
@@ -32,12 +32,12 @@ HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* const* HWY_RESTRICT 
   }
 }
 
-/// Columns that 16 bytes of a row hold: so many are transposed together.
+/// Columns in 16 bytes of a row; they are transposed together.
 template <typename T>
 inline constexpr int transposed_columns = 16 / sizeof(T);
 
-/// As many rows as a vector has lanes, `stride` apart, 16 bytes of each, transposed: each column is a vector. in[i] is
-/// row i * transposed_columns.
+/// Loads 16 bytes of as many rows as a vector has lanes, `stride` apart, and transposes them: each column is a vector.
+/// in[i] is the address of row i * transposed_columns.
 template <class D>
 HWY_INLINE void load_transposed(D d, const float* const* HWY_RESTRICT in, std::int64_t stride,
                                 hn::Vec<D> (&column)[4]) {
@@ -61,7 +61,7 @@ HWY_INLINE void load_transposed(D d, const double* const* HWY_RESTRICT in, std::
   column[1] = hn::InterleaveUpper(d, a, b);
 }
 
-/// Rows on their way through load_transposed, 16 bytes of each a step.
+/// Reads rows through load_transposed, 16 bytes of each per step.
 template <class D>
 struct RowsInStep {
   using T = hn::TFromD<D>;
@@ -73,7 +73,7 @@ struct RowsInStep {
     _Pragma("GCC unroll 16") for (int i = 0; i < vector_pieces<D>; ++i) {
       at[i] = in + i * side * stride;
 #if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
-      // a register each: their differences are more than addresses can name, and GCC would compute each load's anew
+      // one register each: the differences do not fit addressing modes, and GCC would compute each address again
       asm("" : "+r"(at[i]));
 #endif
     }
@@ -84,14 +84,14 @@ struct RowsInStep {
   }
 };
 
-/// One element. Rows of 16-bit numbers are transposed in pairs, which may stand at any even address: no T* may say that
-/// they are aligned.
+/// Copies one element. Rows of 16-bit numbers are transposed in pairs at any even address, so a T* would claim an
+/// alignment that they may not have.
 template <typename T>
 HWY_INLINE void move_one(const void* from, void* to) {
   std::memcpy(to, from, sizeof(T));
 }
 
-/// Rows [r, rows) as long as they fill D's lanes; returns the first that is left.
+/// Transposes rows [r, rows) as long as they fill D's lanes; returns the first row that is left.
 template <class D>
 HWY_INLINE std::int64_t transpose_rows(D d, const hn::TFromD<D>* in, std::int64_t in_stride, std::int64_t r,
                                        std::int64_t rows, std::int64_t columns, hn::TFromD<D>* out,
@@ -113,13 +113,13 @@ HWY_INLINE std::int64_t transpose_rows(D d, const hn::TFromD<D>* in, std::int64_
 }
 
 #if HWY_COMPILER_GCC_ACTUAL
-// else every stride that is a constant somewhere has a copy of 3 kB
+// otherwise GCC makes a copy of 3 kB for every constant stride
 #define ATTN_ONE_COPY [[gnu::noinline, gnu::noclone]]
 #else
 #define ATTN_ONE_COPY HWY_NOINLINE
 #endif
 
-/// out[c][r] = in[r][c] for r < rows, c < columns. Reads and writes nothing else.
+/// Computes out[c][r] = in[r][c] for r < rows, c < columns. Reads and writes nothing else.
 template <typename T>
 ATTN_ONE_COPY void transpose(const T* in, std::int64_t in_stride, std::int64_t rows, std::int64_t columns, T* out,
                              std::int64_t out_stride) {

@@ -1,9 +1,10 @@
-// src/kernels/x86/amx.h: AMX: eight tile registers of 16 rows of 64 bytes, and the product of two of them in bf16.
+// src/kernels/x86/amx.h: AMX: eight tile registers of 16 rows of 64 bytes, and the bf16 product of two of them.
 //
 //   tile_dot<C, A, B>():   C[m][n] += sum over pairs k of A[m][k] B[k][n]     m, n < 16 f32, k < 16 pairs of bf16
-//  The order of the sum, for each element: the even and the odd members of the pairs are two chains of fused
-// multiply-adds from +0, k ascending; their sum is added to C. Denormals are read and written as 0, rounding is to
-// nearest. As assembly, because the rest of the target must not need the instructions.
+//  The order of the sum, for each element: the even and the odd members of the pairs form two chains of fused
+// multiply-adds from +0, k ascending; the sum of both chains is added to C. Denormals are read and written as 0,
+// rounding is to nearest. Written in assembly, because the rest of the target must run on processors without the
+// instructions.
 #pragma once
 
 #if defined(__x86_64__)
@@ -13,11 +14,11 @@
 namespace attn::kernels {
 
 inline constexpr int tile_rows = 16;
-inline constexpr int tile_pairs = 16;                      // of bf16 in a row of A, rows of B
-inline constexpr int tile_items = 2 * tile_pairs;          // items of a chain that one product takes
+inline constexpr int tile_pairs = 16;                      // bf16 pairs in a row of A, rows of B
+inline constexpr int tile_items = 2 * tile_pairs;          // items of a chain that one product multiplies
 inline constexpr int tile_words = tile_rows * tile_pairs;  // 32-bit words of a whole tile
 
-/// The shapes of the eight registers for a while: whole tiles, but for those that are said to be `shaped`.
+/// Sets the shapes of the eight tile registers while it exists: whole tiles, except those changed by `shaped`.
 class AmxTiles {
  public:
   AmxTiles() {
@@ -32,7 +33,7 @@ class AmxTiles {
     shape_.rows[tile] = static_cast<std::uint8_t>(rows);
     shape_.row_bytes[tile] = static_cast<std::uint16_t>(4 * words);
   }
-  /// From here on; the registers hold 0.
+  /// Applies the shapes; the registers then hold 0.
   void begin() const { asm volatile("ldtilecfg %0" : : "m"(shape_) : "memory"); }
 
  private:
@@ -47,7 +48,7 @@ template <int TILE>
 inline __attribute__((always_inline)) void tile_zero() {
   asm volatile("tilezero %%tmm%c0" : : "i"(TILE));
 }
-/// Rows `stride` bytes apart, at any address.
+/// Loads rows that are `stride` bytes apart, at any address.
 template <int TILE>
 inline __attribute__((always_inline)) void tile_load(const void* from, std::int64_t stride) {
   asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(from), "r"(stride), "i"(TILE) : "memory");
