@@ -208,7 +208,7 @@ struct ScoresAndContext {
 /// Computes x W_q, x W_k and x W_v, then attention. One row of x per word: x [T, C], w_q, w_k [C, D], w_v [C, Dv].
 ATTN_API ScoresAndContext self_attention(const Tensor& x, const Tensor& w_q, const Tensor& w_k, const Tensor& w_v,
                                          const AttentionOptions& options = {});
-/// The same with queries from `x`, and keys and values from `memory`.
+/// Computes the same with queries from `x`, and keys and values from `memory`.
 ATTN_API ScoresAndContext cross_attention(const Tensor& x, const Tensor& memory, const Tensor& w_q, const Tensor& w_k,
                                           const Tensor& w_v, const AttentionOptions& options = {});
 /// Computes additive attention: query [.., Tq, D], key [.., Tk, Dk], value [.., Tk, Dv]. `options.weights` adds the

@@ -1,5 +1,5 @@
-// include/attn/attention_backward.h: forward and backward pass for callers that record gradients themselves (such as
-// another autograd system): the state saved between the passes.
+// include/attn/attention_backward.h: runs the forward and the backward pass for callers that record gradients
+// themselves (such as another autograd system), and defines the state saved between the passes.
 #pragma once
 #include <attn/attention.h>
 

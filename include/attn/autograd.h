@@ -1,5 +1,5 @@
-// include/attn/autograd.h: the backward pass, switching gradient recording off and on, and a gradient check by finite
-// differences.
+// include/attn/autograd.h: runs the backward pass, switches gradient recording off and on, and checks gradients by
+// finite differences.
 #pragma once
 #include <attn/tensor.h>
 
@@ -39,7 +39,7 @@ ATTN_API void backward(const std::vector<Tensor>& outputs, const std::vector<Ten
                        const BackwardOptions& options = {});
 
 struct GradOptions {
-  /// As `grad` of backward, one per output; empty: 1 each.
+  /// The incoming gradients (`grad` of backward), one per output; empty: 1 each.
   std::vector<Tensor> grad_outputs = {};
   std::optional<bool> retain_graph = {};
   bool create_graph = false;

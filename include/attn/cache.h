@@ -1,4 +1,4 @@
-// include/attn/cache.h: a KV cache: keys and values kept between calls in the pages of one pool; sequences append,
+// include/attn/cache.h: keeps keys and values between calls (a KV cache) in the pages of one pool; sequences append,
 // fork, truncate and evict.
 #pragma once
 #include <attn/attention.h>

@@ -1,4 +1,4 @@
-// include/attn/dims.h: the sizes or strides of a tensor of rank 0 to 8, stored without allocation.
+// include/attn/dims.h: holds the sizes or strides of a tensor of rank 0 to 8, without allocation.
 #pragma once
 #include <attn/export.h>
 

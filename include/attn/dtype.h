@@ -1,4 +1,4 @@
-// include/attn/dtype.h: the element types, and the two 16-bit float types that C++20 does not have.
+// include/attn/dtype.h: defines the element types, and the two 16-bit float types that C++20 does not have.
 #pragma once
 #include <attn/export.h>
 

@@ -1,5 +1,5 @@
-// include/attn/hints.h: option names of other libraries: setting one is a compiler error that says what to write in
-// attn.
+// include/attn/hints.h: lists option names of other libraries: setting one is a compiler error that says what to write
+// in attn.
 #pragma once
 
 /// Types of fields that hold nothing and accept no value: code that sets such a field gets the text as a compiler
@@ -54,7 +54,7 @@ struct NeedWeights {
   }
 };
 
-/// For SdpaOptions.
+/// The type of such fields in SdpaOptions.
 struct SdpaMask {
   constexpr SdpaMask() = default;
   template <typename T>

@@ -78,7 +78,7 @@ class ATTN_API Mask {
   friend ATTN_API Mask operator|(const Mask& a, const Mask& b);
   friend ATTN_API Mask operator~(const Mask& a);
 
-  /// Whether this is the default Mask, in which every row sees every key.
+  /// Returns whether this is the default Mask, in which every row sees every key.
   bool is_all() const { return expression_ == nullptr; }
   /// Returns the mask as text: "causal(bottom_right) & window(512, 0, bottom_right)".
   std::string to_string() const;

@@ -1,5 +1,5 @@
-// include/attn/model.h: decoder-only language models with the architectures of GPT-2, Llama, Mistral and Qwen: loading,
-// saving, training and decoding.
+// include/attn/model.h: defines decoder-only language models with the architectures of GPT-2, Llama, Mistral and Qwen;
+// loads, saves and runs them.
 #pragma once
 #include <attn/cache.h>
 #include <attn/nn.h>

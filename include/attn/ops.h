@@ -1,4 +1,4 @@
-// include/attn/ops.h: operations on tensors, with torch's names, broadcasting and type rules.
+// include/attn/ops.h: declares the operations on tensors, with torch's names, broadcasting and type rules.
 #pragma once
 #include <attn/tensor.h>
 
@@ -182,7 +182,7 @@ ATTN_API Tensor rms_norm(const Tensor& x, Dims normalized_shape, const Tensor& w
 /// place of D and broadcast to x; for half floats they are f32. Each product is rounded, then the sum. Source: Su 2021
 /// (2104.09864). nn::RotaryEmbedding makes the tables.
 ATTN_API Tensor rotary(const Tensor& x, const Tensor& cos, const Tensor& sin);
-/// Whether every element (`any`: at least one element) is not 0.
+/// Returns whether every element (`any`: at least one element) is not 0.
 ATTN_API bool all(const Tensor& x);
 ATTN_API bool any(const Tensor& x);
 
@@ -219,10 +219,10 @@ ATTN_API Tensor einsum(std::string_view equation, const std::vector<Tensor>& ope
 ATTN_API Tensor embedding(const Tensor& index, const Tensor& weight);
 
 // --- comparing ---------------------------------------------------------------------------------------------------
-/// Whether |a - b| <= atol + rtol |b| everywhere, as torch.allclose.
+/// Returns whether |a - b| <= atol + rtol |b| everywhere, as torch.allclose.
 ATTN_API bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
                        bool equal_nan = false);
-/// Whether shape, dtype and bits are the same (any NaN equals any NaN; +0 and -0 differ).
+/// Returns whether shape, dtype and bits are the same (any NaN equals any NaN; +0 and -0 differ).
 ATTN_API bool same_bits(const Tensor& a, const Tensor& b);
 
 }  // namespace attn

@@ -1,4 +1,5 @@
-// include/attn/optim.h: optimisers with torch's names and numbers, learning-rate schedules, and gradient clipping.
+// include/attn/optim.h: implements optimisers with torch's names and numbers, learning-rate schedules, and gradient
+// clipping.
 #pragma once
 #include <attn/tensor.h>
 

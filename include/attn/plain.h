@@ -1,5 +1,5 @@
-// include/attn/plain.h: attention on raw pointers: the caller gives sizes, strides, workspace and threads; nothing is
-// allocated.
+// include/attn/plain.h: computes attention on raw pointers: the caller gives sizes, strides, workspace and threads;
+// nothing is allocated.
 #pragma once
 #include <attn/export.h>
 

@@ -1,4 +1,4 @@
-// include/attn/runtime.h: the number of threads, information about the machine, and messages to the host program.
+// include/attn/runtime.h: sets the number of threads, describes the machine, and sends messages to the host program.
 #pragma once
 #include <attn/export.h>
 

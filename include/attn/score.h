@@ -126,7 +126,7 @@ class ATTN_API ScoreExpression {
   friend ATTN_API ScoreExpression exp(const ScoreExpression& a);
   friend ATTN_API ScoreExpression tanh(const ScoreExpression& a);
 
-  /// Whether this is the default expression, which changes nothing.
+  /// Returns whether this is the default expression, which changes nothing.
   bool empty() const { return node_ == nullptr; }
   /// Returns the expression as text: "s - slope[h] * (i - j)".
   std::string to_string() const;
@@ -210,8 +210,9 @@ struct ATTN_API ScoreTile {
 /// A C++ callable that changes tiles of scores in place, called from the fused pass. Use it for what score_mod cannot
 /// express.
 ///
-///   attention(q, k, v, {.score_callback = [](const ScoreTile& tile) { tile.each([](auto s, auto i, auto j) { return s
-///   / (1 + i - j); }); }});
+///   attention(q, k, v, {.score_callback = [](const ScoreTile& tile) {
+///     tile.each([](auto s, auto i, auto j) { return s / (1 + i - j); });
+///   }});
 ///
 /// Place      after score_mod, before the division by temperature. A result of -inf masks the pair.
 /// Calls      come from several threads at once, in any order. A pair may be passed more than once: rows whose result

@@ -1,4 +1,4 @@
-// include/attn/tensor.h: the tensor handle: shared memory, sizes, strides, a dtype, and gradient state.
+// include/attn/tensor.h: defines the tensor handle: shared memory, sizes, strides, a dtype, and gradient state.
 #pragma once
 #include <attn/dims.h>
 #include <attn/dtype.h>
@@ -36,7 +36,7 @@ class ATTN_API Tensor {
   bool defined() const { return impl_ != nullptr; }
   explicit operator bool() const { return defined(); }
   int dim() const;
-  /// For a temporary tensor, as in `x.t().sizes()`: returns by value.
+  /// On a temporary tensor, as in `x.t().sizes()`, these return by value.
   const Dims& sizes() const&;
   Dims sizes() const&& { return sizes(); }
   const Dims& strides() const&;
@@ -68,7 +68,7 @@ class ATTN_API Tensor {
   /// Turns gradients on or off. Called on a view, it makes the view a leaf: same memory, but no longer part of the base
   /// tensor's gradient history.
   Tensor& requires_grad_(bool value = true);
-  /// Whether no recorded operation produced this tensor; gradients end here.
+  /// Returns whether no recorded operation produced this tensor; gradients end here.
   bool is_leaf() const;
   /// Returns the sum of the gradients from all backward passes; undefined before the first. A tensor that is not a leaf
   /// has one only after retain_grad().

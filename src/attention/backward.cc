@@ -1,5 +1,5 @@
-// src/attention/backward.cc: the backward pass: prepares the operands, plans, allocates, runs the steps and sums their
-// results.
+// src/attention/backward.cc: runs the backward pass: prepares the operands, plans, allocates, runs the steps and sums
+// their results.
 #include "attention/backward.h"
 
 #include <attn/ops.h>

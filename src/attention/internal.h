@@ -1,5 +1,5 @@
-// src/attention/internal.h: attention with internal options: dropout by torch's random stream, and another function
-// name in errors.
+// src/attention/internal.h: computes attention with internal options: dropout by torch's random stream, and another
+// function name in errors.
 #pragma once
 #include <attn/attention_backward.h>
 

@@ -1,5 +1,5 @@
-// src/kernels/philox.h: counter-based random numbers (Philox): a word depends only on its counter, not on the order of
-// draws.
+// src/kernels/philox.h: computes counter-based random numbers (Philox): a word depends only on its counter, not on the
+// order of draws.
 #pragma once
 #include <cstdint>
 

@@ -1,4 +1,4 @@
-// src/kernels/reference.h: the reference code of everything except attention, as a table of functions.
+// src/kernels/reference.h: declares the reference code of everything except attention, as a table of functions.
 #pragma once
 #include "kernels/attention/problem.h"  // Element
 

@@ -1,4 +1,4 @@
-// include/attn/nn/containers.h: modules called one after another (Sequential), and lists of modules (ModuleList).
+// include/attn/nn/containers.h: calls modules one after another (Sequential), and holds lists of modules (ModuleList).
 #pragma once
 #include <attn/nn/module.h>
 

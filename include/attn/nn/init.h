@@ -1,4 +1,4 @@
-// include/attn/nn/init.h: initial values of parameters, the same numbers as torch.nn.init draws.
+// include/attn/nn/init.h: draws initial values of parameters, the same numbers as torch.nn.init.
 #pragma once
 #include <attn/random.h>
 

@@ -1,4 +1,4 @@
-// include/attn/nn/layers.h: the layers around attention: linear maps, embeddings, norms, dropout, activations.
+// include/attn/nn/layers.h: defines the layers around attention: linear maps, embeddings, norms, dropout, activations.
 #pragma once
 #include <attn/nn/module.h>
 #include <attn/ops.h>

@@ -1,4 +1,5 @@
-// include/attn/nn/module.h: the base of all modules: named parameters, buffers and submodules, and the training switch.
+// include/attn/nn/module.h: defines the base of all modules: named parameters, buffers and submodules, and the training
+// switch.
 #pragma once
 #include <attn/tensor.h>
 

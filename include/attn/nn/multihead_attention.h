@@ -1,4 +1,4 @@
-// include/attn/nn/multihead_attention.h: the module torch.nn.MultiheadAttention.
+// include/attn/nn/multihead_attention.h: implements torch.nn.MultiheadAttention.
 #pragma once
 #include <attn/nn/layers.h>
 

@@ -1,5 +1,5 @@
-// include/attn/nn/rotary.h: rotary position embedding: rotates queries and keys by angles proportional to their
-// position.
+// include/attn/nn/rotary.h: rotates queries and keys by angles proportional to their position (rotary position
+// embedding).
 #pragma once
 #include <attn/nn/module.h>
 

@@ -1,5 +1,5 @@
-// include/attn/nn/small_attention.h: attention modules as tutorials build them: one head, several heads, a learned
-// query, scores alone.
+// include/attn/nn/small_attention.h: defines attention modules as tutorials build them: one head, several heads, a
+// learned query, scores alone.
 #pragma once
 #include <attn/attention.h>
 #include <attn/nn/containers.h>

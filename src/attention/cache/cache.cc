@@ -1,4 +1,4 @@
-// src/attention/cache/cache.cc: the sequences of a KV cache: create, fork, truncate, evict, release.
+// src/attention/cache/cache.cc: creates, forks, truncates, evicts and releases the sequences of a KV cache.
 #include "runtime/format.h"
 
 #include "attention/cache/cache_state.h"

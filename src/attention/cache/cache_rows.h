@@ -1,5 +1,5 @@
-// src/attention/cache/cache_rows.h: the memory of K or V in a cache, and how rows are written and read. In a page,
-// heads follow each other: the rows of a head (int8 in groups, see kernels::KvRows), then their scales.
+// src/attention/cache/cache_rows.h: holds K or V of a cache in memory, and writes and reads its rows. In a page, heads
+// follow each other: the rows of a head (int8 in groups, see kernels::KvRows), then their scales.
 #pragma once
 #include <attn/tensor.h>
 

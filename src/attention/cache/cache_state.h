@@ -1,5 +1,5 @@
-// src/attention/cache/cache_state.h: the state of a cache: the page pool, the rows of K and V, and the sequences with
-// their page tables.
+// src/attention/cache/cache_state.h: holds the state of a cache: the page pool, the rows of K and V, and the sequences
+// with their page tables.
 #pragma once
 #include <attn/cache.h>
 

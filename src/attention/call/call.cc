@@ -1,4 +1,5 @@
-// src/attention/call/call.cc: the tensors of a call, its shapes in the caller's rank, and the problem of each sequence.
+// src/attention/call/call.cc: visits the tensors of a call, converts shapes to the caller's rank, and makes the problem
+// of each sequence.
 #include "attention/call/call.h"
 
 #include "attention/mask/mask_expression.h"

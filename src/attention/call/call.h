@@ -1,5 +1,5 @@
-// src/attention/call/call.h: a call of attention after its checks: its tensors, its lowered options, and the problem
-// that kernels compute.
+// src/attention/call/call.h: holds a call of attention after its checks: its tensors, its lowered options, and the
+// problem that kernels compute.
 #pragma once
 #include <attn/attention.h>
 

@@ -1,4 +1,4 @@
-// src/attention/mask/mask_expression.h: the expression tree of a Mask.
+// src/attention/mask/mask_expression.h: defines the expression tree of a Mask.
 #pragma once
 #include <attn/mask.h>
 

@@ -1,4 +1,5 @@
-// src/attention/schedule/attention_kernel.h: one way to compute attention, and its answer whether it accepts a call.
+// src/attention/schedule/attention_kernel.h: describes one way to compute attention, and its answer whether it accepts
+// a call.
 #pragma once
 #include "kernels/attention/dispatch.h"
 

@@ -1,5 +1,5 @@
-// src/attention/schedule/returned_weights.h: attention weights that a call returns, written tile by tile: they exist as
-// Tq x Tk only if the full matrix is requested.
+// src/attention/schedule/returned_weights.h: holds the attention weights that a call returns, written tile by tile:
+// they exist as Tq x Tk only if the full matrix is requested.
 #pragma once
 #include "attention/call/call.h"
 #include "attention/schedule/plan.h"
@@ -17,7 +17,7 @@ struct ReturnedWeights {
   Tensor values;
   Tensor keys;  // top_k: i64 [B, Hq, Tq, n]
 
-  /// Whether the weights of a query tile are needed.
+  /// Returns whether the weights of a query tile are needed.
   bool wants(const kernels::QueryTile& tile) const;
 };
 

@@ -1,5 +1,5 @@
-// src/attention/score/dropout.cc: seeds and thresholds of counter-based dropout; torch's dropout: a 53-bit number per
-// weight, kept if it is below 1 - p.
+// src/attention/score/dropout.cc: sets seeds and thresholds of counter-based dropout; draws torch's dropout: a 53-bit
+// number per weight, kept if it is below 1 - p.
 #include "attention/score/dropout.h"
 
 #include "kernels/philox.h"

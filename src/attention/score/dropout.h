@@ -1,5 +1,5 @@
-// src/attention/score/dropout.h: dropout of attention weights without storing Tq x Tk: counter-based, or PyTorch's
-// random stream tile by tile.
+// src/attention/score/dropout.h: decides which attention weights dropout keeps, without storing Tq x Tk: counter-based,
+// or by PyTorch's random stream tile by tile.
 #pragma once
 #include <attn/random.h>
 

@@ -1,4 +1,5 @@
-// src/attention/score/score_expression.h: the expression tree of a ScoreExpression, and its distinct values in order.
+// src/attention/score/score_expression.h: defines the expression tree of a ScoreExpression, and lists its distinct
+// values in order.
 #pragma once
 #include <attn/score.h>
 

@@ -19,7 +19,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// How one product is split: columns into panels of whole vectors, panels and rows into parts, k into chunks of whole
+/// Splits one product: columns into panels of whole vectors, panels and rows into parts, k into chunks of whole
 /// blocks.
 template <class Kind>
 struct GemmCut {

@@ -251,7 +251,7 @@ HWY_NOINLINE void small_rows(const GemmProblem& p, std::int64_t first, std::int6
   finish_small<Kind>(p, totals, static_cast<int>(p.m), width, first, columns);
 }
 
-/// How a product of few rows is split: columns into parts, each a multiple of 32.
+/// Splits a product of few rows: columns into parts, each a multiple of 32.
 template <class Kind>
 struct SmallCut {
   static constexpr std::int64_t unit = 32;

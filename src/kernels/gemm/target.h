@@ -1,4 +1,4 @@
-// src/kernels/gemm/target.h: the matrix-product functions of one instruction set.
+// src/kernels/gemm/target.h: declares the matrix-product functions of one instruction set.
 #pragma once
 #include "kernels/reference.h"
 

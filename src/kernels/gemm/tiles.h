@@ -1,5 +1,5 @@
-// src/kernels/gemm/tiles.h: how a matrix product is split: by its shape, in some cases also by the number of threads;
-// no bit depends on the split.
+// src/kernels/gemm/tiles.h: decides how a matrix product is split: by its shape, in some cases also by the number of
+// threads; no bit depends on the split.
 #pragma once
 #include <cstdint>
 

@@ -24,12 +24,12 @@ inline Address address_of(const void* memory) { return reinterpret_cast<Address>
 #endif
 }
 
-/// Of LINES lines, the i-th at place(i), prefetches the share of step `step` of `steps`.
+/// Prefetches, in step `step` of `steps`, its share of LINES lines; line i is at place(i).
 template <int LINES, class F>
 [[gnu::always_inline]] inline void prefetch_share_of(F&& place, int step, int steps) {
   for (int i = step * LINES / steps; i < (step + 1) * LINES / steps; ++i) prefetch_l2_pinned(place(i));
 }
-/// The same for adjacent lines from `at` on.
+/// Does the same for adjacent lines from `at` on.
 template <int LINES>
 [[gnu::always_inline]] inline void prefetch_share(Address at, int step, int steps) {
   prefetch_share_of<LINES>([at](int i) { return at + static_cast<Address>(i) * 64; }, step, steps);

@@ -36,7 +36,7 @@ void chain(const T* a, std::int64_t a_stride, const T* packed, std::int64_t dept
   for (std::int64_t j = 0; j < tile_n<T>; ++j) sum[j] = s[j];
 }
 
-/// The same for one column of b, in place: for one row this is less work than packing lanes of zeros.
+/// Computes the same for one column of b, in place: for one row this is less work than packing lanes of zeros.
 template <typename T>
 T chain_of_one(const T* a, std::int64_t a_stride, const T* b, std::int64_t b_stride, std::int64_t depth) {
   T s = 0;

@@ -1,4 +1,5 @@
-// src/kernels/ref/math_constants.h: polynomials and constants of the elementary functions, one table per float type.
+// src/kernels/ref/math_constants.h: lists polynomials and constants of the elementary functions, one table per float
+// type.
 #pragma once
 #include <cstdint>
 

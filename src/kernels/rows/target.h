@@ -1,5 +1,5 @@
-// src/kernels/rows/target.h: the functions of one instruction set for sums along rows, softmax, norms and elementary
-// functions.
+// src/kernels/rows/target.h: declares the functions of one instruction set for sums along rows, softmax, norms and
+// elementary functions.
 #pragma once
 #include "kernels/reference.h"
 

@@ -1,6 +1,5 @@
-// src/kernels/x86/bf16_target.h: the compiler target of code with AVX512-BF16 dot products, in one spelling for GCC and
-// clang.
-// clang.
+// src/kernels/x86/bf16_target.h: defines the compiler target of code with AVX512-BF16 dot products, in one spelling for
+// GCC and clang.
 #pragma once
 #include <hwy/highway.h>
 
