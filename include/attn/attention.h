@@ -19,14 +19,14 @@ namespace attn {
 /// How a score is computed from a query q and a key k.
 class ATTN_API Score {
  public:
-  /// (q . k) / sqrt(D), or * `AttentionOptions::scale`. Source: Vaswani 2017 (1706.03762).
+  /// Computes (q . k) / sqrt(D), or (q . k) * `AttentionOptions::scale`. Source: Vaswani 2017 (1706.03762).
   static Score scaled_dot();
-  /// q . k. Source: Luong 2015 (1508.04025).
+  /// Computes q . k. Source: Luong 2015 (1508.04025).
   static Score dot();
-  /// q^T W k with w [D, Dk] (one for all heads) or [Hq, D, Dk]. Source: Luong 2015 ("general").
+  /// Computes q^T W k with w [D, Dk] (one for all heads) or [Hq, D, Dk]. Source: Luong 2015 ("general").
   static Score general(const Tensor& w);
-  /// w . tanh(W_q q + W_k k) with w_q [A, D], w_k [A, Dk], w [A] (or [1, A]); bias-free. Source: Bahdanau 2014
-  /// (1409.0473).
+  /// Computes w . tanh(W_q q + W_k k) with w_q [A, D], w_k [A, Dk], w [A] (or [1, A]), without bias. Source: Bahdanau
+  /// 2014 (1409.0473).
   static Score additive(const Tensor& w_q, const Tensor& w_k, const Tensor& w);
 
   Score() = default;

@@ -44,8 +44,8 @@ struct MultiheadAttentionResult {
 ///          from the global generator, one number a weight, in the order of [N, num_heads, L, S]
 /// A row that sees no key gives 0 before the output projection, so its output is out_proj.bias. With `exact` it gives
 /// NaN wherever torch does (need_weights, or torch's fused path in eval). is_causal with attn_mask: as in torch, the
-/// hint replaces the mask (top-left) if neither weights nor key_padding_mask are given; otherwise the mask is used and
-/// the hint ignored; this also holds for torch's fused path.
+/// hint replaces the mask (top-left) if need_weights is false and key_padding_mask is not given. Otherwise, and on
+/// torch's fused path, the mask applies and the hint is ignored.
 /// Errors   ValueError for invalid sizes in the constructor and for is_causal without attn_mask; ShapeError and
 ///          DtypeError otherwise
 /// Source   Vaswani 2017 (1706.03762); torch.nn.MultiheadAttention

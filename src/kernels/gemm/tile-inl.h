@@ -129,7 +129,7 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
   }
 }
 
-/// Tile heights that are compiled. For f64 only four, of which every other height is a sum: f64 products are rare, and
+/// Tile heights that are compiled. For f64 only four; every other height is composed of these: f64 products are rare, and
 /// the other heights would add 40 KB of code.
 template <class Kind>
 constexpr bool has_height(int rows) {

@@ -59,7 +59,7 @@ HWY_INLINE Columns<D, W> tree_sum_of_columns(D d, std::int64_t n, Load load) {
 }
 
 /// Sums the columns. Kind says how elements are read (elements-inl.h); the sums have the type of its vectors. Four
-/// vectors at a time, because shorter contiguous pieces of a row are read slowly.
+/// vectors at a time, so that each row is read in long contiguous pieces.
 template <class Kind>
 void sum_columns_of(const typename Kind::Item* x, std::int64_t stride, std::int64_t n, hn::TFromD<typename Kind::D>* y,
                     std::int64_t columns) {
