@@ -1,4 +1,5 @@
-// src/kernels/attention/backward.cc: the backward pass of 64 query rows, compiled once for every instruction set.
+// src/kernels/attention/backward.cc: computes the backward pass of 64 query rows; compiled once for every instruction
+// set.
 #include "kernels/attention/backward_problem.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,5 +1,5 @@
-// src/kernels/attention/backward_problem.h: the backward pass of one attention call as plain data, and its kernels as
-// function pointers.
+// src/kernels/attention/backward_problem.h: describes the backward pass of one attention call as plain data, and its
+// kernels as function pointers.
 #pragma once
 #include "kernels/attention/problem.h"
 #include "kernels/attention/query_tile.h"
@@ -9,50 +9,50 @@
 
 namespace attn::kernels {
 
-/// Query rows of a step of the backward pass: the blocks in which sums over queries are accumulated (docs/numerics.md
-/// section 4).
+/// Query rows of a step of the backward pass; sums over queries are accumulated in blocks of this size
+/// (docs/numerics.md section 4).
 inline constexpr int query_block = 64;
 
 /// The query rows of a step: at most query_block rows of one head, within the lengths.
 struct GradientRows {
   std::int64_t batch = 0, head = 0, row = 0, rows = 0;
-  std::int64_t block = 0;  // its number among the call's blocks of rows
+  std::int64_t block = 0;  // index among the blocks of rows of the call
 };
 
-/// The gradient of a dense bias term: values of the compute type, broadcast as the term itself (a stride of 0 is summed
-/// over).
+/// The gradient of a dense bias term, in the compute type; broadcast as the term itself (a stride of 0 is summed over).
 struct DenseGradient {
-  int term = 0;  // of problem.bias
+  int term = 0;  // index in problem.bias
   void* data = nullptr;
   std::int64_t stride[4] = {0, 0, 0, 0};
 };
 
-/// What the backward pass reads beside the call, and where its results go. Strides count elements: batch, head, row.
+/// The input of the backward pass besides the call, and where its results go. Strides count elements: batch, head, row.
 struct AttentionGradient {
-  // with `out`, `max` and `sum` as the forward pass left them; `keep` of the step's rows
+  // The call, with `out`, `max` and `sum` of the forward pass, and `keep` of the step's rows.
   AttentionProblem problem;
   const void* dout = nullptr;  // [B, Hq, Tq, Dv], element of the problem
   std::int64_t dout_stride[3] = {0, 0, 0};
   const void* dlogsumexp = nullptr;  // [B, Hq, Tq], compute type, or null
-  void* dq = nullptr;                // as q; every row of a step is written
-  void* dk = nullptr;                // as k; a step adds to it (or to `totals`), or null
-  void* dv = nullptr;                // as v; a step adds to it (or to `totals`), or null
+  void* dq = nullptr;                // shaped as q; a step writes all of its rows
+  void* dk = nullptr;                // shaped as k, or null; a step adds to it (or to `totals`)
+  void* dv = nullptr;                // shaped as v, or null; a step adds to it (or to `totals`)
   std::int64_t dq_stride[3] = {0, 0, 0}, dk_stride[3] = {0, 0, 0}, dv_stride[3] = {0, 0, 0};
-  // [blocks of rows, Hq, parameter_count], compute type: each block's sums, or null
+  // [blocks of rows, Hq, parameter_count], compute type: the sums of each block; or null
   void* parameters = nullptr;
-  const DenseGradient* dense = nullptr;  // of dense bias terms; a step adds to them
+  const DenseGradient* dense = nullptr;  // gradients of dense bias terms; a step adds to them
   int dense_count = 0;
-  // [blocks of rows, Hq, step_count]: the elements that the sums of lookups by ScoreLine::step belong to
+  // [blocks of rows, Hq, step_count]: for each lookup of ScoreLine::step, the element that its sum belongs to
   std::int64_t* places = nullptr;
   bool adds_lookups = true;  // whether steps add to the gradients of the other lookups
-  // kernels that round at the end: the sums of the keys [totals_begin, totals_end) of a unit's heads, in the kernel's
-  // own layout
+  // For kernels that round at the end: the sums of the keys [totals_begin, totals_end) of a unit's heads, in the
+  // kernel's own layout.
   float* totals = nullptr;
   std::int64_t totals_begin = 0, totals_end = 0;
 };
 
-/// Numbers of a head that a row's gradient adds to: its sink, then those of each bias term (ALiBi's slope, the table's
-/// column), then one for each lookup of a score expression by ScoreLine::step, then the w of an additive score.
+/// Returns the number of sums per row for a bias term. A head has these sums, in this order: its sink, those of each
+/// bias term (ALiBi's slope, the table's column), one for each lookup of ScoreLine::step, and the w of an additive
+/// score.
 inline std::int64_t parameters_of(const BiasTerm& term) {
   return term.op == BiasOp::alibi ? 1 : term.op == BiasOp::relative ? term.buckets : 0;
 }
@@ -88,24 +88,24 @@ struct StepOrder {
   std::int64_t* rounded = nullptr;
 };
 
-/// A step goes over all keys for its rows. Scratch is 64-byte aligned and at least scratch_bytes.
-///  Returns false when a number is not finite. The reference must then recompute the whole head: a masked key may hold
-/// NaN or inf, and 0 x NaN is NaN. dQ, dK and dV are invalid then; gradients of dense biases and looked-up tensors are
-/// valid.
+/// Functions that compute a step for all keys. Scratch is 64-byte aligned and has at least scratch_bytes.
+///  `step` returns false when a number is not finite. The reference code must then recompute the whole head, because a
+/// masked key may hold NaN or inf, and 0 x NaN is NaN. dQ, dK and dV are invalid then; gradients of dense biases and
+/// looked-up tensors are valid.
 struct GradientKernel {
   std::size_t (*scratch_bytes)(const AttentionGradient&) = nullptr;
   bool (*step)(const AttentionGradient&, const GradientRows&, const StepOrder&, void* memory) = nullptr;
-  /// Null where dk and dv take the sums themselves. Else: bytes of the sums of so many keys of a unit (the query heads
-  /// that share heads of K or V), at 0 before its first step; and after its last dk and dv of the keys [begin, end)
-  /// from them, of batch item and first query head.
+  /// Null if steps add to dk and dv directly. Otherwise `totals_bytes` returns the bytes of the sums for `keys` keys of
+  /// a unit (the query heads that share heads of K or V); they must be 0 before the unit's first step. After its last
+  /// step, `finish` writes dk and dv of the keys [begin, end) from them, for the batch item and the first query head.
   std::size_t (*totals_bytes)(const AttentionGradient&, std::int64_t keys) = nullptr;
   void (*finish)(const AttentionGradient&, std::int64_t batch, std::int64_t head, std::int64_t begin,
                  std::int64_t end) = nullptr;
-  /// 0 in dK and dV (or totals) of the keys [begin, end), of batch item and query head. Null: its steps ignore
+  /// Sets dK and dV (or totals) of the keys [begin, end) to 0, for batch item and query head. Null: the steps ignore
   /// StepOrder::summed.
   void (*clear_keys)(const AttentionGradient&, std::int64_t batch, std::int64_t head, std::int64_t begin,
                      std::int64_t end) = nullptr;
-  /// Whether it draws the keep bits of dropout by counter itself; else they are bytes in problem.keep.
+  /// Whether the kernel draws counter-based dropout itself; otherwise it reads bytes in problem.keep.
   bool draws = false;
 };
 
@@ -113,10 +113,10 @@ struct GradientTarget {
   const char* name;  // "amx", "avx512", "avx2", "neon"
   GradientKernel f32, f64;
   GradientKernel additive_f32, additive_f64;
-  // by the processor's dot product of bf16 pairs, or its tiles; no step: not built for this target
+  // by the processor's dot product of bf16 pairs, or by AMX tiles; `step` is null if this target does not have it
   GradientKernel bf16;
 
-  /// For the problem's element and score; f32 and f64 have one for each.
+  /// Returns the kernel for the problem's element and score; f32 and f64 have one for each score.
   const GradientKernel& of(const AttentionProblem& p) const {
     const bool additive = p.score == ScoreOp::additive;
     if (p.element == Element::bf16) return bf16;
@@ -124,15 +124,15 @@ struct GradientTarget {
   }
 };
 
-/// The kernels of a target by name, or null when they are not built in.
+/// Returns the kernels of the target of that name; null if it is not built in.
 const GradientTarget* gradient_target(const char* name) noexcept;
 
-/// The executable specification, f32 and f64: the build that this processor runs; both builds for the test that their
+/// Return the reference code for f32 and f64: the build for this processor, and both builds for the test that their
 /// bits agree.
 const GradientKernel& gradient_reference() noexcept;
 const GradientKernel* gradient_reference_generic() noexcept;
 const GradientKernel* gradient_reference_fma() noexcept;
-/// The same for bf16 by the processor's dot product, or in `tiles` by its products of tiles.
+/// The same for bf16: by the processor's dot product of pairs, or with `tiles` by AMX tiles.
 const GradientKernel* bf16_gradient_reference_generic(bool tiles) noexcept;
 const GradientKernel* bf16_gradient_reference_fma(bool tiles) noexcept;
 

@@ -1,4 +1,5 @@
-// src/kernels/attention/backward_scratch.h: the scratch memory of one step of the backward pass; lanes are query rows.
+// src/kernels/attention/backward_scratch.h: lays out the scratch memory of one step of the backward pass; lanes are
+// query rows.
 #pragma once
 #include "kernels/attention/lookup_sums.h"
 
@@ -7,7 +8,7 @@
 
 namespace attn::kernels {
 
-/// Memory of a step for any element: scores and derivatives in T, R = 64 rows side by side.
+/// The part of the scratch that every element type needs: scores and derivatives in T, R = 64 adjacent rows.
 template <typename T>
 struct BackwardScratch {
   static constexpr int R = query_block;
@@ -15,16 +16,16 @@ struct BackwardScratch {
   QueryTileScratch<T, R> scores;  // s [64][R]: scores, then weights; extra [64][R]: a dense bias, transposed
   T* d = nullptr;                 // [64][R]    dP, then the derivative by the score
   T* capped = nullptr;            // [64][R]    tanh(s / c)
-  T* m = nullptr;                 // [R]        maximum; 0 for a row that sees nothing
-  T* inverse = nullptr;           // [R]        1 / l; 0 for a row that sees nothing
+  T* m = nullptr;                 // [R]        maximum; 0 for a row that sees no key
+  T* inverse = nullptr;           // [R]        1 / l; 0 for a row that sees no key
   T* delta = nullptr;             // [R]
-  // [parameters + biases][R]: the parameters', then those of each dense bias that is broadcast over keys
+  // [parameters + biases][R]: the sums of the parameters, then those of each dense bias that is broadcast over keys
   T* sums = nullptr;
-  // with a score expression
-  T* before = nullptr;                // [64][R]    scores as it finds them
-  T* given = nullptr;                 // [16][R]    what pairs give to a lookup
-  T* places[2] = {nullptr, nullptr};  // of the expression, of its derivatives
-  void* lines = nullptr;              // of its lookups
+  // only with a score expression:
+  T* before = nullptr;                // [64][R]    scores before the expression
+  T* given = nullptr;                 // [16][R]    contributions of pairs to a lookup
+  T* places[2] = {nullptr, nullptr};  // places of the expression, and of its derivatives
+  void* lines = nullptr;              // line sums of its lookups
 
   static std::int64_t sum_rows(const AttentionProblem& p) { return parameter_count(p) + p.bias_count; }
   static std::size_t places_of(const ScoreProgram& program) { return score_place_elements(program, R, 64 / sizeof(T)); }
@@ -68,8 +69,8 @@ struct BackwardScratch {
   }
 };
 
-/// What the products in f32 and f64 read and sum, behind a BackwardScratch; `wide`: columns in whole vectors of 64
-/// bytes.
+/// Operands and sums of the products in f32 and f64, after a BackwardScratch. `wide`: columns rounded up to whole
+/// vectors of 64 bytes.
 template <typename T>
 struct GradientOperands {
   static constexpr int R = query_block;
@@ -78,7 +79,7 @@ struct GradientOperands {
   T* dout = nullptr;       // [Dv][R]
   T* q_rows = nullptr;     // [R][wide D]
   T* dout_rows = nullptr;  // [R][wide Dv]
-  T* dq = nullptr;         // [D][R]     sums of the blocks before
+  T* dq = nullptr;         // [D][R]     sums of the earlier blocks
 
   static std::int64_t wide(std::int64_t columns) {
     constexpr std::int64_t line = 64 / sizeof(T);
@@ -102,23 +103,23 @@ struct GradientOperands {
   }
 };
 
-/// What an additive score's gradient reads and sums beside them. Rows of an odd number of lines: those of a column lie
-/// in different sets of the cache.
+/// Operands and sums of an additive score's gradient, after those. A row has an odd number of cache lines, so that the
+/// elements of a column map to different cache sets.
 template <typename T>
 struct AdditiveOperands {
   static constexpr int R = query_block;
 
-  /// e^2x of rows of Q or keys: (high + low) 2^exponent; f64: x itself, and no more.
+  /// e^2x of rows of Q or of keys: (high + low) 2^exponent; f64: only x itself.
   struct Side {
     T *high = nullptr, *low = nullptr, *exponent = nullptr;  // [R][stride]
   };
   std::int64_t stride;
   Side q, k;
-  T* dq = nullptr;      // [R][stride]   sums of the blocks before
+  T* dq = nullptr;      // [R][stride]   sums of the earlier blocks
   T* dw = nullptr;      // [R][stride]
   T* dk = nullptr;      // [64][stride]  chains of the block
   T* w = nullptr;       // [stride]
-  T* unused = nullptr;  // [R]           the largest scores, which nobody uses
+  T* unused = nullptr;  // [R]           the largest scores, which are not used
 
   static std::int64_t padded(std::int64_t dim) {
     return GradientOperands<T>::wide(dim) | (64 / static_cast<std::int64_t>(sizeof(T)));
@@ -148,22 +149,22 @@ struct AdditiveOperands {
   }
 };
 
-/// What the products read in bf16, whose operands are words: two neighbours along the sum.
+/// Operands of the bf16 products. A word holds two elements that are adjacent along the sum.
 struct Bf16GradientOperands {
   static constexpr int R = query_block, pairs = query_block / 2;  // of rows, or of keys in a block
 
   std::uint32_t* q = nullptr;           // [wide D / 2][R]    pairs of columns
   std::uint32_t* dout = nullptr;        // [wide Dv / 2][R]
-  std::uint32_t* q_rows = nullptr;      // [32][wide D]       pairs of rows, a number that is not finite as 0
+  std::uint32_t* q_rows = nullptr;      // [32][wide D]       pairs of rows; values that are not finite are 0
   std::uint32_t* dout_rows = nullptr;   // [32][wide Dv]
   std::uint32_t* k_rows = nullptr;      // [32][wide D]       pairs of keys
   std::uint32_t* weights = nullptr;     // [64 keys][32]      pairs of rows
   std::uint32_t* derivative = nullptr;  // [64 keys][32]      by the score, pairs of rows
   std::uint32_t* transposed = nullptr;  // [32][R]            by the score, pairs of keys
   float* dq = nullptr;                  // [R][wide D]
-  // [R][wide]          rows on their way into other layouts; K where its last pair or unit is not whole
+  // [R][wide]: rows that are being converted to another layout; also K, if its last pair or unit is incomplete
   std::uint16_t* rows = nullptr;
-  std::uint16_t* values = nullptr;  // [64][wide Dv]      V, likewise
+  std::uint16_t* values = nullptr;  // [64][wide Dv]      V, if its last pair or unit is incomplete
 
   static std::int64_t wide(std::int64_t columns) { return (columns + 31) / 32 * 32; }
   static std::int64_t widest(const AttentionProblem& p) { return wide(p.dim > p.value_dim ? p.dim : p.value_dim); }

@@ -1,5 +1,5 @@
-// src/kernels/attention/forward.cc: the forward pass of query tiles, whole or split over keys, compiled once for every
-// instruction set.
+// src/kernels/attention/forward.cc: computes the forward pass of query tiles, whole or split over keys; compiled once
+// for every instruction set.
 #include "kernels/attention/dispatch.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// The blocks of keys [first, end), which lie in one split.
+/// Computes the blocks of keys [first, end), which are in one split.
 template <class W>
 void visit_blocks(W& pass, std::int64_t first, std::int64_t end) {
   const QueryTile& tile = pass.tile;
@@ -39,10 +39,10 @@ void visit_blocks(W& pass, std::int64_t first, std::int64_t end) {
   }
 }
 
-/// What becomes of results that are not a number: given back to the caller, or written.
+/// What to do when a result is NaN: return false to the caller, or write it.
 enum class Nan : bool { refuse, write };
 
-/// Sink, division, results to memory.
+/// Adds the sink, divides, and writes the results to memory.
 template <class W>
 bool finish(W& pass, Nan nan = Nan::refuse) {
   using T = typename W::Compute;
@@ -77,7 +77,7 @@ bool attend_query_tile(const AttentionProblem& problem, const QueryTile& tile, v
   return finish(blocks);
 }
 
-/// The query tiles of a task, the last first: under a causal mask it sees the most keys.
+/// Computes the query tiles of a task, the last one first, because under a causal mask it sees the most keys.
 template <class W>
 bool attend(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
   constexpr std::int64_t R = W::R;
@@ -94,12 +94,12 @@ bool attend(const AttentionProblem& problem, const QueryTile& tile, void* memory
 template <typename T>
 std::size_t partial_bytes(const AttentionProblem& problem, const QueryTile& tile) {
   constexpr int N = lanes<T>;
-  // decode rows have whole vectors of them
+  // decode rows have whole vectors of columns
   const std::int64_t vectors = (tile.count() + N - 1) / N, columns = (problem.value_dim + N - 1) / N * N;
   return sizeof(T) * static_cast<std::size_t>(vectors * N * (columns + 2));
 }
 
-/// What a split leaves: m, l, as many lanes wide as the query tile has vectors, then o.
+/// The layout of a split's partial result: m and l, with as many lanes as the query tile has vectors, then o.
 template <class W>
 struct Partial {
   using T = typename W::Compute;
@@ -112,7 +112,7 @@ struct Partial {
   T* next(T* partial) const { return partial + partial_bytes<T>(pass.problem, pass.tile) / sizeof(T); }
 };
 
-/// The partial results of splits [first, last), one after the other.
+/// Computes the partial results of splits [first, last), one after the other.
 template <class W>
 void attend_splits(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, std::int64_t last,
                    void* partials, void* memory) {
@@ -134,7 +134,7 @@ void attend_splits(const AttentionProblem& problem, const QueryTile& tile, std::
   }
 }
 
-/// The splits' partial results merged left to right and finished.
+/// Merges the splits' partial results in ascending order and writes the results.
 template <class W>
 bool attend_merge(const AttentionProblem& problem, const QueryTile& tile, const void* partials, std::int64_t splits,
                   void* memory) {
@@ -149,13 +149,13 @@ bool attend_merge(const AttentionProblem& problem, const QueryTile& tile, const 
   return finish(pass);
 }
 
-/// The weights of a query tile to rows of memory.
+/// Transposes the weights of a query tile to rows of memory.
 template <typename T>
 void transpose_weights(const void* lanes, std::int64_t keys, std::int64_t rows, void* to, std::int64_t stride) {
   transpose(static_cast<const T*>(lanes), std::int64_t{query_tile_rows<T>}, keys, rows, static_cast<T*>(to), stride);
 }
 
-/// One kernel of two passes: the call's score says which. Merging does not see scores.
+/// Joins two passes to one kernel: the call's score chooses the pass. Merging does not depend on the score.
 template <class Dot, class Additive>
 struct ByScore {
   static bool additive(const AttentionProblem& problem) { return problem.score == ScoreOp::additive; }
@@ -181,8 +181,7 @@ constexpr ForwardKernel forward_kernel() {
 }
 
 #if HWY_TARGET == HWY_AVX3
-/// One row after the other, values that it does not see taken as 0: what remains when some result of a query tile is
-/// NaN.
+/// Computes one row after the other, with the values of masked keys as 0: used when some result of a query tile is NaN.
 template <class W>
 void bf16_nan_safe_rows(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
   for (std::int64_t n = 0; n < tile.heads; ++n)
@@ -198,7 +197,7 @@ void bf16_nan_safe_rows(const AttentionProblem& problem, const QueryTile& tile, 
 constexpr ForwardKernel bf16_forward_kernel() {
   ForwardKernel kernel = ByScore<Bf16ForwardPass, Bf16ForwardPass>::kernel();
   kernel.nan_safe_rows = bf16_nan_safe_rows<Bf16ForwardPass>;
-  kernel.task_tiles = 16;  // pairs of values are made once for all of them
+  kernel.task_tiles = 16;  // pairs of values are converted once for all of these tiles
   kernel.int8_form = bf16_byte_form;
   return kernel;
 }

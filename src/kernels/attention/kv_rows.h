@@ -1,4 +1,4 @@
-// src/kernels/attention/kv_rows.h: addresses of rows of K and V: contiguous, strided, paged or quantised.
+// src/kernels/attention/kv_rows.h: computes addresses of rows of K and V: contiguous, strided, paged or quantised.
 #pragma once
 #include "kernels/attention/problem.h"
 
@@ -8,7 +8,7 @@ constexpr std::int64_t bytes_of(Element element) {
   return element == Element::f64 ? 8 : element == Element::f32 ? 4 : of_8_bits(element) ? 1 : 2;
 }
 
-/// The rows of one head of one batch item; `stride` between items and heads.
+/// Returns the rows of one head of one batch item; `stride` is that of items and heads.
 inline KvRows rows_of_head(const KvRows& rows, const std::int64_t (&stride)[2], std::int64_t b, std::int64_t head) {
   KvRows own = rows;
   own.base = static_cast<const char*>(rows.base) + bytes_of(rows.element) * (b * stride[0] + head * stride[1]);
@@ -17,23 +17,24 @@ inline KvRows rows_of_head(const KvRows& rows, const std::int64_t (&stride)[2], 
   return own;
 }
 
-/// Row j of a head; in int8, the group that holds it.
+/// Returns the address of row j of a head; for int8 that of the group that contains it.
 inline const char* row_at(const KvRows& head, std::int64_t j) {
   return static_cast<const char*>(head.base) + bytes_of(head.element) * head.offset(j);
 }
 
-/// Its scales, one a group.
+/// Returns the address of the scales of row j, one per scale group.
 inline const float* scales_at(const KvRows& head, std::int64_t j) { return head.scales + head.scale_offset(j); }
 
-/// How many rows from j on are contiguous in one page, at most `most`.
+/// Returns how many rows from j on are contiguous in one page, at most `most`.
 inline std::int64_t rows_of_page(const KvRows& head, std::int64_t j, std::int64_t most) {
   if (head.pages == nullptr) return most;
   const std::int64_t page_rows = std::int64_t{1} << head.page_shift, left = page_rows - (j & (page_rows - 1));
   return left < most ? left : most;
 }
 
-/// Whether so many rows of a head conflict in the caches: rows at a stride with a large power of two as a factor map to
-/// few cache sets. (1, 16, 1024, 64) in [B, T, H, D], rows 4 KB apart, takes 1.2 times as long as in [B, H, T, D].
+/// Returns whether `count` rows of a head conflict in the caches: rows whose stride is a multiple of a large power of
+/// two map to few cache sets. (1, 16, 1024, 64) in [B, T, H, D], rows 4 KB apart, takes 1.2 times as long as in [B, H,
+/// T, D].
 inline bool collide(const KvRows& rows, std::int64_t columns, std::int64_t count) {
   constexpr std::int64_t most_bytes = std::int64_t{1} << 19;
   const std::int64_t apart = rows.row_stride * bytes_of(rows.element);

@@ -1,5 +1,5 @@
-// src/kernels/attention/lookup_sums.h: gradients of tensors that score_mod looks up, summed per row, key or
-// distance before they are added.
+// src/kernels/attention/lookup_sums.h: sums gradients of tensors that score_mod looks up, per row, key or distance,
+// before they are added to the tensors.
 #pragma once
 #include "kernels/attention/backward_problem.h"
 
@@ -8,22 +8,22 @@
 // `static`: this header is compiled for several instruction sets, and the linker must not merge them.
 namespace attn::kernels {
 
-/// The sums of a lookup. A line is a row of the step, a key from the first, or a distance, the greatest j - i first; of
-/// ScoreLine::pair an element of the tensor itself, of which [low, high) have got something.
+/// The sums of a lookup. A line is a row of the step, a key (counted from the first), or a distance (the greatest j - i
+/// first). For ScoreLine::pair it is an element of the tensor itself; elements [low, high) have been added to.
 template <typename T>
 struct LineSums {
   T* sums;
-  std::int64_t* places;  // the line's element
+  std::int64_t* places;  // for each line, its element in the tensor
   std::int64_t low, high;
 };
 
-/// The line of distances that a pair is on; `row` and `key` count from the first of the step and of its keys.
+/// Returns the line of the distance of a pair; `row` and `key` count from the first row of the step and its first key.
 static inline std::int64_t distance_line(const AttentionProblem& p, std::int64_t row, std::int64_t key) {
   return p.k_rows - 1 - key + row;
 }
 
-/// What a step waits for before it adds to elements up to `key`: parts of an item may have the same elements at other
-/// keys.
+/// Returns the key up to which the previous step must have finished before this step adds to elements up to `key`:
+/// sequences of an item may use the same elements at other keys.
 static inline std::int64_t order_of_elements(const AttentionProblem& p, std::int64_t key) {
   return p.score_gradient->elements == ElementOrder::by_key && p.sequence == nullptr ? key : every_key;
 }
@@ -38,7 +38,7 @@ static inline std::int64_t lines_of(const AttentionProblem& p, const ScoreSlope&
   }
 }
 
-/// Memory for all lookups: LineSums, then of each its places and its sums.
+/// Returns the memory for all lookups: LineSums, then the places and the sums of each.
 template <typename T>
 static inline std::size_t line_bytes(const AttentionProblem& p, const ScoreSlope& lookup) {
   const std::size_t line = sizeof(T) + (lookup.line == ScoreLine::pair ? 0 : sizeof(std::int64_t));
@@ -53,7 +53,7 @@ template <typename T>
   return total;
 }
 
-/// Lines at 0.
+/// Sets the lines to 0.
 template <typename T>
 [[gnu::cold]] static LineSums<T>* begin_lines(const AttentionProblem& p, void* memory) {
   auto* const all = static_cast<LineSums<T>*>(memory);
@@ -72,8 +72,8 @@ template <typename T>
   return all;
 }
 
-/// Lines ascending, each to its element. One at 0 would change nothing, and may have had no pair: its place is not
-/// known, so what it would add 0 to may be another thread's.
+/// Adds each line to its element, lines ascending. A line of 0 is skipped: it would change nothing, and it may have had
+/// no pair, so that its place is undefined and may belong to another thread.
 template <typename T>
 [[gnu::cold]] static void add_lines(const AttentionProblem& p, const LineSums<T>* all) {
   for (int n = 0; n < p.score_gradient->lookup_count; ++n) {

@@ -1,4 +1,4 @@
-// src/kernels/attention/problem.h: one attention call as plain data; all that a kernel sees.
+// src/kernels/attention/problem.h: describes one attention call as plain data: everything that a kernel reads.
 #pragma once
 #include "kernels/attention/score_program.h"
 
@@ -8,36 +8,38 @@
 namespace attn::kernels {
 
 enum class Element : std::uint8_t { f32, f64, bf16, f16, i8, sign_magnitude8 };
-/// An int8 value in either representation (kv/sign_magnitude8.h).
+/// Returns whether the element is an int8 value in either representation (kv/sign_magnitude8.h).
 inline bool of_8_bits(Element element) { return element == Element::i8 || element == Element::sign_magnitude8; }
 
 /// Rows of K or V of one (batch, head): contiguous, strided, paged or quantised.
 struct KvRows {
   const void* base = nullptr;           // row 0 (page 0 when paged)
-  std::int64_t row_stride = 0;          // elements between neighbouring rows
+  std::int64_t row_stride = 0;          // elements between adjacent rows
   const std::int32_t* pages = nullptr;  // page table of the sequence, or null
-  std::int64_t pages_stride = 0;        // entries between the tables of neighbouring batch items
+  std::int64_t pages_stride = 0;        // entries between the tables of adjacent batch items
   int page_shift = 0;                   // log2(rows of a page)
   std::int64_t page_stride = 0;         // elements between pages
   const float* scales = nullptr;        // int8: scale of (row in memory, group), or null
-  std::int64_t scale_stride = 0;        // scales between neighbouring rows
+  std::int64_t scale_stride = 0;        // scales between adjacent rows
   std::int64_t scale_page_stride = 0;   // between pages
   std::int64_t scale_head_stride = 0;   // between heads
   std::int64_t scale_batch_stride = 0;  // between batch items
   int scale_group = 0;                  // elements of a row that share a scale
-  // int8: rows interleaved in groups of 16, [rows / 16][row_stride / width][16][width]; the last width may be smaller
+  // int8: width of the interleaving. Rows are in groups of 16, [rows / 16][row_stride / width][16][width]; the last
+  // width may be smaller.
   int interleave_width = 0;
   Element element = Element::f32;
 
-  /// Rows of a group. Decode reads keys interleaved by 4 bytes and values by a cache line: nothing has to be
-  /// transposed, and lines are in order.
+  /// Rows of a group. Decode reads keys interleaved by 4 bytes, and values interleaved by a cache line: nothing must be
+  /// transposed, and lines are read in order.
   static constexpr std::int64_t group_rows = 16, k_interleave_width = 4, line = 64;
 
-  /// Elements from `base` to row j (of int8: to its group), scales from `scales` to its own.
+  /// `offset` returns the elements from `base` to row j (int8: to its group); `scale_offset` the scales from `scales`
+  /// to its first.
   std::int64_t offset(std::int64_t j) const {
     return place(interleave_width == 0 ? j : j & -group_rows, row_stride, page_stride);
   }
-  /// Elements from there to element d of the row.
+  /// Returns the elements from there to element d of the row.
   std::int64_t element_offset(std::int64_t j, std::int64_t d) const {
     if (interleave_width == 0) return d;
     const std::int64_t first = d / interleave_width * interleave_width,
@@ -62,7 +64,7 @@ struct Broadcast4 {
 // --- masks: an expression in postfix order ------------------------------------------------------------------------
 enum class MaskOp : std::uint8_t { causal, window, prefix, documents, dense, constant, op_and, op_or, op_not };
 
-/// Beyond every position there is, and small enough to be added to one.
+/// Larger than every position, and small enough to be added to one.
 inline constexpr std::int64_t farthest_key = std::int64_t{1} << 61;
 
 struct MaskNode {
@@ -80,7 +82,7 @@ struct MaskNode {
 
 struct MaskProgram {
   const MaskNode* nodes = nullptr;
-  int count = 0;  // 0: everything is seen
+  int count = 0;  // 0: nothing is masked
 };
 
 // --- bias terms ---------------------------------------------------------------------------------------------------
@@ -96,14 +98,14 @@ struct BiasTerm {
   std::int64_t buckets = 0;
   std::int64_t max_distance = 128;
   bool bidirectional = true;
-  // relative: bucket of distances 0 ... max_distance; farther ones share the last
+  // relative: the bucket of each distance 0 ... max_distance; larger distances share the last
   const std::int32_t* bucket_of = nullptr;
   bool bottom_right = false;
-  bool symmetric = false;  // alibi: by distance alone
+  bool symmetric = false;  // alibi: by the absolute distance
 
-  /// alibi: what a slope multiplies, for key position minus row position.
+  /// alibi: returns the factor of the slope, from key position minus row position.
   std::int64_t times(std::int64_t distance) const { return symmetric && distance > 0 ? -distance : distance; }
-  /// relative: the table's row for key position minus row position.
+  /// relative: returns the row of the table, from key position minus row position.
   std::int64_t bucket(std::int64_t distance) const {
     const bool ahead = bidirectional && distance > 0;
     const std::int64_t back = ahead ? distance : -distance;
@@ -114,19 +116,20 @@ struct BiasTerm {
 
 enum class ScoreOp : std::uint8_t { dot, additive };
 
-/// Rows and keys of a batch item that stand alone: a packed sequence, a document. Blocks of keys are counted from its
-/// first.
+/// Rows and keys that are computed separately within a batch item: a packed sequence or a document. Blocks of keys are
+/// counted from its first key.
 struct Sequence {
-  std::int64_t batch = 0;  // the item that holds it
+  std::int64_t batch = 0;  // the batch item that contains it
   std::int64_t rows_begin = 0, rows_end = 0;
   std::int64_t keys_begin = 0, keys_end = 0;
-  std::int64_t item = 0;                // what counts as its batch item: the number of its sequence, or `batch`
+  // number used in place of the batch item: that of the packed sequence, or `batch`
+  std::int64_t item = 0;
   std::int64_t first_position = 0;      // of key keys_begin
   std::int64_t row_offset[2] = {0, 0};  // position of row i minus i: top-left, bottom-right
   bool inside = false;                  // a document with all of its keys: the mask need not compare ids
 };
 
-/// Sizes, memory, positions and everything around the softmax. Strides count elements.
+/// Sizes, memory, positions and all operations around the softmax. Strides count elements.
 struct AttentionProblem {
   std::int64_t batch = 0, q_heads = 0, k_heads = 0, v_heads = 0, q_rows = 0, k_rows = 0, dim = 0, value_dim = 0;
   Element element = Element::f32;    // of q, k, v and output
@@ -146,7 +149,7 @@ struct AttentionProblem {
   const std::int64_t* key_lengths = nullptr;
   const std::int64_t* key_start = nullptr;
   const std::int64_t* query_start = nullptr;
-  // the part that is computed, in place of the item that holds it; null: whole items
+  // the sequence that is computed, in place of its batch item; null: whole items
   const Sequence* sequence = nullptr;
 
   double scale = 1;  // rounded once to the compute type
@@ -157,17 +160,17 @@ struct AttentionProblem {
   const BiasTerm* bias = nullptr;
   int bias_count = 0;
   ScoreProgram score_mod;  // the caller's expression; of any rows
-  // the same for neighbouring rows of one head, by distances; empty where that saves nothing
+  // The same for adjacent rows of one head, by distances; empty if that saves nothing.
   ScoreProgram score_mod_one_head;
-  // its derivatives, for one head; in the backward pass, where there is an expression
+  // Its derivatives, for one head; set in the backward pass if there is an expression.
   const ScoreGradient* score_gradient = nullptr;
   ScoreCall score_callback;  // the caller's callable
 
-  // dropout by counter (docs/numerics.md section 6): a weight is kept where its word is at least drop_least, and times
-  // keep_scale (rounded to the compute type)
+  // Counter-based dropout (docs/numerics.md section 6): a weight is kept if its random word is at least drop_least, and
+  // multiplied by keep_scale (rounded to the compute type).
   std::uint64_t drop_least = 0;  // 0: no dropout
   std::uint64_t drop_seed = 0;
-  // or by kept bytes of a query tile: keep[(row - tile_begin) * keep_stride + j] != 0; null: none
+  // Dropout by bytes of a query tile: a weight is kept if keep[(row - tile_begin) * keep_stride + j] != 0; null: none.
   const std::uint8_t* keep = nullptr;
   std::int64_t keep_stride = 0;
   double keep_scale = 1;
@@ -176,28 +179,28 @@ struct AttentionProblem {
   void* max = nullptr;
   void* sum = nullptr;
   void* logsumexp = nullptr;  // natural log
-  // weights (or scores) of every pair, compute type, keys side by side; row tile_begin comes first; or null
+  // Weights (or scores) of every pair, compute type, keys adjacent; begins with row tile_begin; or null.
   void* weights = nullptr;
   std::int64_t weights_stride[3] = {0, 0, 0};  // batch, head, row
   std::int64_t tile_begin = 0;                 // the first row that `keep` and `weights` hold
-  // the weights of a query tile as vector kernels have them: [keys of the item or part][lane_rows], one row a
-  // lane (rows that do not exist: undefined); compute type, or null. A place of k_rows elements for those who make them
-  // row by row.
+  // The weights of a query tile as vector kernels write them: [keys of the item or sequence][lane_rows], one row per
+  // lane (missing rows are undefined); compute type, or null. lane_row: memory of k_rows elements for kernels that
+  // compute weights row by row.
   void* lane_weights = nullptr;
   void* lane_average = nullptr;  // of the same shape, or null: the weights are added to it
   void* lane_row = nullptr;
-  std::int64_t lane_rows = 0;  // rows of a query tile, as the kernel has them
+  std::int64_t lane_rows = 0;  // rows of the kernel's query tile
 
-  std::int64_t rows_ahead = 0;  // how far before a query tile's rows those of the thread's next query tile stand
-  // how far from a query tile's head the threads will be when it is done: what to prefetch
+  std::int64_t rows_ahead = 0;  // how many rows earlier the thread's next query tile begins
+  // How many heads ahead the threads will be when a query tile is done: decides what to prefetch.
   std::int64_t heads_ahead = 1;
 
-  // tasks of many query tiles copy K and V first: their rows stand in each other's way
+  // Tasks of many query tiles copy K and V first, because their rows conflict in the cache.
   bool copy_rows = false;
 
-  // --- facts every kernel derives the same way ---------------------------------------------------------------
-  /// The head of k and of v that query head h reads, and that of `heads` heads; where each has its own without a
-  /// division.
+  // --- values that every kernel derives in the same way ------------------------------------------------------
+  /// Return the head of k and of v that query head h reads, out of `heads` heads; without a division if every query
+  /// head has its own.
   std::int64_t key_head(std::int64_t h) const { return shared_head(h, k_heads); }
   std::int64_t value_head(std::int64_t h) const { return shared_head(h, v_heads); }
   std::int64_t shared_head(std::int64_t h, std::int64_t heads) const {
@@ -212,12 +215,12 @@ struct AttentionProblem {
   std::int64_t rows_end(std::int64_t b) const {
     return sequence ? sequence->rows_end : query_lengths ? query_lengths[b] : q_rows;
   }
-  /// The key that would stand at position 0.
+  /// Returns the index of the key at position 0.
   std::int64_t key_zero(std::int64_t b) const { return keys_begin(b) - (sequence ? sequence->first_position : 0); }
-  /// What counts as the batch item.
+  /// Returns the number used as batch item.
   std::int64_t item(std::int64_t b) const { return sequence ? sequence->item : b; }
   bool drops() const { return drop_least != 0; }
-  /// Position of row i minus i.
+  /// Returns the position of row i minus i.
   std::int64_t row_offset(std::int64_t b, bool bottom_right) const {
     if (sequence) return sequence->row_offset[bottom_right];
     if (query_start) return query_start[b];

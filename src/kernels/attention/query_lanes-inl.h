@@ -1,4 +1,4 @@
-// src/kernels/attention/query_lanes-inl.h: the vectors of a query tile, and mask bits as their lanes.
+// src/kernels/attention/query_lanes-inl.h: defines the vectors of a query tile, and converts mask bits to lanes.
 #if defined(ATTN_QUERY_LANES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_QUERY_LANES_INL_H
 #undef ATTN_QUERY_LANES_INL_H
@@ -17,11 +17,11 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Vectors of a query tile.
+/// Returns the number of vectors of a query tile.
 template <typename T>
 inline constexpr int query_tile_vectors = query_tile_rows<T> / lanes<T>;
 
-/// The bits of vector v of a word that has a bit a row.
+/// Returns the bits of vector v from a word with one bit per row.
 template <typename T>
 HWY_INLINE hn::Mask<Tag<T>> lanes_of(Word word, int v) {
   alignas(8) std::uint8_t bits[8];

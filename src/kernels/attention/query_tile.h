@@ -1,4 +1,5 @@
-// src/kernels/attention/query_tile.h: a tile of query rows, one row a lane, and the scratch memory of its forward pass.
+// src/kernels/attention/query_tile.h: describes a tile of query rows, one row per lane, and the scratch memory of its
+// forward pass.
 #pragma once
 #include "kernels/attention/problem.h"
 #include "kernels/attention/block_sizes.h"
@@ -11,12 +12,12 @@ namespace attn::kernels {
 class TilePrefetch;
 
 /// The query rows in the lanes: rows [row, row + rows) of heads [head, head + heads), head after head. The heads share
-/// their K and V head, so that a group of query heads fills the lanes where each has few rows (decode).
+/// a head of K and V, so that a group of query heads fills the lanes when each has few rows (decode).
 struct QueryTile {
   std::int64_t batch = 0, head = 0, heads = 1, row = 0, rows = 0;
   std::int64_t count() const { return heads * rows; }
-  /// piece(first lane, lanes, where the first one's row is, from row to row) for lanes whose rows are evenly apart in
-  /// an array with these strides.
+  /// Calls piece(first lane, lanes, offset of the first lane's row, stride between rows) for each range of lanes whose
+  /// rows are equally spaced in an array with these strides.
   template <class F>
   void for_each_piece(const std::int64_t (&stride)[3], F&& piece) const {
     const std::int64_t start = batch * stride[0] + head * stride[1] + row * stride[2];
@@ -25,24 +26,27 @@ struct QueryTile {
   }
 };
 
-/// Memory of a query tile. [D][R] means: R rows side by side, so that a vector holds one element of neighbouring rows.
+/// Scratch memory of a query tile. [D][R] means that R rows are adjacent, so that a vector holds one element of
+/// adjacent rows.
 template <typename T, int ROWS = query_tile_rows<T>>
 struct QueryTileScratch {
   static constexpr int rows = ROWS;
 
-  T* q = nullptr;          // [D][R]   q * scale
-  T* s = nullptr;          // [64][R]  scores of the block, then its weights
-  T* extra = nullptr;      // [64][R]  a dense bias, transposed
-  T* o = nullptr;          // [Dv][R]  output of the split, unless rows are few
-  T* block = nullptr;      // [Dv][R]  rows on their way to memory; in decode the output of the split (DecodeOutput)
-  T* o_total = nullptr;    // [Dv][R]  output of the splits before; of decode rows [rows][columns]
-  T* m = nullptr;          // [R]      maximum of the split
-  T* l = nullptr;          // [R]      sum of the split
-  T* alpha = nullptr;      // [R]      new maximum while scores are made, then the factor of what came before
-  T* m_total = nullptr;    // [R]
-  T* l_total = nullptr;    // [R]
-  T* reference = nullptr;  // [R]      what the weights of the block are taken from: m, or 0 where nothing was seen
-  T* sum = nullptr;        // [R]      sum of the block's weights
+  T* q = nullptr;      // [D][R]   q * scale
+  T* s = nullptr;      // [64][R]  scores of the block, then its weights
+  T* extra = nullptr;  // [64][R]  a dense bias, transposed
+  T* o = nullptr;      // [Dv][R]  output of the split, except in decode
+  // [Dv][R]  rows that are written to memory next; in decode the output of the split (DecodeOutput)
+  T* block = nullptr;
+  T* o_total = nullptr;  // [Dv][R]  output of the earlier splits; in decode [rows][columns]
+  T* m = nullptr;        // [R]      maximum of the split
+  T* l = nullptr;        // [R]      sum of the split
+  T* alpha = nullptr;    // [R]      new maximum while scores are computed, then the factor of the earlier sums
+  T* m_total = nullptr;  // [R]
+  T* l_total = nullptr;  // [R]
+  // [R]      subtracted from the scores for the weights of the block: m, or 0 if no key was seen
+  T* reference = nullptr;
+  T* sum = nullptr;                  // [R]      sum of the block's weights
   std::uint64_t* visible = nullptr;  // [64]  bit per row: key r of the block is seen by the row
   TilePrefetch* ahead = nullptr;     // what tiles prefetch, or null
 

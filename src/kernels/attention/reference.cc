@@ -1,4 +1,4 @@
-// src/kernels/attention/reference.cc: chooses the builds of the attention specification that this processor runs.
+// src/kernels/attention/reference.cc: chooses the build of the attention reference code for this processor.
 #include "kernels/attention/reference.h"
 
 #include "kernels/attention/backward_problem.h"

@@ -1,4 +1,5 @@
-// src/kernels/attention/score_program.h: a score expression as steps on places; the tree of src/attention, lowered.
+// src/kernels/attention/score_program.h: describes a score expression as steps on places: the expression tree of
+// src/attention, lowered.
 #pragma once
 #include "kernels/attention/block_sizes.h"
 
@@ -34,12 +35,12 @@ enum class ScoreStepOp : std::uint8_t {
   lookup
 };
 
-/// What a value depends on: nothing within a query tile of one batch item, the row (and head), the key, the distance of
-/// the two (and the head), or the pair.
+/// What a value depends on: nothing within a query tile of one batch item; the row (and head); the key; the distance of
+/// row and key (and the head); or the pair.
 enum class ScoreRate : std::uint8_t { once, row, key, distance, pair };
 inline constexpr int score_rates = 5;
 
-/// A place that holds a value, among those of its rate.
+/// The place of a value, among the places of its rate.
 struct ScorePlace {
   ScoreRate rate = ScoreRate::once;
   std::uint16_t place = 0;
@@ -47,13 +48,13 @@ struct ScorePlace {
 
 struct ScoreStep {
   ScoreStepOp op = ScoreStepOp::copy;
-  bool whole = false;        // of whole numbers: exact
-  std::uint16_t lookup = 0;  // lookup: which
+  bool whole = false;        // an integer step, which is exact
+  std::uint16_t lookup = 0;  // lookup: its index
   ScorePlace to = {};
-  ScorePlace from[4] = {};  // operands; lookup: an index a dim
+  ScorePlace from[4] = {};  // operands; lookup: one index per dim
 };
 
-/// A tensor that is looked up.
+/// A tensor that the program looks up.
 struct ScoreLookup {
   const void* data = nullptr;
   Element element{};  // f32 or f64
@@ -61,7 +62,7 @@ struct ScoreLookup {
   std::int64_t stride[4] = {0, 0, 0, 0};
 };
 
-/// Symbols whose value a place begins with; -1: the program does not read it.
+/// The places that are set to symbols at the start; -1: the program does not read the symbol.
 struct ScoreSymbols {
   int batch = -1;                    // once
   int head = -1, row[2] = {-1, -1};  // row: by top_left, by bottom_right
@@ -69,49 +70,50 @@ struct ScoreSymbols {
   int distance[2] = {-1, -1};        // distance: j - i, by either alignment
 };
 
-/// Steps in order: those of each rate after all of a lower one. The score is pair 0, and so is the result.
+/// Steps in order of rate: those of a rate after all of the lower ones. The score is place 0 of the rate `pair`, and so
+/// is the result.
 struct ScoreProgram {
   const ScoreStep* steps = nullptr;
   int begin[score_rates + 1] = {0, 0, 0, 0, 0, 0};  // steps of rate r: begin[r] ... begin[r + 1] - 1
   int places[score_rates] = {0, 0, 0, 0, 0};
-  const double* constants = nullptr;  // of the first places of rate `once`
+  const double* constants = nullptr;  // values of the first places of the rate `once`
   int constant_count = 0;
   ScoreSymbols symbols;
   const ScoreLookup* lookups = nullptr;
-  bool fits_f32 = true;  // whole numbers within 2^24, tensors within 2^31 elements: vectors of f32 hold them exactly
+  bool fits_f32 = true;  // integers within 2^24 and tensors below 2^31 elements: f32 vectors hold them exactly
 
   bool empty() const { return places[static_cast<int>(ScoreRate::pair)] == 0; }
 };
 
-/// Pairs of a step of the backward pass whose index into a looked-up tensor is the same, which are summed first: all of
-/// them, those of a row, of a key, of a distance; or none. `element`: no two pairs of a head have the same, for a dim
-/// goes by the row and one by the key.
+/// Which pairs of a backward step share an index into a looked-up tensor; they are summed first: all pairs, those of a
+/// row, of a key, of a distance; or none. `element`: no two pairs of a head share an element, because one dim is
+/// indexed by the row and one by the key.
 enum class ScoreLine : std::uint8_t { step, row, key, distance, element, pair };
 
-/// A lookup of a tensor whose gradient is wanted. Places are those of the derivatives' program.
+/// A lookup of a tensor whose gradient is wanted. Places belong to the program of the derivatives.
 struct ScoreSlope {
   ScorePlace slope = {};  // the derivative by the lookup
-  bool one = false;       // it is 1 everywhere, and has no place
+  bool one = false;       // the derivative is 1 everywhere and has no place
   ScoreLine line = ScoreLine::pair;
-  // a dim goes by the head, by the batch item alone: others have elements of their own
+  // whether some dim is indexed by the head alone, or by the batch item alone: others then use other elements
   bool by_head = false, by_item = false;
   int rank = 0;
   ScorePlace index[4] = {};
   std::int64_t stride[4] = {0, 0, 0, 0};  // of the gradient
-  std::int64_t row_stride = 0;            // element: from a row to the next
+  std::int64_t row_stride = 0;            // element: stride between rows
   std::int64_t elements = 0;
   void* gradient = nullptr;  // contiguous, compute type; steps add to it (of `step`: the caller does)
 };
 
-/// When steps add to lookups by ScoreLine::element: there are none; after the step before has been at the same keys;
-/// after all of it.
+/// When a step adds to lookups of ScoreLine::element: there are none; after the previous step has finished the same
+/// keys; after the whole previous step.
 enum class ElementOrder : std::uint8_t { none, by_key, after_all };
 
-/// The derivatives of an expression: a program from the score on, whose results are in the places named here.
+/// The derivatives of an expression: a program that starts from the score, and the places of its results.
 struct ScoreGradient {
   ScoreProgram program;
   ScorePlace slope = {};  // the derivative by the score
-  bool one = false;       // it is 1 everywhere, and has no place
+  bool one = false;       // the derivative is 1 everywhere and has no place
   const ScoreSlope* lookups = nullptr;
   int lookup_count = 0;
   int step_count = 0;  // lookups with ScoreLine::step
@@ -120,11 +122,11 @@ struct ScoreGradient {
   bool has_lines() const { return lookup_count > step_count; }
 };
 
-/// The most places of all rates together: what the specification keeps on the stack.
+/// The maximum number of places of all rates together: the reference code keeps them on the stack.
 inline constexpr int most_score_places = 1024;
 
-/// Keys of a block whose pairs vectors take at a time, and the elements that they keep for a place, of query tiles of
-/// so many rows.
+/// Keys that vector code evaluates at a time, and the elements that it stores per place, for query tiles of this many
+/// rows.
 inline constexpr int score_chunk = 16;
 constexpr int score_place_elements(int rate, int rows, int lanes) {
   const int elements[score_rates] = {lanes, rows, kv_block * lanes, rows + kv_block, score_chunk * rows};
@@ -137,7 +139,7 @@ inline std::size_t score_place_elements(const ScoreProgram& program, int rows, i
   return total;
 }
 
-/// Scores of neighbouring rows and keys for the caller's own function; see attn::ScoreTile.
+/// Scores of adjacent rows and keys for the caller's function; see attn::ScoreTile.
 struct ScoreTileView {
   void* data = nullptr;
   bool f64 = false;

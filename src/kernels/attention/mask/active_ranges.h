@@ -1,4 +1,4 @@
-// src/kernels/attention/mask/active_ranges.h: which vectors of query rows take part for which keys of a block.
+// src/kernels/attention/mask/active_ranges.h: finds which vectors of query rows take part for which keys of a block.
 #pragma once
 #include "kernels/attention/block_sizes.h"
 
@@ -6,7 +6,7 @@
 
 namespace attn::kernels {
 
-/// Keys of the largest block: bf16's.
+/// Keys of the largest block, that of bf16.
 inline constexpr int most_keys = bf16_kv_block;
 /// Vectors of the widest query tile: 64 rows of f64 in vectors of 32 bytes, or of 16 (NEON).
 #if defined(__x86_64__)
@@ -15,45 +15,46 @@ inline constexpr int most_vectors = 16;
 inline constexpr int most_vectors = 32;
 #endif
 
-/// Which scores of a block are made: keys [key, end) of vectors [first, last). Those of the vectors below `whole` are
-/// masked, as -inf, where visible[key] has no bit; null: nothing is masked yet.
+/// Which scores of a block are computed: keys [key, end) of vectors [first, last). Scores of the vectors below `whole`
+/// become -inf where visible[key] has no bit; null: nothing is masked yet.
 struct ScoreRange {
   int key, end, first, last;
   const std::uint64_t* visible = nullptr;
   int whole = 0;
 
-  /// The block's words as tiles from vector v on need them.
+  /// Returns the visibility words of the block for tiles that begin at vector v; null if nothing is masked there.
   const std::uint64_t* of_vector(int v) const { return v < whole ? visible : nullptr; }
 };
 
-/// Rows [begin, end) of a step of the backward pass: those that some keys get gradients from.
+/// Rows [begin, end) of a backward step that contribute to the gradients of some keys.
 struct RowRange {
   int begin, end;
 };
 
-/// Keys key[g] ... key[g + 1] - 1 concern the vectors [first[g], last[g]); those from whole[g] on see all of them.
-/// Adjacent groups of keys with the same active vectors are merged; where all vectors see all keys there is one group.
-/// Vector v takes part from key begin[v] to key end[v].
+/// Keys key[g] ... key[g + 1] - 1 are range g: they concern the vectors [first[g], last[g]), of which those from
+/// whole[g] on see all keys of the range. Adjacent ranges with the same active vectors are merged; if all vectors see
+/// all keys there is one range. Vector v takes part from key begin[v] to key end[v].
 struct ActiveRanges {
-  int count = 0;  // only so many groups are set: clearing all of them would cost a small block time
+  int count = 0;  // only this many entries are set: clearing all of them would cost time in a small block
   int key[most_keys / trim_keys + 1];
   int first[most_keys / trim_keys];
   int last[most_keys / trim_keys];
   int whole[most_keys / trim_keys];
   int begin[most_vectors] = {0};
   int end[most_vectors] = {0};
-  bool gaps = false;  // some vector takes no part in a group between its first and its last
+  bool gaps = false;  // some vector skips a range between its first and its last
 
   static ActiveRanges all(int keys, int vectors) {
     ActiveRanges ranges;
     ranges.count = 1;
     ranges.key[0] = 0, ranges.key[1] = keys;
     ranges.first[0] = ranges.whole[0] = 0, ranges.last[0] = vectors;
-    for (int& end : ranges.end) end = keys;  // those beyond `vectors` are not looked at
+    for (int& end : ranges.end) end = keys;  // entries beyond `vectors` are not read
     return ranges;
   }
 
-  /// From the visibility words (a bit per row) of the block's keys: vectors that see nothing of a group are left out.
+  /// Finds the ranges from the visibility words (one bit per row) of the block's keys: vectors that see no key of a
+  /// range are left out.
   static ActiveRanges trimmed(const std::uint64_t* visible, int keys, int vectors, int lanes) {
     ActiveRanges ranges;
     for (int key = 0; key < keys; key += trim_keys) {
@@ -76,20 +77,20 @@ struct ActiveRanges {
     return ranges;
   }
 
-  /// The scores of a group; visible: the block's words, or null.
+  /// Returns the scores of range g; visible: the block's words, or null.
   ScoreRange range(int g, const std::uint64_t* visible) const {
     return {key[g], key[g + 1], first[g], last[g], visible, whole[g]};
   }
 
-  /// One past the vectors from `v` on that take part in the same keys as `v`.
+  /// Returns the first vector after `v` that does not take part in the same keys as `v`.
   int same_range(int v, int vectors) const {
     int last = v + 1;
     while (last < vectors && begin[last] == begin[v] && end[last] == end[v]) ++last;
     return last;
   }
 
-  /// Whether four vectors begin in their order and end in their order, with all of them active between: the edge of a
-  /// causal mask or a window.
+  /// Returns whether four vectors begin in order and end in order, and all are active in between: the edge of a causal
+  /// mask or a window.
   bool edge() const {
     const bool same = begin[0] == begin[3] && end[0] == end[3];
     return !same && begin[0] <= begin[1] && begin[1] <= begin[2] && begin[2] <= begin[3] && begin[3] < end[0] &&

@@ -1,4 +1,5 @@
-// src/kernels/attention/mask/block_mask-inl.h: the mask of a block of keys: for each key, one bit a query row.
+// src/kernels/attention/mask/block_mask-inl.h: computes the mask of a block of keys: for each key, one bit per query
+// row.
 #if defined(ATTN_BLOCK_MASK_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BLOCK_MASK_INL_H
 #undef ATTN_BLOCK_MASK_INL_H
@@ -14,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Bit j: whether bytes[j] is (`value`) or is not other than 0.
+/// Returns a word whose bit j says whether bytes[j] is not 0 (`value`) or is 0 (not `value`).
 HWY_INLINE Word bits_of_64(const std::uint8_t* bytes, bool value) {
   const hn::ScalableTag<std::uint8_t> d;
   constexpr int N = static_cast<int>(HWY_LANES(std::uint8_t));
@@ -29,27 +30,27 @@ HWY_INLINE Word bits_of_64(const std::uint8_t* bytes, bool value) {
   return value ? word : ~word;
 }
 
-/// bits_of_bytes, whole rows in vectors.
+/// bits_of_bytes, with vectors for whole words.
 struct VectorBits {
   HWY_NOINLINE Word operator()(const std::uint8_t* bytes, std::int64_t stride, bool value, int count) const {
     return stride == 1 && count == 64 ? bits_of_64(bytes, value) : bits_of_bytes(bytes, stride, value, count);
   }
 };
 
-/// For each key, the query rows that see it, where the mask is one causal rule or one window.
+/// Computes, for each key, the rows that see it, if the mask is one causal mask or one window.
 HWY_INLINE void band_mask(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                           Word* visible) {
   const MaskNode& node = problem.mask.nodes[0];
   const std::int64_t left = node.op == MaskOp::causal ? -1 : node.left,
                      right = node.op == MaskOp::causal ? 0 : node.right;
-  // the lane at the key's position
+  // the lane of the row at the key's position
   std::int64_t at = first - problem.key_zero(tile.batch) - problem.row_offset(tile.batch, node.bottom_right) - tile.row;
   for (int r = 0; r < keys; ++r, ++at)
     visible[r] =
         bits_between(right < 0 ? 0 : at - right, left < 0 || at + left >= tile.rows ? tile.rows : at + left + 1);
 }
 
-/// The same for 64 rows and 64 keys of one dense mask whose keys are contiguous.
+/// Computes the same for 64 rows and 64 keys of one dense mask whose keys are contiguous.
 HWY_INLINE void dense_mask(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, Word* visible) {
   const MaskNode& node = problem.mask.nodes[0];
   const std::int64_t* stride = node.dense.stride;
@@ -59,7 +60,7 @@ HWY_INLINE void dense_mask(const AttentionProblem& problem, const QueryTile& til
   transpose_bits(visible);
 }
 
-/// The mask of a block as one word a key, one bit a query row; false when the whole block is masked.
+/// Computes the mask of a block: one word per key, one bit per query row. Returns false when the whole block is masked.
 HWY_NOINLINE inline bool block_mask(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                                     int keys, Word* visible) {
   const bool dense = tile.heads == 1 && tile.rows == 64 && problem.mask.count == 1 &&
@@ -83,7 +84,8 @@ HWY_NOINLINE inline bool block_mask(const AttentionProblem& problem, const Query
       transpose_bits(visible);
     }
     const Word no_rows = bits_between(tile.count(), 64);
-    for (int r = 0; r < count; ++r) {  // lanes without a row count as seeing, so that whole vectors can be recognised
+    // lanes without a row count as seeing, so that fully visible vectors are recognised
+    for (int r = 0; r < count; ++r) {
       any |= visible[r];
       if (visible[r] != 0) visible[r] |= no_rows;
     }

@@ -1,4 +1,4 @@
-// src/kernels/attention/mask/mask_bits.h: a mask program evaluated for one row and 64 keys at a time: one bit a key.
+// src/kernels/attention/mask/mask_bits.h: evaluates a mask program for one row and 64 keys at a time: one bit per key.
 #pragma once
 #include "kernels/attention/mask/mask_program.h"
 #include "kernels/attention/block_sizes.h"
@@ -10,7 +10,7 @@ namespace attn::kernels {
 
 using Word = std::uint64_t;
 
-/// Bits [begin, end) of a word, both clipped to 0 ... 64.
+/// Returns a word with the bits [begin, end) set, both clipped to 0 ... 64.
 inline Word bits_between(std::int64_t begin, std::int64_t end) {
   begin = begin < 0 ? 0 : begin;
   end = end > 64 ? 64 : end;
@@ -19,7 +19,8 @@ inline Word bits_between(std::int64_t begin, std::int64_t end) {
   return below_end & ~((Word{1} << begin) - 1);
 }
 
-/// Bit j: bytes[j * stride] is (`value`) or is not (not `value`) other than 0, for `count` keys.
+/// Returns a word whose bit j says whether bytes[j * stride] is not 0 (`value`) or is 0 (not `value`), for `count`
+/// keys.
 inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool value, int count) {
   Word word = 0;
   int j = 0;
@@ -27,7 +28,7 @@ inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool v
     word = bytes[0] ? ~Word{0} : 0;
   } else if (stride == 1) {
     constexpr Word low = 0x7F7F7F7F7F7F7F7Full;
-    // the top bit of every byte that is not 0, then eight of them side by side by one multiplication
+    // takes the top bit of every byte that is not 0, then joins eight of them by one multiplication
     for (; j + 8 <= count; j += 8) {
       Word eight;
       std::memcpy(&eight, bytes + j, 8);
@@ -40,8 +41,8 @@ inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool v
   return (value ? word : ~word) & bits_between(0, count);
 }
 
-/// The mask of row i of (b, h) for the keys first ... first + count - 1, one bit a key; lengths are not considered.
-/// `bits_of`: bits_of_bytes, or the same in vectors.
+/// Returns the mask of row i of (b, h) for the keys first ... first + count - 1, one bit per key, without lengths.
+/// `bits_of`: bits_of_bytes, or its vector version.
 template <class F>
 Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first,
                int count, F&& bits_of) {
@@ -50,7 +51,7 @@ Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, 
   const std::int64_t zero = problem.key_zero(b);
   for (int n = 0; n < problem.mask.count; ++n) {
     const MaskNode& node = problem.mask.nodes[n];
-    // position of the row, as an index of the block's keys
+    // position of the row, as an index into the block's keys
     const std::int64_t at = i + problem.row_offset(b, node.bottom_right) + zero - first;
     switch (node.op) {
       case MaskOp::causal: stack[top++] = bits_between(0, at + 1); break;

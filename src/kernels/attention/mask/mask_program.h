@@ -1,4 +1,4 @@
-// src/kernels/attention/mask/mask_program.h: a mask program evaluated for one (row, key) pair, and bounded for a
+// src/kernels/attention/mask/mask_program.h: evaluates a mask program for one (row, key) pair, and bounds it for a
 // rectangle of pairs.
 #pragma once
 #include "kernels/attention/problem.h"
@@ -6,14 +6,14 @@
 // `static`: this header is compiled for several instruction sets, and the linker must not merge them.
 namespace attn::kernels {
 
-/// Deep enough for any expression: the lowering evaluates the deeper operand first, so depth grows with log2 of the
+/// Enough for any expression: the operand that needs more stack is evaluated first, so the depth grows with log2 of the
 /// size.
 inline constexpr int mask_stack_depth = 64;
 
-/// What the rows [row_begin, row_end) see of the keys [key_begin, key_end).
+/// How much of the keys [key_begin, key_end) the rows [row_begin, row_end) see.
 enum class Visibility : std::uint8_t { empty, partial, full };
 
-/// Position of row i, of key j (docs/numerics.md section 2).
+/// Return the position of row i and of key j (docs/numerics.md section 2).
 static inline std::int64_t row_position(const AttentionProblem& problem, std::int64_t b, std::int64_t i,
                                         bool bottom_right) {
   return i + problem.row_offset(b, bottom_right);
@@ -22,7 +22,7 @@ static inline std::int64_t key_position(const AttentionProblem& problem, std::in
   return j - problem.key_zero(b);
 }
 
-/// Whether both row i and key j exist by the lengths.
+/// Returns whether row i and key j are both within the lengths.
 static inline bool exists(const AttentionProblem& problem, std::int64_t b, std::int64_t i, std::int64_t j) {
   return i < problem.rows_end(b) && j >= problem.keys_begin(b) && j < problem.keys_end(b);
 }
@@ -46,7 +46,7 @@ static inline bool leaf_sees(const MaskNode& node, const AttentionProblem& probl
   }
 }
 
-/// Whether row i of (b, h) sees key j: lengths and the expression.
+/// Returns whether row i of (b, h) sees key j, by the lengths and the expression.
 static inline bool sees(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i,
                         std::int64_t j) {
   if (!exists(problem, b, i, j)) return false;
@@ -74,7 +74,7 @@ struct TileRange {
   std::int64_t row_begin, row_end, key_begin, key_end;  // not empty
 };
 
-/// Keys whose distance to the row lies in [low, high], over a tile in which distances run from `nearest` to `farthest`.
+/// Classifies a tile whose distances run from `nearest` to `farthest`, for a mask that shows distances in [low, high].
 static inline Visibility tile_of_band(std::int64_t nearest, std::int64_t farthest, bool has_low, std::int64_t low,
                                       bool has_high, std::int64_t high) {
   if ((has_low && farthest < low) || (has_high && nearest > high)) return Visibility::empty;
@@ -99,8 +99,8 @@ static inline Visibility tile_of_leaf(const MaskNode& node, const AttentionProbl
   }
 }
 
-/// Whether a rectangle of pairs is visible fully, partially or not at all. Exact for lengths and where one band
-/// (causal, window, prefix) decides; otherwise `partial` when in doubt.
+/// Returns whether a rectangle of pairs is fully, partially or not visible. Exact for lengths and for a single band
+/// (causal, window, prefix); otherwise it may return `partial` without need.
 static inline Visibility classify(const AttentionProblem& problem, std::int64_t b, const TileRange& range) {
   TileRange r = range;
   if (r.row_end > problem.rows_end(b)) r.row_end = problem.rows_end(b);

@@ -1,5 +1,5 @@
-// src/kernels/attention/mask/transpose_bits-inl.h: a 64 x 64 bit matrix transposed: from one word a row to one word a
-// key.
+// src/kernels/attention/mask/transpose_bits-inl.h: transposes a 64 x 64 bit matrix: from one word per row to one word
+// per key.
 #if defined(ATTN_TRANSPOSE_BITS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_TRANSPOSE_BITS_INL_H
 #undef ATTN_TRANSPOSE_BITS_INL_H
@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Words `distance` apart, whose numbers differ in the bit `STEP`, exchange the bits that stand where the other's
-/// should be.
+/// Exchanges bits between words whose indices differ in the bit `STEP`: each bit moves to the word and bit where it
+/// belongs.
 template <int STEP>
 HWY_INLINE void exchange_bits(Word* words, int distance) {
   const hn::ScalableTag<Word> d;
@@ -36,7 +36,7 @@ HWY_INLINE void exchange_bits(Word* words, int distance) {
     }
 }
 
-/// Bit j of word i becomes bit i of word j. `words` is 64-byte aligned.
+/// Transposes: bit j of word i becomes bit i of word j. `words` is 64-byte aligned.
 inline HWY_NOINLINE void transpose_bits(Word* words) {
   constexpr int N = static_cast<int>(HWY_LANES(Word)), rows = 64 / N;
   // a step below N would cross lanes: those are taken on the words as columns
