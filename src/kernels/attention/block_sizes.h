@@ -11,9 +11,9 @@ inline constexpr int kv_block = 64;
 inline constexpr int kv_split = 1024;
 inline constexpr int bf16_kv_block = 256;
 
-/// Query rows of a query tile, one per lane. 64 rows fit four AVX-512 vectors of f32 (f64: eight), so an element of K
-/// is broadcast once for all of them, and the visibility bits of a key are one 64-bit word. 32 rows lose about 10 %,
-/// because K is read twice.
+/// Query rows of a query tile, one per lane. 64 rows of f32, or 32 of f64, fit four AVX-512 vectors, so an element of K
+/// is broadcast once for all of them, and the visibility bits of a key are one 64-bit word. 32 rows of f32 lose about
+/// 10 %, because K is read twice.
 template <typename T>
 inline constexpr int query_tile_rows = sizeof(T) == 4 ? 64 : 32;
 

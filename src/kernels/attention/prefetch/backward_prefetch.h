@@ -1,4 +1,4 @@
-// src/kernels/attention/prefetch/backward_prefetch.h: what the next products of the backward pass read, prefetched
+// src/kernels/attention/prefetch/backward_prefetch.h: prefetches the operands of the next products of the backward pass
 // while a step is computed.
 #pragma once
 #include "kernels/attention/backward_problem.h"
@@ -8,7 +8,7 @@
 
 namespace attn::kernels {
 
-/// What the steps of a tile prefetch: the first, and how far on the next is.
+/// The addresses that the steps of a tile prefetch: the first, and the distance to the next.
 struct StepPrefetch {
   Address at;
   std::int64_t step;
@@ -18,14 +18,14 @@ struct StepPrefetch {
 /// rows.
 class BackwardTilePrefetch {
  public:
-  /// A tile has so many `elements` of products.
+  /// `elements`: elements of products per tile.
   BackwardTilePrefetch(const AttentionGradient& g, const GradientRows& rows, const QueryTile& tile,
                        std::int64_t element_bytes, std::int64_t elements)
       : g_(g), rows_(rows), bytes_(element_bytes),
         next_(g.problem, tile, static_cast<std::size_t>(element_bytes), NextHeadPrefetch::Pass::backward) {
     const AttentionProblem& p = g.problem;
     const std::int64_t after = rows.row + rows.rows;
-    const bool here = after < p.rows_end(rows.batch);  // the next step is of this head
+    const bool here = after < p.rows_end(rows.batch);  // whether the next step belongs to this head
     if (here || next_.batch() >= 0) {
       const std::int64_t b = here ? rows.batch : next_.batch(), h = here ? rows.head : next_.head(),
                          first = here ? after : 0;
@@ -38,22 +38,22 @@ class BackwardTilePrefetch {
     add(results_, g.dq, g.dq_stride, {rows.batch, rows.head, rows.row, rows.rows}, p.dim);
     add(results_, g.dk, g.dk_stride, {rows.batch, p.key_head(rows.head), first_key, keys}, p.dim);
     add(results_, g.dv, g.dv_stride, {rows.batch, p.value_head(rows.head), first_key, keys}, p.value_dim);
-    const std::int64_t blocks = 1 + rows.row * p.k_rows / (p.q_rows * kv_block);  // causal rows have no more
-    // of a block
+    const std::int64_t blocks = 1 + rows.row * p.k_rows / (p.q_rows * kv_block);  // causal rows see no more blocks
+    // tiles per block
     tiles_ = (2 * kv_block * query_block + p.dim * query_block + kv_block * (p.dim + p.value_dim)) / elements;
     share_ = lines_ = (results_.lines() + next_.lines()) / (tiles_ * blocks) + 1;
     exceeds_llc_ = p.k_rows * (p.dim + p.value_dim) * bytes_ > NextHeadPrefetch::most_bytes;
   }
 
-  /// Memory that a block's sums go to: `count` pieces of `bytes`, `stride` apart. Base null: none.
+  /// Memory to which a block's sums are added: `count` pieces of `bytes`, `stride` apart. Base null: none.
   struct Sums {
     const void* base;
     std::int64_t bytes, stride, count;
   };
 
-  /// Begins the block of keys [first, first + count). For heads that are too large for the caches it prefetches what
-  /// the block needs after its scores, and the next block's keys. Time relative to no prefetching, bf16: (1, 16, 2048,
-  /// 128) .986, (1, 1, 4096, 64) .9, causal .8.
+  /// Begins the block of keys [first, first + count). For heads that exceed the caches it prefetches what the block
+  /// needs after its scores, and the keys of the next block. Time relative to no prefetching, bf16: (1, 16, 2048, 128)
+  /// 0.986, (1, 1, 4096, 64) 0.9, causal 0.8.
   void begin_block(std::int64_t first, std::int64_t count, const Sums& dv, const Sums& dk) {
     if (!exceeds_llc_) return;
     const AttentionProblem& p = g_.problem;
@@ -70,16 +70,16 @@ class BackwardTilePrefetch {
     share_ = lines_ + block_lines_;
   }
 
-  /// A few lines a tile: bursts come faster than memory answers and are dropped. At (32, 8, 64, 64) in f32 .56 of the
-  /// peak without, .58 with a burst a product, .65 this way; causal .35, .36, .43; bf16 .53 and .57, causal .32 and
-  /// .36.
+  /// Prefetches a few lines per tile, because bursts exceed the memory bandwidth and are dropped. (32, 8, 64, 64) in
+  /// f32 reaches 0.56 of peak without prefetching, 0.58 with one burst per product, 0.65 this way; causal 0.35, 0.36,
+  /// 0.43; bf16 0.53 and 0.57, causal 0.32 and 0.36.
   void fetch() {
     if (share_ > 0) fetch_some();
   }
-  /// The same for a tile of so many steps, which prefetch a line each, or for one again; where there is nothing, for
-  /// `here`, which the tile reads. Against a few lines before each tile, f32 / bf16: (32, 8, 64, 64) .90 / .97 of the
-  /// time, (1, 12, 512, 64) .99 / .97, causal .96 / .98, (1, 16, 2048, 128) .97 / 1. Fewer lines than `least_spread`
-  /// wait for those of the next tiles: taking them costs as much as many.
+  /// The same for a tile of `steps` steps, each of which prefetches one line, or the same line again. If nothing is
+  /// left to prefetch, they prefetch `here`, which the tile reads. Time relative to a few lines before each tile, f32 /
+  /// bf16: (32, 8, 64, 64) 0.90 / 0.97, (1, 12, 512, 64) 0.99 / 0.97, causal 0.96 / 0.98, (1, 16, 2048, 128) 0.97 / 1.
+  /// Fewer lines than `least_spread` are left for the next tiles, because taking a few costs as much as taking many.
   [[gnu::always_inline]] StepPrefetch spread(std::int64_t steps, const void* here) {
     due_ += share_;
     if (due_ < least_spread || steps <= 0) return {address_of(here), 0};
@@ -88,7 +88,7 @@ class BackwardTilePrefetch {
   void fetch_rest() { next_.fetch(next_.lines()); }
 
  private:
-  /// Out of line: the tiles that call it keep their registers.
+  /// Not inlined, so that the calling tiles keep their registers.
   [[gnu::noinline]] void fetch_some() {
     if (results_.lines() > 0) results_.fetch(lines_);
     else next_.fetch(lines_);
@@ -124,7 +124,7 @@ class BackwardTilePrefetch {
   static constexpr std::int64_t least_spread = 16;
   std::int64_t bytes_, lines_, tiles_, block_lines_ = 0;
   std::int64_t share_;    // lines that a tile prefetches; 0: nothing is left
-  std::int64_t due_ = 0;  // those that the tiles before have left
+  std::int64_t due_ = 0;  // lines that earlier tiles have left
   bool exceeds_llc_;
   PrefetchRanges results_, block_;
   NextHeadPrefetch next_;

@@ -1,5 +1,5 @@
-// src/kernels/attention/prefetch/int8_group_cursor.h: addresses of the int8 groups (16 rows) of a block and of the next
-// ones, which are prefetched.
+// src/kernels/attention/prefetch/int8_group_cursor.h: holds the addresses of the int8 groups (16 rows) of a block and
+// of the following groups, which are prefetched.
 #pragma once
 #include "kernels/prefetch/prefetch.h"
 #include "kernels/attention/kv_rows.h"
@@ -9,19 +9,19 @@
 
 namespace attn::kernels {
 
-/// K or V of decode rows. The code that computes with a part of a group prefetches the same part `ahead` groups later,
-/// line by line between its products (stream_prefetch.h). All that has to be remembered is how many groups were
+/// For K or V in decode. Code that computes with a part of a group prefetches the same part of the group `ahead` groups
+/// later, line by line between its products (stream_prefetch.h). So the cursor stores only how many groups were
 /// prefetched.
 class Int8GroupCursor {
  public:
   static constexpr int rows = static_cast<int>(KvRows::group_rows);
-  /// Distance in groups: as many as a tile of keys uses at once. Six or eight take 1 to 3 % more time on an AMD EPYC of
-  /// the fourth generation.
+  /// Distance in groups: as many as a tile of keys uses at once. Six or eight take 1 to 3 % more time on a
+  /// fourth-generation AMD EPYC.
   static constexpr int ahead = 4;
 
-  /// Looks up the groups of the block of `keys` keys from `first` on and of the keys after it, up to `end`. Groups
-  /// after the previous block may have been prefetched already. The last group is repeated: a tile may reach beyond a
-  /// block, and prefetches beyond it.
+  /// Looks up the groups of the block of `keys` keys from `first` on, and the groups of the keys after it, up to `end`.
+  /// Groups after the previous block may already be prefetched. The last group is repeated, because a tile may reach
+  /// beyond a block, and prefetches further.
   [[gnu::noinline]] void load(const KvRows& head, std::int64_t first, std::int64_t end, int keys) {
     const std::int64_t left = (end - first + rows - 1) / rows;
     const int block = (keys + rows - 1) / rows;
@@ -39,19 +39,19 @@ class Int8GroupCursor {
     next_first_ = first + keys;
   }
 
-  /// The group and the scales of its rows that a key of the block is in.
+  /// Returns the group that contains a key of the block, and the scales of its rows.
   const std::int8_t* group(int key) const { return group_[key / rows]; }
   const float* scales(int key) const { return scales_[key / rows] + key % rows * scale_stride_; }
-  /// Scales, one pointer a group.
+  /// Returns the scales, one pointer per group.
   const float* const* scales() const { return scales_; }
   std::int64_t scale_stride() const { return scale_stride_; }
 
-  /// Offset from an address in a key's group to the address to prefetch.
+  /// Returns the offset from an address in a key's group to the address to prefetch.
   Address to_prefetched(int key) const {
     return address_of(group_[key / rows + ahead]) - address_of(group_[key / rows]);
   }
-  /// Keys [key, end) are used next: prefetches what their tiles do not prefetch themselves, and what earlier tiles
-  /// missed.
+  /// Prepares for keys [key, end), which are used next: prefetches what their tiles do not prefetch themselves, and
+  /// what earlier tiles missed.
   template <bool TILES_PREFETCH>
   [[gnu::noinline]] void use(int key, int end) {
     const int known = std::min(key / rows + ahead, count_), last = std::min((end + rows - 1) / rows + ahead, count_);
@@ -69,7 +69,7 @@ class Int8GroupCursor {
   const std::int8_t* group_[most];
   const float* scales_[most];
   std::int64_t scale_stride_, lines_, next_first_ = -1;
-  // groups that are looked up; groups of the last block; of those from its first on, how many were prefetched
+  // groups that are looked up; groups of the last block; how many groups, counted from its first, were prefetched
   int count_, last_block_, prefetched_;
 };
 

@@ -1,5 +1,5 @@
-// src/kernels/attention/prefetch/next_head_prefetch.h: K and V of the next head, and the next query tile's rows,
-// prefetched while a query tile is computed.
+// src/kernels/attention/prefetch/next_head_prefetch.h: prefetches K and V of the next head, and the rows of the next
+// query tile, while a query tile is computed.
 //  All query tiles of a head read the head's keys, one tile after the other; the first one would wait for main memory.
 // So each query tile prefetches its share of the next head's K and V, and the rows of Q and of the output of the next
 // query tile, a few cache lines at a time. Under a window over long sequences it prefetches the keys of the next query
@@ -28,7 +28,8 @@ class NextHeadPrefetch : public PrefetchRanges {
     const auto at = [bytes](const void* base, std::int64_t elements) {
       return static_cast<const char*>(base) + bytes * elements;
     };
-    const Sequence* const sequence = pass == Pass::forward ? problem.sequence : nullptr;  // whose head is the next
+    // the sequence whose next head is prefetched
+    const Sequence* const sequence = pass == Pass::forward ? problem.sequence : nullptr;
     const std::int64_t k_rows = sequence ? sequence->keys_end - sequence->keys_begin : problem.k_rows,
                        q_rows = sequence ? sequence->rows_end - sequence->rows_begin : problem.q_rows;
     const std::int64_t key_zero = sequence ? sequence->keys_begin : 0, row_zero = sequence ? sequence->rows_begin : 0;
@@ -47,7 +48,7 @@ class NextHeadPrefetch : public PrefetchRanges {
     if (there) {
       batch_ = b;
       head_ = h;
-      // under a causal mask the work of a row grows with its index, and so does its share
+      // under a causal mask the work of a row grows with its index, and so does its share of the prefetching
       const bool causal =
           pass == Pass::forward && problem.mask.count == 1 && problem.mask.nodes[0].op == MaskOp::causal;
       if (causal) keys_ = (own_row + tile.rows) * k_rows / q_rows;
@@ -65,7 +66,7 @@ class NextHeadPrefetch : public PrefetchRanges {
         add(key_rows(problem.v, problem.v_stride, problem.v_heads), value_row, bytes * problem.v.row_stride, keys);
     }
     if (pass == Pass::backward) return;
-    // rows of the next query tile only: prefetched a whole head ahead they would evict what is in use
+    // only rows of the next query tile: prefetched a whole head ahead, they would evict data in use
     const std::int64_t next = own_row - problem.rows_ahead;
     if (next >= 0) {
       add_rows(problem, tile.batch, tile.head, row_zero, next, q_rows, bytes);
@@ -75,14 +76,14 @@ class NextHeadPrefetch : public PrefetchRanges {
     }
   }
 
-  /// The head that is prefetched; batch -1: none.
+  /// Returns the batch item of the head that is prefetched; -1: none.
   std::int64_t batch() const { return batch_; }
   std::int64_t head() const { return head_; }
-  /// Keys that the query tile computes with: the prefetching is spread over them.
+  /// Returns the keys of the query tile, over which the prefetching is spread.
   std::int64_t keys() const { return keys_; }
 
  private:
-  /// Q and output of a query tile of a head of so many rows, counted from `zero`.
+  /// Adds Q and output of a query tile of a head; rows are counted from `zero`.
   void add_rows(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t zero, std::int64_t first,
                 std::int64_t q_rows, std::int64_t bytes) {
     const std::int64_t rows = std::min(problem.lane_rows, q_rows - first);
@@ -93,8 +94,8 @@ class NextHeadPrefetch : public PrefetchRanges {
     add(at(problem.out, problem.out_stride), bytes * problem.value_dim, bytes * problem.out_stride[2], rows);
   }
 
-  /// Under a window over long sequences: the keys that the thread's next query tile sees and this one does not, and its
-  /// rows.
+  /// For a window over long sequences: adds the keys that the thread's next query tile sees and this one does not, and
+  /// its rows.
   void add_next_strip(const AttentionProblem& problem, const QueryTile& tile, std::int64_t bytes) {
     const std::int64_t b = tile.batch, next = tile.row - problem.rows_ahead, head = tile.head;
     if (problem.mask.count != 1 || tile.heads != 1 || next < 0 || problem.sequence) return;

@@ -1,5 +1,5 @@
-// src/kernels/attention/prefetch/stream_prefetch.h: K/V rows prefetched at a fixed distance while decode reads them in
-// order, pages included.
+// src/kernels/attention/prefetch/stream_prefetch.h: prefetches K/V rows at a fixed distance while decode reads them in
+// order, also from pages.
 #pragma once
 #include "kernels/attention/kv_rows.h"
 #include "kernels/prefetch/prefetch.h"
@@ -7,7 +7,7 @@
 
 namespace attn::kernels {
 
-/// K or V rows of decode, prefetched into L2 in the order in which they are read.
+/// Prefetches K or V rows of decode into L2 in the order in which they are read.
 ///  Full DRAM bandwidth needs early, evenly spaced prefetches. The tiles prefetch lines 24 KB ahead (12 KB in bf16),
 /// one by one between their products: many at once queue behind each other, and so do the loads of what is computed
 /// next. Page tables beyond that distance are read meanwhile. No row is loaded early: such a load would wait behind the
@@ -21,10 +21,10 @@ namespace attn::kernels {
 /// quarter more.
 class StreamPrefetcher {
  public:
-  /// How often a line is prefetched where K and V exceed the last-level cache.
+  /// How often a line is prefetched if K and V exceed the last-level cache.
   static constexpr int prefetch_repeats = 4;
 
-  /// Rows [first, end) will be used.
+  /// Begins with rows [first, end).
   [[gnu::noinline]] void begin(const KvRows& rows, std::int64_t columns, std::int64_t first, std::int64_t end,
                                bool exceeds_llc) {
     exceeds_llc_ = exceeds_llc;
@@ -38,14 +38,16 @@ class StreamPrefetcher {
     end_ = end;
     if (row_bytes_ == 0) return;
     deferred_ = rows.element == Element::bf16 ? 256 : 0;
-    due_ = (rows.element == Element::bf16 ? 12288 : 24576) / line + deferred_;  // more of bf16: a twelfth more time
+    due_ = (rows.element == Element::bf16 ? 12288 : 24576) / line +
+           deferred_;  // a larger distance for bf16 takes 8 % more time
     prefetch_due();
   }
   bool exceeds_llc() const { return exceeds_llc_; }
-  /// Whether nearly as many lines are deferred as may be.
+  /// Returns whether nearly as many lines are deferred as allowed.
   bool late() const { return due_ > deferred_ * 3 / 4; }
-  /// LINES lines to prefetch, as far as the rows to be read go; at the end of a run some lie beyond it. Where none are
-  /// left: `otherwise`, for callers that prefetch between their products (prefetch_share), the line they compute with.
+  /// Returns the next LINES lines to prefetch, up to the end of the rows to be read; at the end of a run some lines are
+  /// beyond it. If none are left: `otherwise`, the line that the caller computes with, for callers that prefetch
+  /// between their products (prefetch_share).
   template <int LINES, int TIMES>
   [[gnu::always_inline]] PrefetchAddresses<TIMES> take(Address otherwise) {
     PrefetchAddresses<TIMES> lines;
@@ -54,7 +56,7 @@ class StreamPrefetcher {
       return lines;
     }
     if (left_ <= 0) {
-      due_ -= left_;  // what was beyond the last one
+      due_ -= left_;  // subtracts the lines beyond the last one
       at_ = next_[run_].at;
       left_ = next_[run_++].lines;
     }
@@ -68,19 +70,19 @@ class StreamPrefetcher {
     due_ -= LINES;
     return lines;
   }
-  /// Prefetches them.
+  /// Prefetches these lines.
   template <int LINES>
   [[gnu::always_inline]] void fetch() {
     const Address at = take<LINES, 1>(0).at[0];
     if (at == 0) return;
     for (int i = 0; i < LINES; ++i) prefetch_l2(at + i * line);
   }
-  /// Out of line, where no vectors are in registers.
+  /// Not inlined; called where no vectors are in registers.
   [[gnu::noinline]] void fetch_eight() { fetch<8>(); }
-  /// The next `count` rows are read now.
+  /// Notes that the next `count` rows are read now.
   [[gnu::noinline]] void use(std::int64_t count) {
     if (row_bytes_ == 0) return;
-    prefetch_due();  // what no tile has prefetched, and cannot be deferred
+    prefetch_due();  // prefetches what no tile has prefetched and what cannot be deferred
     due_ += lines_of(count);
     look_up();
   }
@@ -97,7 +99,7 @@ class StreamPrefetcher {
       fetch<1>();
     }
   }
-  /// More runs from the page table; their first lines are prefetched.
+  /// Looks up more runs in the page table and prefetches their first lines.
   [[gnu::noinline]] void look_up() {
     if (row_bytes_ == 0) return;
     int kept = 0;
@@ -112,27 +114,28 @@ class StreamPrefetcher {
     }
   }
 
-  /// Contiguous rows, at most a page of them.
+  /// Contiguous rows, at most one page.
   struct Run {
     Address at;
     std::int64_t lines;
   };
   static constexpr int most_runs = 6;
-  static constexpr unsigned again = 8, kept = 32;  // what was taken so many takes ago is prefetched again
+  // a line is prefetched again after `again` takes; `kept` addresses are stored
+  static constexpr unsigned again = 8, kept = 32;
 
   // members without a value are set by begin(): most query tiles never use this
   const KvRows* rows_;
   std::int64_t row_bytes_ = 0;
   bool exceeds_llc_ = false;
   bool whole_;           // no gap between rows
-  Address taken_[kept];  // the last, in turn
+  Address taken_[kept];  // ring buffer of the last addresses
   unsigned takes_ = 0;
   Run next_[most_runs];
   int run_, runs_;
   Address at_;
-  // lines of the current run that are left; lines that are due; of those, that may be deferred
+  // lines left in the current run; lines that are due; how many of those may be deferred
   std::int64_t left_, due_ = 0, deferred_ = 0;
-  std::int64_t row_, end_;  // rows that are not looked up yet
+  std::int64_t row_, end_;  // rows that are not yet looked up
 };
 
 }  // namespace attn::kernels

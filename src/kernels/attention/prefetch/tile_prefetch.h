@@ -1,5 +1,5 @@
-// src/kernels/attention/prefetch/tile_prefetch.h: what a register tile of the forward pass prefetches between its
-// products: lines of ranges, and of dense biases.
+// src/kernels/attention/prefetch/tile_prefetch.h: chooses what a register tile of the forward pass prefetches between
+// its products: lines of ranges, and of dense biases.
 #pragma once
 #include "kernels/attention/query_tile.h"
 #include "kernels/prefetch/range_prefetch.h"
@@ -10,9 +10,9 @@
 
 namespace attn::kernels {
 
-/// Dense biases of a block: a few lines of each query row, one row of scores apart, which the hardware prefetcher does
-/// not predict. A register tile over the keys of a block has as many steps as the query tile has rows, and prefetches
-/// one line of each: (1, 16, 2048, 128) takes .95 of the time of bursts between tiles.
+/// Prefetches the dense biases of a block: a few lines of each query row, at the stride of a row of scores, which the
+/// hardware prefetcher does not follow. A register tile over the keys of a block has as many steps as the query tile
+/// has rows, and prefetches one line of each row: (1, 16, 2048, 128) takes 0.95 of the time with bursts between tiles.
 class BiasPrefetch {
  public:
   BiasPrefetch() {}  // with `= default`, {} would clear all terms first
@@ -29,7 +29,7 @@ class BiasPrefetch {
     }
   }
   bool left() const { return count_ > 0; }
-  /// The next line of the first row; how far the rows are apart.
+  /// Returns the next line of the first row, and sets the distance between rows.
   Address take(std::int64_t& step) {
     Term& term = terms_[count_ - 1];
     const Address at = term.at;
@@ -49,21 +49,22 @@ class BiasPrefetch {
   int count_ = 0;
 };
 
-/// What each register tile of a block prefetches: a few lines, because bursts come faster than memory answers.
-/// (8, 12, 512, 64) gains 9 %, a window of 256 too.
+/// Chooses a few lines for each register tile of a block, because bursts exceed the memory bandwidth. (8, 12, 512, 64)
+/// gains 9 %, also with a window of 256.
 class TilePrefetch {
  public:
   PrefetchRanges* next;
   BiasPrefetch biases;
   std::int64_t next_lines = 0;
-  Address at = 0;  // of the tile: each of its steps prefetches this line and goes on by `step`, unless that is 0
+  // for the current tile: each of its steps prefetches this line and advances by `step`, unless that is 0
+  Address at = 0;
   std::int64_t step = 0;
-  std::int64_t due = 0;  // lines that the tiles before have left
+  std::int64_t due = 0;  // lines that earlier tiles have left
 
   void fetch() { next->fetch(next_lines); }
-  /// The same for a tile of so many steps, between which many lines are spread: (32, 8, 64, 64) gains 15 % over bursts.
-  /// Fewer than 16 lines would lose 1 %: they wait for those of the next tiles. A tile of fewer vectors than four is
-  /// short: what waited is prefetched before it.
+  /// The same for a tile of many steps, between which the lines are spread: (32, 8, 64, 64) gains 15 % over bursts.
+  /// Fewer than 16 lines would lose 1 %, so they are left for the next tiles. A tile of fewer than four vectors is
+  /// short: deferred lines are prefetched before it.
   template <int VECTORS>
   void spread(std::int64_t steps) {
     step = 0;
