@@ -1,11 +1,11 @@
-// src/kernels/attention/kv/kv_block_cache-inl.h: K/V rows that are converted or copied before use: a narrower type, or
-// cache-set conflicts.
-//  K and V in int8, or in bf16 and f16 where there is no product for them, are converted block by block, never as a
+// src/kernels/attention/kv/kv_block_cache-inl.h: converts or copies K/V rows before use: rows of a narrower type, or
+// rows that conflict in cache sets.
+//  K and V in int8, or in bf16 and f16 if the target has no product for them, are converted block by block, never as a
 // whole: 64 rows of T, which stay in L1 while they are used. The first blocks of a head are kept for the other query
-// tiles of the task, as far as L2 holds them. Conversion is exact; int8 is then multiplied by its scale with one
+// tiles of the task, as far as they fit in L2. Conversion is exact; int8 is then multiplied by its scale with one
 // rounding, as kernels/ref does.
-//  Rows at a large power-of-two stride ([B, T, H, D] in memory) conflict in the caches' sets (problem.copy_rows): the
-// query tiles of a task read a copy. (1, 16, 1024, 64) takes 0.86 of the time.
+//  Rows at a large power-of-two stride ([B, T, H, D] in memory) conflict in the cache sets (problem.copy_rows): the
+// query tiles of a task then read a copy. (1, 16, 1024, 64) takes 0.86 of the time.
 #if defined(ATTN_KV_BLOCK_CACHE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_KV_BLOCK_CACHE_INL_H
 #undef ATTN_KV_BLOCK_CACHE_INL_H
@@ -25,7 +25,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Prefetches the row of so many bytes (of int8 its share of the group, and its scales) that stands 24 KB after row j.
+/// Prefetches `bytes` bytes of the row that is 24 KB after row j (int8: its share of the group, and its scales).
 HWY_INLINE void prefetch_row_ahead(const KvRows& head, std::int64_t bytes, std::int64_t j, std::int64_t end) {
   if (bytes == 0 || (j += 1 + 24576 / bytes) >= end) return;
   const Address next = address_of(row_at(head, j)) +
@@ -34,13 +34,13 @@ HWY_INLINE void prefetch_row_ahead(const KvRows& head, std::int64_t bytes, std::
   if (head.scales != nullptr) prefetch_l2(address_of(scales_at(head, j)));
 }
 
-/// Int8 values in the other representation.
+/// Converts int8 values to the other representation.
 template <class D>
 HWY_INLINE hn::Vec<D> other_form(D d, hn::Vec<D> bytes) {
   return hn::IfNegativeThenElse(bytes, hn::Sub(hn::Set(d, -128), bytes), bytes);
 }
 
-/// `count` of them, a multiple of 16.
+/// Converts `count` values, a multiple of 16, to the other representation.
 HWY_INLINE void to_other_form(const std::int8_t* from, std::int64_t count, std::int8_t* to) {
   std::int64_t i = 0;
   const auto whole_vectors = [&](auto d) HWY_ATTR {
@@ -51,8 +51,8 @@ HWY_INLINE void to_other_form(const std::int8_t* from, std::int64_t count, std::
   whole_vectors(hn::CappedTag<std::int8_t, 16>());
 }
 
-/// Columns [first, first + columns) of a group of int8 rows, at most 64 of them from a multiple of that on: the 16
-/// rows `stride` apart, as i8.
+/// Holds columns [first, first + columns) of a group of int8 rows as i8: at most 64 columns, first a multiple of 64;
+/// the 16 rows are `stride` apart.
 struct Int8Block {
   const std::int8_t* bytes;
   std::int64_t stride;
@@ -72,7 +72,7 @@ struct Int8Block {
     const std::int64_t whole = columns / word * word;
     transpose(reinterpret_cast<const float*>(bytes), rows, whole / word, rows, reinterpret_cast<float*>(transposed),
               line / word);
-    for (std::int64_t d = whole; d < columns; ++d)  // a narrower piece
+    for (std::int64_t d = whole; d < columns; ++d)  // an incomplete width at the end
       for (std::int64_t i = 0; i < rows; ++i) transposed[i * line + d] = group[head.element_offset(i, first + d)];
     if (other) to_other_form(transposed, rows * line, transposed);
     bytes = transposed;
@@ -80,8 +80,8 @@ struct Int8Block {
   }
 };
 
-/// Rows [first, first + count) of int8, in pieces of at most 64 elements: visit(r, rows, first column, columns,
-/// piece), of which row r is at block.bytes.
+/// Splits rows [first, first + count) of int8 into pieces of at most 64 elements: visit(r, rows, first column, columns,
+/// piece); row r begins at block.bytes.
 template <typename F>
 HWY_INLINE void for_each_int8_block(const KvRows& head, std::int64_t first, int count, std::int64_t columns,
                                     F&& visit) {
@@ -98,14 +98,14 @@ HWY_INLINE void for_each_int8_block(const KvRows& head, std::int64_t first, int 
   }
 }
 
-/// Rows of K or V: `keys` from `first` on, of those before `end`.
+/// Rows of K or V: `keys` rows from `first` on; valid rows end before `end`.
 struct KvRowRange {
   std::int64_t first;
   int keys;
   std::int64_t end;
 };
 
-/// Blocks of rows of K and of V. T: what the forward pass reads.
+/// The converted blocks of K and V. T: the type that the forward pass reads.
 template <typename T>
 class KvBlockCache {
  public:
@@ -113,12 +113,12 @@ class KvBlockCache {
   enum Side { keys, values };
 
   static bool widens(const AttentionProblem& p) { return differs(p.k) || differs(p.v); }
-  /// One slot for blocks that are not cached, two for each cached block.
+  /// Returns the bytes: one slot for blocks that are not cached, two for each cached block.
   static std::size_t bytes(const AttentionProblem& p) {
     return widens(p) || copies(p) ? flag_bytes + place_bytes(p) * static_cast<std::size_t>(1 + 2 * cached_blocks(p))
                                   : 0;
   }
-  /// Empties the cache. `rows`: of the task.
+  /// Empties the cache. `rows`: the rows of the task.
   static void begin_task(const AttentionProblem& p, std::int64_t rows, void* memory) {
     if (!widens(p) && !copies(p)) return;
     std::memset(memory, 0, flag_bytes);
@@ -132,10 +132,10 @@ class KvBlockCache {
         cached_blocks_(widens_ || copies_ ? cached_blocks(p) : 0) {}
   bool needed() const { return widens_ || copies_; }
   bool widens() const { return widens_; }
-  /// Whether the block is cached for the query tiles that follow.
+  /// Returns whether the block is cached for the following query tiles.
   bool keeps(std::int64_t block) const { return block < cached_blocks_; }
 
-  /// load() of a whole block of the head, the `block`th of its keys.
+  /// Calls load() for a whole block, number `block` among the keys of the head.
   void load_block(Side side, std::int64_t block, const KvRows& head, std::int64_t columns, const KvRowRange& rows,
                   const T** to) const {
     if (!differs(head) && !copies_) return;
@@ -155,12 +155,12 @@ class KvBlockCache {
 
  private:
   static constexpr std::int64_t most_blocks = 256, most_widened_bytes = 512 << 10, most_copied_bytes = 2 << 20;
-  // the first byte: whether this task copies; then kept_
+  // The first byte says whether this task copies; kept_ follows.
   static constexpr std::int64_t own_line = 64, flag_bytes = own_line + 2 * most_blocks;
 
   static bool copies(const AttentionProblem& p) { return sizeof(T) >= sizeof(float) && p.copy_rows; }
   static bool differs(const KvRows& rows) { return rows.element != element; }
-  /// Whole lines of memory a row.
+  /// Returns the elements of a row, rounded up to whole cache lines.
   static std::int64_t stride(const AttentionProblem& p) {
     constexpr std::int64_t line = 64 / sizeof(T);
     return ((p.dim > p.value_dim ? p.dim : p.value_dim) + line - 1) / line * line;

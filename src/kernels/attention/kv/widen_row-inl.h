@@ -1,4 +1,4 @@
-// src/kernels/attention/kv/widen_row-inl.h: rows of int8 (times their scale), bf16 or f16 converted to f32 or f64.
+// src/kernels/attention/kv/widen_row-inl.h: converts rows of int8 (times their scale), bf16 or f16 to f32 or f64.
 #if defined(ATTN_WIDEN_ROW_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_WIDEN_ROW_INL_H
 #undef ATTN_WIDEN_ROW_INL_H
@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// A vector's worth of stored elements, exactly.
+/// As many stored elements as a vector of f32 holds; they are converted exactly.
 using BytesOfVector = hn::Rebind<std::int8_t, Tag<float>>;
 HWY_INLINE Vector<float> widen(Tag<float> d, hn::Vec<BytesOfVector> bytes) {
   return hn::ConvertTo(d, hn::PromoteTo(hn::Rebind<std::int32_t, Tag<float>>(), bytes));
@@ -33,7 +33,7 @@ HWY_INLINE Vector<float> widen(Tag<float> d, const hwy::bfloat16_t* from) {
   return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::bfloat16_t, Tag<float>>(), from));
 }
 
-/// `count` neighbouring elements, each times `scale` (null: as it is).
+/// Converts `count` adjacent elements and multiplies each by `scale` (null: by nothing).
 template <typename T, typename From>
 HWY_INLINE void widen_row(const From* HWY_RESTRICT from, std::int64_t count, const T* scale, T* HWY_RESTRICT to) {
   const Tag<T> d;
@@ -51,7 +51,7 @@ HWY_INLINE void widen_row(const From* HWY_RESTRICT from, std::int64_t count, con
   std::memcpy(to + c, values, static_cast<std::size_t>(count - c) * sizeof(T));
 }
 
-/// `count` neighbouring numbers of bf16 or f16.
+/// Converts `count` adjacent elements of bf16 or f16.
 HWY_INLINE void widen_half_row(Element element, const void* from, std::int64_t count, float* to) {
   if (element == Element::f16) widen_row<float>(static_cast<const hwy::float16_t*>(from), count, nullptr, to);
   else widen_row<float>(static_cast<const hwy::bfloat16_t*>(from), count, nullptr, to);

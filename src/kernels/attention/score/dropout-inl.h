@@ -1,5 +1,5 @@
-// src/kernels/attention/score/dropout-inl.h: dropout of a block of weights: keep bits from memory, or drawn by counter
-// where they are used.
+// src/kernels/attention/score/dropout-inl.h: applies dropout to a block of weights, with keep bits from memory or drawn
+// by counter where they are used.
 #if defined(ATTN_DROPOUT_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_DROPOUT_INL_H
 #undef ATTN_DROPOUT_INL_H
@@ -18,7 +18,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 using Tag32 = hn::ScalableTag<std::uint32_t>;
 using Tag64 = hn::ScalableTag<std::uint64_t>;
-// a counter's word in the low half of every lane; what the high half holds does not matter
+// a counter's word in the low half of every lane; the high half is ignored
 using Words = hn::Vec<Tag64>;
 
 HWY_INLINE Words times(Words x, std::uint32_t factor) {
@@ -27,8 +27,9 @@ HWY_INLINE Words times(Words x, std::uint32_t factor) {
 HWY_INLINE Words high_half(Words x) { return hn::BitCast(Tag64(), hn::Shuffle2301(hn::BitCast(Tag32(), x))); }
 HWY_INLINE Words of_word(std::uint32_t x) { return hn::Set(Tag64(), std::uint64_t{x}); }
 
-/// Philox with rows in the lanes, counters (item, head, row position, key position / 4). What the first three rounds
-/// make of the rows alone is made once a block: 15 of the 20 products are left for each four keys.
+/// Computes Philox with rows in the lanes and counters (item, head, row position, key position / 4). The part of the
+/// first three rounds that depends on the rows only is computed once per block: 15 of the 20 products remain for each
+/// four keys.
 template <typename T>
 class RowPhilox {
  public:
@@ -63,7 +64,7 @@ class RowPhilox {
     }
   }
 
-  /// Words 0 to 3 of keys 4 group ... 4 group + 3 for the lanes from `at` on, COUNT vectors of them.
+  /// Computes words 0 to 3 for keys 4 group ... 4 group + 3 and COUNT vectors of lanes from `at` on.
   template <int COUNT>
   HWY_INLINE void words(std::uint32_t group, int at, Words (&w)[4][COUNT]) const {
     const auto [m0, m1] = Philox::multiplier;
@@ -102,7 +103,7 @@ class RowPhilox {
   alignas(64) std::uint64_t a1_[R], b3_[R], c0_[R], c1_[R];
 };
 
-/// One weight a lane: times `scale` where its word is at least `least`, else 0.
+/// Multiplies each weight by `scale` if its word is at least `least`, else sets it to 0.
 HWY_INLINE Vector<float> kept(Vector<float> weight, Vector<float> scale, const Words (&w)[2], std::uint32_t least) {
   const Tag32 d;
   const auto word = hn::ConcatEven(d, hn::BitCast(d, w[1]), hn::BitCast(d, w[0]));
@@ -115,7 +116,7 @@ HWY_INLINE Vector<double> kept(Vector<double> weight, Vector<double> scale, cons
                             hn::Mul(weight, scale));
 }
 
-/// The keys of a block that share a counter, for VECTORS vectors of rows.
+/// Applies dropout to the keys of a block that share a counter, for VECTORS vectors of rows.
 template <typename T, int VECTORS>
 HWY_INLINE void drop_four(const RowPhilox<T>& philox, std::uint32_t group, int vector, const int (&row)[4],
                           std::uint32_t least, Vector<T> scale, T* s) {
@@ -137,7 +138,7 @@ HWY_INLINE void drop_four(const RowPhilox<T>& philox, std::uint32_t group, int v
 template <typename T>
 HWY_NOINLINE void drop_by_counter(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                                   const ActiveRanges& ranges, T* s) {
-  // vectors side by side hide the latency of the products: four counters of 64 bits, two where there are 16 registers
+  // several vectors at a time hide the latency of the products: four counters of 64 bits, two with 16 registers
   constexpr int side_by_side = (registers == 16 ? 2 : 4) * RowPhilox<T>::N / lanes<T>;
   const RowPhilox<T> philox(problem, tile);
   const auto scale = hn::Set(Tag<T>(), static_cast<T>(problem.keep_scale));
@@ -158,17 +159,17 @@ HWY_NOINLINE void drop_by_counter(const AttentionProblem& problem, const QueryTi
     }
 }
 
-/// A bit a row for each key of a block: the backward pass needs them twice.
+/// Computes one bit per row for each key of a block, because the backward pass needs them twice.
 HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                                          int keys, Word* kept) {
-  using Rows = RowPhilox<float>;  // of 64 rows, whatever is computed
+  using Rows = RowPhilox<float>;  // 64 rows in f32, whatever the compute type is
   const Tag64 d;
   const Rows philox(problem, tile);
   const auto least = hn::Set(d, problem.drop_least), word = hn::Set(d, std::uint64_t{0xFFFFFFFF});
   const std::int64_t position = first - problem.key_zero(tile.batch);
   for (int r = 0; r < keys; ++r) kept[r] = ~Word{0};
   for (std::int64_t group = position / 4; group * 4 < position + keys; ++group)
-    // a loop that stays small: the next rows' words are made meanwhile
+    // a small loop, so that the words of the next rows are computed meanwhile
     for (int at = 0; at < tile.rows; at += Rows::N) {
       Words w[4][1];
       philox.words<1>(static_cast<std::uint32_t>(group), at, w);
@@ -182,14 +183,14 @@ HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const 
     }
 }
 
-/// The same, by counter or from memory.
+/// Computes the same bits by counter, or reads them from memory.
 HWY_INLINE void kept_rows(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                           Word* kept) {
   if (problem.drops()) kept_by_counter(problem, tile, first, keys, kept);
   else kept_words(problem, tile, first, keys, kept);
 }
 
-/// By the bytes of problem.keep.
+/// Applies dropout by the bytes of problem.keep.
 template <typename T>
 HWY_NOINLINE void drop_by_bytes(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                                 const ActiveRanges& ranges, T* s) {
@@ -211,7 +212,7 @@ HWY_NOINLINE void drop_by_bytes(const AttentionProblem& problem, const QueryTile
   }
 }
 
-/// Dropout after the sum was taken: the weights of keys first ... at `s` are kept and scaled, or 0.
+/// Applies dropout after the sum was computed: the weights of keys first ... at `s` are scaled or become 0.
 template <typename T>
 HWY_INLINE void drop_block(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                            const ActiveRanges& ranges, T* s) {

@@ -1,5 +1,5 @@
-// src/kernels/attention/score/modifiers-inl.h: score modifiers between QK^T and softmax: softcap, bias, score_mod,
-// temperature, mask.
+// src/kernels/attention/score/modifiers-inl.h: applies the score modifiers between QK^T and softmax: softcap, bias,
+// score_mod, temperature, mask.
 #if defined(ATTN_MODIFIERS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_MODIFIERS_INL_H
 #undef ATTN_MODIFIERS_INL_H
@@ -25,7 +25,7 @@ inline bool has_modifiers(const AttentionProblem& problem) {
          problem.score_callback.call != nullptr || problem.temperature != 1;
 }
 
-/// Calls change(place in the query tile, key, vector) for every vector that takes part. R: rows of the query tile.
+/// Calls change(offset in the query tile, key, vector) for every vector that takes part. R: rows of the query tile.
 template <typename T, int R = query_tile_rows<T>, typename F>
 HWY_INLINE void for_each_score(const ActiveRanges& ranges, F&& change) {
   constexpr int N = lanes<T>;
@@ -57,7 +57,7 @@ HWY_INLINE T bias_element(const BiasTerm& term, std::int64_t index, const void* 
   }
 }
 
-/// Adjacent keys of rows in bf16 or f16, converted to f32 and transposed to lanes.
+/// Converts adjacent keys of bf16 or f16 rows to f32 and transposes them to lanes.
 HWY_NOINLINE inline void transpose_half_bias(Element element, const void* from, std::int64_t stride, std::int64_t rows,
                                              int keys, float* to, std::int64_t to_stride) {
   alignas(64) float wide[kv_block * kv_block];
@@ -66,7 +66,7 @@ HWY_NOINLINE inline void transpose_half_bias(Element element, const void* from, 
   transpose(static_cast<const float*>(wide), std::int64_t{kv_block}, rows, std::int64_t{keys}, to, to_stride);
 }
 
-/// Rows of a dense bias to lanes, in `extra`.
+/// Transposes rows of a dense bias to lanes, in `extra`.
 template <typename T, int R>
 HWY_NOINLINE void gather_dense(const BiasTerm& term, const QueryTile& tile, std::int64_t first, int keys,
                                const QueryTileScratch<T, R>& scratch) {
@@ -90,7 +90,7 @@ HWY_NOINLINE void gather_dense(const BiasTerm& term, const QueryTile& tile, std:
   }
 }
 
-/// Key position minus row position of each lane, for the first key of the block.
+/// Computes key position minus row position in each lane, for the first key of the block.
 template <typename F>
 HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
                               std::int64_t first, F&& visit) {
@@ -101,7 +101,8 @@ HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& t
     for (std::int64_t i = 0; i < tile.rows; ++i, ++lane) visit(lane, tile.head + n, key - (tile.row + i + offset));
 }
 
-/// slope * distance (symmetric: * -|distance|); the distance is counted up in T, which is exact below 2^24 (f64: 2^53).
+/// Computes slope * distance (symmetric: * -|distance|). The distance is incremented in T, which is exact below 2^24
+/// (f64: 2^53).
 template <typename T, int R>
 HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
                                std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
@@ -130,7 +131,7 @@ HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& 
     }
 }
 
-/// table[bucket of the distance].
+/// Computes table[bucket of the distance].
 template <typename T, int R>
 HWY_NOINLINE void gather_relative(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
                                   std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
@@ -142,7 +143,7 @@ HWY_NOINLINE void gather_relative(const AttentionProblem& problem, const BiasTer
   });
 }
 
-/// One bias term of the block, rows in lanes, in `extra`.
+/// Writes one bias term of the block to `extra`, rows in lanes.
 template <typename T, int R>
 HWY_INLINE void gather_bias(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
                             std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
@@ -153,7 +154,8 @@ HWY_INLINE void gather_bias(const AttentionProblem& problem, const BiasTerm& ter
   }
 }
 
-/// -inf where a bit is not set (visible: null for none), and the new maximum of every row into `alpha`.
+/// Sets scores to -inf where a bit is not set (visible: null for no mask) and writes the new maximum of every row to
+/// `alpha`.
 template <typename T>
 HWY_NOINLINE void mask_block(const Word* visible, const ActiveRanges& ranges, const QueryTileScratch<T>& scratch) {
   const Tag<T> d;
@@ -183,12 +185,12 @@ HWY_INLINE void restart_maximum(const QueryTileScratch<T>& scratch) {
   for (int v = 0; v < query_tile_vectors<T>; ++v) hn::Store(hn::Load(d, scratch.m + v * N), d, scratch.alpha + v * N);
 }
 
-/// Whether a bias term has one value a key for all rows of a query tile.
+/// Returns whether a bias term has one value per key for all rows of a query tile.
 inline bool of_keys(const BiasTerm& term) {
   return term.op == BiasOp::dense && term.dense.stride[1] == 0 && term.dense.stride[2] == 0;
 }
 
-/// Adds such a term. A bias of -inf masks the pair; it is not added, because the score may be NaN.
+/// Adds such a term. A bias of -inf masks the pair instead of being added, because the score may be NaN.
 template <typename T, int R>
 HWY_NOINLINE void add_of_keys(const BiasTerm& term, const QueryTile& tile, std::int64_t first,
                               const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
@@ -207,7 +209,7 @@ HWY_NOINLINE void add_of_keys(const BiasTerm& term, const QueryTile& tile, std::
     }
 }
 
-/// The bias terms one after another.
+/// Adds the bias terms one after another.
 template <typename T, int R>
 HWY_NOINLINE void add_bias(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                            const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
@@ -219,7 +221,7 @@ HWY_NOINLINE void add_bias(const AttentionProblem& problem, const QueryTile& til
     }
     gather_bias(problem, problem.bias[n], tile, first, keys, scratch);
     const auto masked = hn::Set(d, -std::numeric_limits<T>::infinity());
-    // a bias of -inf masks the pair; it is not added, because the score may be NaN
+    // a bias of -inf masks the pair instead of being added, because the score may be NaN
     for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
       const auto bias = hn::Load(d, scratch.extra + at);
       hn::Store(hn::IfThenElse(hn::Eq(bias, masked), bias, hn::Add(hn::Load(d, scratch.s + at), bias)), d,
@@ -228,7 +230,7 @@ HWY_NOINLINE void add_bias(const AttentionProblem& problem, const QueryTile& til
   }
 }
 
-/// Masks pairs with a bias of -inf again, after score_mod or a callback, which may have made a number of the score.
+/// Masks pairs with a bias of -inf again after score_mod or a callback, which may have changed their score to a number.
 template <typename T, int R>
 HWY_NOINLINE void mask_by_bias(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                                const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
@@ -251,7 +253,7 @@ HWY_NOINLINE void divide_by_temperature(const AttentionProblem& problem, const A
                                    HWY_ATTR { hn::Store(hn::Div(hn::Load(d, scratch.s + at), t), d, scratch.s + at); });
 }
 
-/// All score modifiers, in the order of docs/numerics.md section 3. The running maximum stays in alpha.
+/// Applies all score modifiers in the order of docs/numerics.md section 3. The running maximum stays in alpha.
 template <typename T>
 HWY_NOINLINE void apply_score_modifiers(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                                         int keys, const Word* visible, const ActiveRanges& ranges,
@@ -266,7 +268,7 @@ HWY_NOINLINE void apply_score_modifiers(const AttentionProblem& problem, const Q
   mask_block(visible, ranges, scratch);
 }
 
-/// One word a key: the rows whose weights dropout keeps.
+/// Computes one word per key: the rows whose weights dropout keeps.
 inline void kept_words(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                        Word* kept) {
   for (std::int64_t i = 0; i < 64; ++i)

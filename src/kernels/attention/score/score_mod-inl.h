@@ -1,9 +1,9 @@
-// src/kernels/attention/score/score_mod-inl.h: score_mod on a block of scores: the caller's expression in vectors, or
-// the caller's callable.
-//  An expression is a list of steps, each a loop over 16 keys and the vectors that take part, so that what a step reads
-// and writes stays in L1 and the choice of the operation is paid once a loop. Values that do not depend on
-// the pair are made once a query tile (rows) or once a block (keys; distances, of which 64 x 64 pairs of one head have
-// 127); every operand is read through a key and a vector stride, 0 where it does not vary.
+// src/kernels/attention/score/score_mod-inl.h: applies score_mod to a block of scores: the caller's expression in
+// vectors, or the caller's callable.
+//  An expression is a list of steps. Each step is a loop over 16 keys and the vectors that take part, so that its
+// operands stay in L1 and the operation is chosen once per loop. Values that do not depend on the pair are computed
+// once per query tile (rows) or once per block (keys; distances, of which 64 x 64 pairs of one head have 127). Every
+// operand is read with a key stride and a vector stride, 0 where it does not vary.
 #if defined(ATTN_SCORE_MOD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_SCORE_MOD_INL_H
 #undef ATTN_SCORE_MOD_INL_H
@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Values of a tile: element (key r, vector v) begins at `at[r * key + v * vector]`.
+/// The values of a tile: element (key r, vector v) begins at `at[r * key + v * vector]`.
 template <typename T>
 struct Spread {
   T* at;
@@ -41,7 +41,7 @@ class ScoreVectors {
   static constexpr int N = lanes<T>, chunk = score_chunk;
   using Window = ScoreWindow<T>;
 
-  /// The program for the query tiles of a problem.
+  /// Returns the bytes of the program for the query tiles of a problem.
   static std::size_t bytes(const AttentionProblem& problem) {
     if (problem.score_mod.empty()) return 0;
     const std::size_t any = score_place_elements(problem.score_mod, query_tile_rows<T>, N),
@@ -54,7 +54,7 @@ class ScoreVectors {
 
   ScoreVectors(const AttentionProblem& problem, const QueryTile& tile, void* memory)
       : ScoreVectors(problem, tile, program_of(problem, tile), query_tile_rows<T>, memory) {}
-  /// Another program, or query tiles of so many rows.
+  /// For another program, or for query tiles of other rows.
   HWY_NOINLINE ScoreVectors(const AttentionProblem& problem, const QueryTile& tile, const ScoreProgram& program,
                             int rows, void* memory)
       : problem_(problem), tile_(tile), program_(program), rows_(rows) {
@@ -66,15 +66,15 @@ class ScoreVectors {
     }
   }
 
-  /// The scores of keys first ... first + keys - 1 of the block in scratch.s, in place.
+  /// Applies the expression to the scores of keys first ... first + keys - 1 of the block in scratch.s, in place.
   void apply(std::int64_t first, int keys, const ActiveRanges& ranges, T* scores) {
     in_windows(first, keys, ranges, scores, [](const Window&) {});
   }
-  /// What varies with rows alone: read before a block is in work.
+  /// Computes the values that depend on rows only, before a block is computed.
   void prepare() {
     if (!begun_) begin();
   }
-  /// The same as `apply`; visit(window) where the window's values are made.
+  /// As `apply`, and calls visit(window) when the values of a window are computed.
   template <typename F>
   void in_windows(std::int64_t first, int keys, const ActiveRanges& ranges, T* scores, F&& visit) {
     begin_block(first, keys);
@@ -87,12 +87,12 @@ class ScoreVectors {
       }
   }
 
-  /// A value of a window's pairs; of distances the one from the farthest key on, where `rate` is that.
+  /// Returns a value of a window's pairs; if `rate` is distance, from that of the farthest key on.
   Spread<T> spread(ScorePlace place, ScoreRate rate, const Window& w) const {
     T* const start = at(place.rate, place.place);
     switch (place.rate) {
       case ScoreRate::once: return {start, 0, 0};
-      // distances: of one head, the same in every lane
+      // distances: one head, the same in every lane
       case ScoreRate::row: return {start, 0, rate == ScoreRate::distance ? 0 : N};
       case ScoreRate::key: return {start + w.key * N, N, 0};
       case ScoreRate::distance:
@@ -106,7 +106,7 @@ class ScoreVectors {
     for (int n = 0; n < count; ++n) to[n] = static_cast<T>(value);
   }
 
-  /// What varies with the key or the distance alone.
+  /// Computes the values that depend only on the key or the distance.
   HWY_NOINLINE void begin_block(std::int64_t first, int keys) {
     prepare();
     const std::int64_t position = key_position(problem_, tile_.batch, first);
@@ -120,7 +120,8 @@ class ScoreVectors {
     run(ScoreRate::distance, {1, 0, (rows_ + kv_block) / N, 0, nullptr});
   }
 
-  /// j - i from the farthest key down: element n of key r and lane l is 63 - r + l. Only distances that some pair has.
+  /// Writes j - i from the farthest key down: element n of key r and lane l is 63 - r + l. Only distances of existing
+  /// pairs.
   void fill_distances(T* to, std::int64_t first, int keys) const {
     const std::int64_t most = first + keys - 1, least = first - (tile_.rows - 1);
     for (int n = 0; n < rows_ + kv_block; ++n) {
@@ -129,7 +130,7 @@ class ScoreVectors {
     }
   }
 
-  /// What does not change along the keys. Lanes without a row stand where the last row does.
+  /// Computes the values that do not change along the keys. Lanes without a row get the position of the last row.
   HWY_NOINLINE void begin() {
     begun_ = true;
     const ScoreSymbols& symbols = program_.symbols;
@@ -191,7 +192,7 @@ class ScoreVectors {
       case ScoreStepOp::op_not: return unary([&](V x) HWY_ATTR { return hn::Sub(one, x); });
       case ScoreStepOp::add: return binary([&](V x, V y) HWY_ATTR { return hn::Add(x, y); });
       case ScoreStepOp::sub: return binary([&](V x, V y) HWY_ATTR { return hn::Sub(x, y); });
-      case ScoreStepOp::mul:  // + 0: no whole number is -0
+      case ScoreStepOp::mul:  // + 0, because no integer is -0
         return step.whole ? binary([&](V x, V y) HWY_ATTR { return hn::MulAdd(x, y, zero); })
                           : binary([&](V x, V y) HWY_ATTR { return hn::Mul(x, y); });
       case ScoreStepOp::div: return binary([&](V x, V y) HWY_ATTR { return hn::Div(x, y); });
@@ -219,7 +220,7 @@ class ScoreVectors {
     }
   }
 
-  /// The same element in every lane.
+  /// Looks up one element for all lanes.
   HWY_NOINLINE void look_up_one(const ScoreStep& step, const Window& w) const {
     const Tag<T> d;
     const ScoreLookup& lookup = program_.lookups[step.lookup];
@@ -232,7 +233,7 @@ class ScoreVectors {
     }
   }
 
-  /// An index a lane, exact: in f32 by integers of 32 bits, in f64 as an f64 whose low bits are it.
+  /// Looks up one element per lane. The index is exact: a 32-bit integer in f32; in f64 the low bits of an f64.
   HWY_NOINLINE void look_up(const ScoreStep& step, const Window& w) const {
     const Tag<T> d;
     const hn::RebindToSigned<Tag<T>> di;
@@ -267,7 +268,7 @@ class ScoreVectors {
   bool begun_ = false;
 };
 
-/// The callable on the tile of each head: its rows and all keys of the block.
+/// Calls the callable with the tile of each head: its rows and all keys of the block.
 template <typename T>
 HWY_NOINLINE void call_back(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                             T* scores) {

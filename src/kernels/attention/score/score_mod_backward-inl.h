@@ -1,5 +1,5 @@
-// src/kernels/attention/score/score_mod_backward-inl.h: the backward pass of score_mod: gradients by its result become
-// gradients by the score and by tensors it looks up.
+// src/kernels/attention/score/score_mod_backward-inl.h: computes the backward pass of score_mod: from gradients by its
+// result, the gradients by the score and by the tensors that it looks up.
 #if defined(ATTN_SCORE_MOD_BACKWARD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_SCORE_MOD_BACKWARD_INL_H
 #undef ATTN_SCORE_MOD_BACKWARD_INL_H
@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Functions that run once a step or once a block are [[gnu::cold]]: compiled for size.
+/// Functions that run once per step or once per block are [[gnu::cold]]: compiled for size.
 template <typename T>
 class ScoreBack {
  public:
@@ -31,7 +31,7 @@ class ScoreBack {
   bool used() const { return p_.score_gradient != nullptr; }
   [[gnu::cold]] HWY_NOINLINE void begin() { lines_ = begin_lines<T>(p_, scratch_.lines); }
 
-  /// The forward pass of score_mod; the scores before it are saved.
+  /// Applies score_mod as in the forward pass, and saves the scores before it.
   [[gnu::cold]] HWY_NOINLINE void apply(std::int64_t first, int keys, const ActiveRanges& ranges) {
     const Tag<T> d;
     for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
@@ -40,7 +40,7 @@ class ScoreBack {
     forward_.apply(first, keys, ranges, scratch_.scores.s);
   }
 
-  /// Turns scratch_.d from gradients by the result of score_mod into gradients by the score, and sums those of lookups.
+  /// Changes scratch_.d from gradients by the result of score_mod to gradients by the score, and sums those of lookups.
   [[gnu::cold]] HWY_NOINLINE void back(std::int64_t first, int keys, const ActiveRanges& ranges,
                                        const StepOrder& step_order) {
     const ScoreGradient& gradient = *p_.score_gradient;
@@ -69,7 +69,7 @@ class ScoreBack {
   }
 
  private:
-  /// Derivatives times slopes; one of 0 stays 0, for a masked score may be NaN.
+  /// Multiplies derivatives by slopes; a derivative of 0 stays 0, because a masked score may be NaN.
   HWY_NOINLINE void times(ScorePlace slope, bool one, const Window& w, const T* derivative, T* to) const {
     const Tag<T> d;
     const Spread<T> by = one ? Spread<T>{scratch_.before, 0, 0} : slopes_.spread(slope, ScoreRate::pair, w);
@@ -84,7 +84,7 @@ class ScoreBack {
     for (int r = 0; r < w.keys; ++r)
       for (int v = w.first; v < w.last; ++v) f(r, v);
   }
-  /// The vectors' lanes that are rows: visit(key, lane).
+  /// Calls visit(key, lane) for the lanes that hold rows.
   template <typename F>
   HWY_INLINE void for_each_pair(const Window& w, F&& f) const {
     const int end = w.last * N < rows_.rows ? w.last * N : static_cast<int>(rows_.rows);
@@ -117,7 +117,7 @@ class ScoreBack {
       std::int64_t low = lines.low, high = lines.high;
       for (int lane = 0; lane < count; ++lane) {
         const T x = given[v * N + lane];
-        if (x == 0) continue;  // it would change nothing
+        if (x == 0) continue;  // adding it would change nothing
         std::int64_t place = 0;
         for (int n = 0; n < rank_; ++n) place += static_cast<std::int64_t>(index[n][lane]) * stride_[n];
         lines.sums[place] += x;
@@ -187,7 +187,7 @@ class ScoreBack {
     return number;
   }
 
-  /// The elements of the step's sums, and of its rows'.
+  /// Stores the elements of the sums of the step and of its rows.
   [[gnu::cold]] HWY_NOINLINE void place_rows() {
     const ScoreGradient& gradient = *p_.score_gradient;
     slopes_.prepare();
@@ -200,7 +200,7 @@ class ScoreBack {
       for (int r = 0; lookup.line == ScoreLine::row && r < rows_.rows; ++r) lines_[n].places[r] = element(0, r);
     }
   }
-  /// The elements of the distances that the block's pairs have.
+  /// Stores the elements of the distances of the block's pairs.
   [[gnu::cold]] HWY_NOINLINE void place_distances(int n, int keys) {
     const ScoreSlope& lookup = p_.score_gradient->lookups[n];
     std::int64_t* const places = lines_[n].places + distance_line(p_, 0, first_) - (kv_block - 1);
@@ -214,7 +214,7 @@ class ScoreBack {
   const BackwardScratch<T>& scratch_;
   ScoreVectors<T> forward_, slopes_;
   LineSums<T>* lines_ = nullptr;
-  std::int64_t first_ = 0;  // of the block's keys, from the first there is
+  std::int64_t first_ = 0;  // first key of the block, counted from the first key of all
 };
 
 #endif

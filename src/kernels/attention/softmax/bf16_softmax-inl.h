@@ -1,5 +1,5 @@
-// src/kernels/attention/softmax/bf16_softmax-inl.h: exp2 of scores whose weights are rounded to bf16: as exact as that
-// needs.
+// src/kernels/attention/softmax/bf16_softmax-inl.h: computes exp2 of scores whose weights are rounded to bf16, only as
+// exactly as that needs.
 #if defined(ATTN_BF16_SOFTMAX_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_SOFTMAX_INL_H
 #undef ATTN_BF16_SOFTMAX_INL_H
@@ -19,9 +19,9 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 inline constexpr float bf16_log2e = 1.44269504088896341f;
 
-/// exp2((score - reference) log2 e). 2^f over [0, 1) by a cubic with 1 and 2 at its ends: 1.04e-4 at most, a twentieth
-/// of half a unit of bf16. -inf gives 0, NaN gives NaN, the reference itself exactly 1, however large it is: that is
-/// why the difference comes first.
+/// Computes exp2((score - reference) log2 e). 2^f over [0, 1) is a cubic with 1 and 2 at its ends; its error is at most
+/// 1.04e-4, a twentieth of half a unit of bf16. -inf gives 0, NaN gives NaN. The reference itself gives exactly 1,
+/// however large it is, because the difference is computed first.
 HWY_INLINE __m512 bf16_weight(__m512 score, __m512 reference) {
   const __m512 x = _mm512_mul_ps(_mm512_sub_ps(score, reference), _mm512_set1_ps(bf16_log2e));
   const __m512 f = _mm512_reduce_ps(x, 1);  // x - floor(x)
@@ -31,14 +31,14 @@ HWY_INLINE __m512 bf16_weight(__m512 score, __m512 reference) {
   return _mm512_scalef_ps(p, x);  // times 2^floor(x)
 }
 
-/// Weights and derivatives of a vector of rows: their references (the score that has weight 1 before the division), 1 /
-/// sum and delta.
+/// Constants of a vector of rows, from which weights and derivatives are computed: the reference (the score with weight
+/// 1 before the division), 1 / sum, and delta.
 struct Weighed {
   __m512 reference, inverse, delta;
 
   Weighed(const float* m, const float* inverse_sum, const float* of_delta)
       : reference(_mm512_load_ps(m)), inverse(_mm512_load_ps(inverse_sum)), delta(_mm512_load_ps(of_delta)) {}
-  /// `seen`: of the rows, those that the mask lets see the key.
+  /// Returns the rows that see the key; `seen`: those for which the mask shows it.
   HWY_INLINE __mmask16 sees(__m512 s, __mmask16 seen) const {
     return _mm512_mask_cmp_ps_mask(seen, s, _mm512_set1_ps(-std::numeric_limits<float>::infinity()), _CMP_NEQ_UQ);
   }
@@ -50,7 +50,7 @@ struct Weighed {
   }
 };
 
-/// Words (low, high), each rounded to the nearest bf16.
+/// Rounds to the nearest bf16 and joins to words (low, high).
 HWY_INLINE __m512i bf16_pairs(__m512 low, __m512 high) {
   const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
                                          5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);

@@ -1,4 +1,4 @@
-// src/kernels/attention/softmax/decode_softmax-inl.h: online softmax of decode rows, keys in the lanes.
+// src/kernels/attention/softmax/decode_softmax-inl.h: computes the online softmax of decode rows, keys in the lanes.
 //
 //   s [row][keys]   16 keys of a row are one vector: an exp2 of rows in the lanes would leave most lanes empty
 //   p [key][rows]   for the output, which broadcasts each weight, and for the sum, a chain over the keys with rows in
@@ -28,7 +28,7 @@ struct DecodeScores {
       : s(scratch.extra), p(scratch.extra + max_decode_rows * KEYS) {
     static_assert(2 * max_decode_rows * KEYS <= kv_block * query_tile_rows<T>);
   }
-  /// So that the weights of rows that do not exist are numbers.
+  /// Sets weights to 0, so that those of missing rows are numbers.
   void clear(int keys_or_pairs) {
     std::memset(p, 0, static_cast<std::size_t>(max_decode_rows * keys_or_pairs) * sizeof(T));
   }
@@ -49,7 +49,7 @@ struct DecodeScores {
   }
 };
 
-/// As weigh_block, for `rows` rows and the keys [begin, end) that some of them see.
+/// As weigh_block, for `rows` rows and for the keys [begin, end), which some of them see.
 template <typename T>
 HWY_NOINLINE void decode_softmax(const QueryTileScratch<T>& scratch, const DecodeScores<T, kv_block>& block, int rows,
                                  int begin, int end) {

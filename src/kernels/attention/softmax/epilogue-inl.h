@@ -1,4 +1,4 @@
-// src/kernels/attention/softmax/epilogue-inl.h: the end of a query tile: sink, division by the sum, log-sum-exp, rows
+// src/kernels/attention/softmax/epilogue-inl.h: finishes a query tile: sink, division by the sum, log-sum-exp, rows
 // written to memory.
 #if defined(ATTN_EPILOGUE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_EPILOGUE_INL_H
@@ -20,11 +20,11 @@ template <typename T>
 struct Totals {
   T* m;
   T* l;
-  T* spare;  // as much room
+  T* spare;  // memory of the same size
   OutputAccumulator<T> output;
 };
 
-/// Adds attention sinks: one logit a head that takes part in the softmax and has no value.
+/// Adds attention sinks: one logit per head that takes part in the softmax and has no value.
 template <typename T>
 HWY_NOINLINE void add_sinks(const T* sinks, const QueryTile& tile, int vectors, const Totals<T>& totals) {
   const Tag<T> d;
@@ -46,9 +46,9 @@ HWY_NOINLINE void add_sinks(const T* sinks, const QueryTile& tile, int vectors, 
   totals.output.scale(totals.spare);
 }
 
-/// output = fma(o, 1/l, +0); 0 for rows that see no key. Returns false when a result or a sum is NaN; the query tile
-/// must then be recomputed (a masked key may hold inf or NaN, and 0 x NaN is NaN). Lanes without a row may hold
-/// anything.
+/// Computes output = fma(o, 1/l, +0); 0 for rows that see no key. Returns false when a result or a sum is NaN; the
+/// query tile must then be recomputed (a masked key may hold inf or NaN, and 0 x NaN is NaN). Lanes without a row may
+/// hold any value.
 template <typename T>
 HWY_NOINLINE bool divide(std::int64_t rows, int vectors, const Totals<T>& totals) {
   const Tag<T> d;
@@ -59,7 +59,7 @@ HWY_NOINLINE bool divide(std::int64_t rows, int vectors, const Totals<T>& totals
   return totals.output.divide(totals.spare, rows);
 }
 
-/// Writes m, l and the log-sum-exp ln(l) + m, where the problem has arrays for them.
+/// Writes m, l and the log-sum-exp ln(l) + m, if the problem has arrays for them.
 template <typename T>
 HWY_NOINLINE void save_sums(const AttentionProblem& problem, const QueryTile& tile, int vectors,
                             const Totals<T>& totals) {
@@ -79,11 +79,11 @@ HWY_NOINLINE void save_sums(const AttentionProblem& problem, const QueryTile& ti
   save(problem.max, totals.m);
   save(problem.sum, totals.l);
   if (problem.logsumexp == nullptr) return;
-  // log2 in f64 for both types, as the specification has it
+  // log2 in f64 for both types, as the reference code does
   const Tag<double> wide;
-  const hn::Rebind<T, Tag<double>> part;  // as many T as there are f64 in a vector
+  const hn::Rebind<T, Tag<double>> part;  // as many T as a vector has f64
   const auto ln2 = hn::Set(part, Constants<T>::ln2);
-  for (std::int64_t r = 0; r < tile.count(); r += lanes<double>) {  // log2(0) = -inf, m = -inf where nothing was seen
+  for (std::int64_t r = 0; r < tile.count(); r += lanes<double>) {  // if no key was seen: log2(0) = -inf, m = -inf
     const auto l = hn::Load(part, totals.l + r), m = hn::Load(part, totals.m + r);
     if constexpr (sizeof(T) == sizeof(double)) hn::Store(hn::MulAdd(log2_f64(wide, l), ln2, m), part, totals.l + r);
     else hn::Store(hn::MulAdd(hn::DemoteTo(part, log2_f64(wide, hn::PromoteTo(wide, l))), ln2, m), part, totals.l + r);
@@ -91,7 +91,7 @@ HWY_NOINLINE void save_sums(const AttentionProblem& problem, const QueryTile& ti
   save(problem.logsumexp, totals.l);
 }
 
-/// f32 to the upper half of each 32-bit lane as bf16, to nearest even.
+/// Rounds f32 to bf16 in the upper half of each 32-bit lane, to nearest even.
 HWY_INLINE hn::Vec<hn::ScalableTag<std::uint32_t>> rounded_to_bf16(hn::Vec<Tag<float>> x) {
   const hn::ScalableTag<std::uint32_t> du;
   const auto bits = hn::BitCast(du, x);
@@ -101,7 +101,7 @@ HWY_INLINE hn::Vec<hn::ScalableTag<std::uint32_t>> rounded_to_bf16(hn::Vec<Tag<f
   return hn::And(hn::IfThenElse(number, rounded, hn::Set(du, 0x7FC00000)), hn::Set(du, 0xFFFF0000));
 }
 
-/// f32 to the upper half of each 32-bit lane as bf16 or f16, to nearest even; what rounds to -0 becomes +0.
+/// Rounds f32 to bf16 or f16 in the upper half of each 32-bit lane, to nearest even; values that round to -0 become +0.
 HWY_INLINE hn::Vec<hn::ScalableTag<std::uint32_t>> rounded_to_half(Element element, hn::Vec<Tag<float>> x) {
   const hn::ScalableTag<std::uint32_t> du;
   const auto in_f16 = [&]() HWY_ATTR {
@@ -112,7 +112,7 @@ HWY_INLINE hn::Vec<hn::ScalableTag<std::uint32_t>> rounded_to_half(Element eleme
   return hn::IfThenZeroElse(hn::Eq(half, hn::Set(du, 0x80000000)), half);
 }
 
-/// Rows of bf16 or f16: two columns become a word of each lane, words are transposed.
+/// Writes rows of bf16 or f16: two columns become one word per lane, and the words are transposed.
 inline void write_half_rows(const AttentionProblem& problem, const QueryTile& tile, const float* o, float* spare) {
   constexpr int R = query_tile_rows<float>, N = lanes<float>;
   const hn::ScalableTag<std::uint32_t> du;
@@ -131,7 +131,7 @@ inline void write_half_rows(const AttentionProblem& problem, const QueryTile& ti
         const float* const lane = spare + first;
         const std::int64_t whole = stride % 2 == 0 ? words : 0;
         transpose(lane, std::int64_t{R}, whole, rows, reinterpret_cast<float*>(out), stride / 2);
-        // what words do not reach: an odd last column, or all of it at an odd stride
+        // elements outside of whole words: an odd last column, or all columns at an odd stride
         for (std::int64_t i = 0; i < rows; ++i)
           for (std::int64_t c = 2 * whole; c < problem.value_dim; ++c)
             std::memcpy(out + i * stride + c, reinterpret_cast<const char*>(lane + c / 2 * R + i) + c % 2 * 2, 2);
@@ -145,7 +145,7 @@ HWY_INLINE void store_first(D d, hn::Vec<D> x, std::int64_t count, void* to) {
   hn::Store(x, d, all);
   std::memcpy(to, all, static_cast<std::size_t>(count) * sizeof(hn::TFromD<D>));
 }
-/// The first `count` numbers of a vector, as the output has them.
+/// Writes the first `count` numbers of a vector in the output's dtype.
 template <typename T>
 HWY_INLINE void store_output(Element element, Vector<T> x, std::int64_t count, void* to) {
   if constexpr (sizeof(T) == 4) {
@@ -158,7 +158,7 @@ HWY_INLINE void store_output(Element element, Vector<T> x, std::int64_t count, v
   store_first(Tag<T>(), x, count, to);
 }
 
-/// Writes decode rows to memory; `row_output` has their columns.
+/// Writes decode rows to memory; `row_output` holds their columns.
 template <typename T>
 HWY_NOINLINE void write_decode_rows(const AttentionProblem& problem, const QueryTile& tile,
                                     const OutputAccumulator<T>& output, const DecodeOutput<T>& row_output) {

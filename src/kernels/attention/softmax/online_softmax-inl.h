@@ -1,5 +1,5 @@
-// src/kernels/attention/softmax/online_softmax-inl.h: online softmax of a block: new maximum, rescale factor, exp2,
-// sum.
+// src/kernels/attention/softmax/online_softmax-inl.h: computes the online softmax of a block: new maximum, rescale
+// factor, exp2, sum.
 #if defined(ATTN_ONLINE_SOFTMAX_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ONLINE_SOFTMAX_INL_H
 #undef ATTN_ONLINE_SOFTMAX_INL_H
@@ -15,8 +15,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// exp2((x - reference) * log2 e), where a reference of -inf (nothing seen yet) counts as 0, so that -inf gives weight
-/// 0.
+/// Computes exp2((x - reference) * log2 e). A reference of -inf (no key seen yet) counts as 0, so that -inf gives
+/// weight 0.
 template <typename T>
 HWY_INLINE Vector<T> weight_of(Vector<T> x, Vector<T> reference) {
   return exp2_of_negative(Tag<T>(),
@@ -27,8 +27,8 @@ HWY_INLINE Vector<T> safe_reference(Vector<T> m) {
   return hn::IfThenZeroElse(hn::Eq(m, minus_infinity<T>()), m);
 }
 
-/// From the new maximum of each row, in `alpha`: the new m, the rescale factor exp2((m_old - m) log2 e) in `alpha`, and
-/// `reference`, the maximum that is subtracted before exp2.
+/// Computes from the new maximum of each row, in `alpha`: the new m, the rescale factor exp2((m_old - m) log2 e), in
+/// `alpha`, and `reference`, the maximum that is subtracted before exp2.
 template <typename T>
 HWY_INLINE void raise_maximum(const QueryTileScratch<T>& scratch, int vectors) {
   const Tag<T> d;
@@ -44,7 +44,7 @@ HWY_INLINE void raise_maximum(const QueryTileScratch<T>& scratch, int vectors) {
   }
 }
 
-/// l = fma(l, alpha, sum of the block).
+/// Computes l = fma(l, alpha, sum of the block).
 template <typename T>
 HWY_INLINE void accumulate_sums(const QueryTileScratch<T>& scratch, int vectors) {
   const Tag<T> d;
@@ -54,8 +54,8 @@ HWY_INLINE void accumulate_sums(const QueryTileScratch<T>& scratch, int vectors)
               d, scratch.l + at);
 }
 
-/// Scores to weights, `keys` rows of VECTORS vectors; weights are added to the sums. Several vectors hide the latency
-/// of the chains of additions.
+/// Computes weights from scores, for `keys` rows of VECTORS vectors, and adds them to the sums. Several vectors hide
+/// the latency of the chains of additions.
 template <typename T, int VECTORS>
 HWY_NOINLINE void weigh_columns(T* HWY_RESTRICT s, int keys, const T* HWY_RESTRICT reference_of,
                                 T* HWY_RESTRICT sum_of) {
@@ -73,7 +73,7 @@ HWY_NOINLINE void weigh_columns(T* HWY_RESTRICT s, int keys, const T* HWY_RESTRI
   ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) hn::Store(sum[v], d, sum_of + v * N);
 }
 
-/// The online softmax of a block: weights, new m and l, rescale factors.
+/// Computes the online softmax of a block: weights, new m and l, rescale factors.
 template <typename T>
 HWY_INLINE void weigh_block(const QueryTileScratch<T>& scratch, const ActiveRanges& ranges, int vectors) {
   constexpr int R = query_tile_rows<T>, N = lanes<T>;

@@ -23,17 +23,17 @@ template <typename T>
 class DecodeOutput {
  public:
   static constexpr int N = lanes<T>;
-  /// Whether rows (of one vector) and columns are for this; then `memory` holds at least
-  /// 2 * max_decode_rows * (value_dim + N) elements.
+  /// Returns whether this form is used for so many rows (of one vector) and columns. `memory` must then hold at least 2
+  /// * max_decode_rows * (value_dim + N) elements.
   static bool takes(std::int64_t rows, std::int64_t value_dim) {
     return rows <= max_decode_rows && rows <= N && value_dim >= N;
   }
 
-  /// `columns` that may be read of a row of V: value_dim, or more.
+  /// `columns`: elements of a row of V that may be read: value_dim, or more.
   DecodeOutput(T* memory, std::int64_t columns) : o_(memory), columns_(columns), vectors_((columns + N - 1) / N) {}
 
-  /// Calls tile.template operator()<ROWS, VECTORS>(row, column, o) for all of it: ROWS rows from `row`, VECTORS vectors
-  /// of columns from `column`, kept from `o` on, the rows stride() apart.
+  /// Calls tile.template operator()<ROWS, VECTORS>(row, column, o) for tiles that cover the output: ROWS rows from
+  /// `row`, VECTORS vectors of columns from `column`, stored from `o` on, rows stride() apart.
   template <class Tile>
   void for_each(int rows, const Tile& tile) const {
     int row = 0;
@@ -42,10 +42,10 @@ class DecodeOutput {
   }
   std::int64_t stride() const { return vectors_ * N; }
   static std::int64_t stride(std::int64_t columns) { return (columns + N - 1) / N * N; }
-  /// Offset from an output to its partial sum, where a block is computed in parts.
+  /// Returns the offset from an output to its partial sum, for a block that is computed in parts.
   std::int64_t to_sums() const { return max_decode_rows * stride(); }
   T* memory() const { return o_; }
-  /// The column that a vector's first one is.
+  /// Returns the first column of a vector.
   std::int64_t column_of(std::int64_t vector) const { return vector * N + N <= columns_ ? vector * N : columns_ - N; }
   std::int64_t vectors() const { return vectors_; }
 
@@ -67,18 +67,18 @@ template <typename T>
 struct OutputAccumulator {
   static constexpr int N = lanes<T>;
   T* o;
-  std::int64_t columns, stride;  // the columns that exist; from column to column, or from row to row
+  std::int64_t columns, stride;  // valid columns; stride between columns, or between rows
   int lines;
   bool decode;
 
-  /// `width`: rows side by side.
+  /// `width`: adjacent rows.
   static OutputAccumulator of_lanes(T* o, std::int64_t columns, std::int64_t width, int vectors) {
     return {o, columns, width, vectors, false};
   }
   static OutputAccumulator of_rows(T* o, std::int64_t columns, int rows) {
     return {o, columns, DecodeOutput<T>::stride(columns), rows, true};
   }
-  /// Another one of the same shape, in memory where no more rows stand side by side than it has.
+  /// Returns an accumulator of the same shape in other memory; `width` must not exceed the rows of that memory.
   OutputAccumulator beside(T* other, std::int64_t width) const {
     return decode ? of_rows(other, columns, lines) : of_lanes(other, columns, width, lines);
   }
@@ -86,7 +86,7 @@ struct OutputAccumulator {
   T* line(int n) const { return o + n * (decode ? stride : N); }
   std::int64_t vectors_of_line() const { return decode ? stride / N : columns; }
   std::int64_t step() const { return decode ? N : stride; }
-  /// The values of an array with one number a query row, for the rows of a line.
+  /// Returns the values of an array with one number per query row, for the rows of line n.
   HWY_INLINE Vector<T> of_rows_in(const T* numbers, int n) const {
     const Tag<T> d;
     return decode ? hn::Set(d, numbers[n]) : hn::Load(d, numbers + n * N);
@@ -108,7 +108,7 @@ struct OutputAccumulator {
         hn::Store(hn::Mul(hn::Load(d, at), factor), d, at);
     }
   }
-  /// fma(this, own factors, other * its factors)
+  /// Computes fma(this, own factors, other * its factors).
   HWY_NOINLINE void merge(const T* factors, const OutputAccumulator& other, const T* other_factors) const {
     const Tag<T> d;
     for (int n = 0; n < lines; ++n) {
@@ -128,8 +128,8 @@ struct OutputAccumulator {
         hn::Store(hn::Load(d, from), d, at);
     }
   }
-  /// fma(o, factor, +0), and + 0 because a negative result too small for T is -0. Returns false when some result of the
-  /// first `rows` rows is not a number.
+  /// Computes fma(o, factor, +0); + 0 because a negative result too small for T would be -0. Returns false when some
+  /// result of the first `rows` rows is NaN.
   HWY_NOINLINE bool divide(const T* inverse_sums, std::int64_t rows) const {
     const Tag<T> d;
     bool numbers = true;

@@ -1,5 +1,5 @@
-// src/kernels/attention/softmax/returned_weights-inl.h: attention weights that the call returns: scores are stored per
-// tile and become weights after the last key.
+// src/kernels/attention/softmax/returned_weights-inl.h: computes the attention weights that the call returns: scores
+// are stored per tile and become weights after the last key.
 #if defined(ATTN_RETURNED_WEIGHTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_RETURNED_WEIGHTS_INL_H
 #undef ATTN_RETURNED_WEIGHTS_INL_H
@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// [keys][R] in problem.lane_weights: scores as the softmax takes them, -inf where masked. Reading them back costs less
-/// than a second product: a query tile of 64 rows and 8,192 keys is 2 MiB.
+/// Stores [keys][R] in problem.lane_weights: the final scores, -inf where masked. Reading them back costs less than
+/// computing the products again: a query tile of 64 rows and 8,192 keys takes 2 MiB.
 template <typename T>
 class ReturnedWeights {
  public:
@@ -26,10 +26,10 @@ class ReturnedWeights {
         end_(problem.keys_end(tile.batch)) {}
 
   bool wanted() const { return at_ != nullptr; }
-  /// Of the query tile's rows only the first is there, and it is this lane.
+  /// Notes that the query tile has only its first row, which is this lane of the stored tile.
   void only(int lane) { only_ = lane; }
 
-  /// The scores of keys first ... at `s`.
+  /// Stores the scores of keys first ... from `s`.
   HWY_NOINLINE void keep(std::int64_t first, const ActiveRanges& ranges, int vectors, const T* s) {
     const Tag<T> d;
     for (int g = 0; g < ranges.count; ++g)
@@ -46,7 +46,7 @@ class ReturnedWeights {
       }
   }
 
-  /// Keys that no row sees.
+  /// Stores -inf for keys that no row sees.
   void skip(std::int64_t first, int keys, int vectors) {
     const Tag<T> d;
     for (std::int64_t j = first; j < first + keys; ++j) {
@@ -56,7 +56,7 @@ class ReturnedWeights {
     }
   }
 
-  /// exp2((s - m) log2 e) / l, exactly 0 where masked; after dropout. `spare`: [64][R].
+  /// Computes exp2((s - m) log2 e) / l, exactly 0 where masked, after dropout. `spare`: [64][R].
   HWY_NOINLINE void make_weights(const AttentionProblem& problem, const QueryTile& tile, int vectors, const T* m,
                                  const T* l, T* spare) {
     for (std::int64_t first = begin_; first < end_; first += kv_block) {

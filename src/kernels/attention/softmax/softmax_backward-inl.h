@@ -1,5 +1,5 @@
-// src/kernels/attention/softmax/softmax_backward-inl.h: softmax backward: raw scores and dP of a block become weights P
-// and score gradients dS.
+// src/kernels/attention/softmax/softmax_backward-inl.h: computes the softmax backward: raw scores and dP of a block
+// become weights P and score gradients dS.
 #if defined(ATTN_SOFTMAX_BACKWARD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_SOFTMAX_BACKWARD_INL_H
 #undef ATTN_SOFTMAX_BACKWARD_INL_H
@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Keys first ... first + count - 1; `visible` tells who sees what, null: all rows see all.
+/// Keys first ... first + count - 1. `visible` says which rows see which keys; null: all rows see all keys.
 struct KvBlock {
   std::int64_t first = 0;
   int count = 0;
@@ -30,7 +30,7 @@ struct KvBlock {
   bool last_of_keys = false;   // no other step adds to dK and dV of the keys, and the sums are to be rounded
 };
 
-/// The softmax backward of a step's rows, block after block of keys.
+/// Computes the softmax backward of a step's rows, block after block of keys.
 template <typename T>
 class SoftmaxBackward {
  public:
@@ -57,7 +57,7 @@ class SoftmaxBackward {
     }
   }
 
-  /// delta = the sum over Dv of o dO, which is there, less the gradient of the logsumexp.
+  /// Computes delta: the sum over Dv of o dO, already stored, minus the gradient of the logsumexp.
   HWY_NOINLINE void finish_delta() {
     const T* const dlse = static_cast<const T*>(g_.dlogsumexp);
     for (int r = 0; r < vectors_ * N; ++r) {
@@ -66,10 +66,10 @@ class SoftmaxBackward {
     }
   }
 
-  /// The blocks of keys [next, end) of which some row sees something.
+  /// The blocks of keys [next, end) in which some row sees a key.
   struct Blocks {
     std::int64_t next, end;
-    Visibility visibility = Visibility::empty;  // of the block that begins at `next`, if there is one
+    Visibility visibility = Visibility::empty;  // of the block that begins at `next`, if any
     KvBlock keys{};
     alignas(64) Word visible[64];
     Blocks(std::int64_t first, std::int64_t last) : next(first), end(last) {}
@@ -103,7 +103,7 @@ class SoftmaxBackward {
     }
   }
 
-  /// The rows that `count` keys of a block have something from.
+  /// Returns the rows that get contributions from `count` keys of a block.
   RowRange rows_that_see(const KvBlock& keys, int key, int count) const {
     const int rows = static_cast<int>(rows_.rows);
     if (!keys.visible) return {0, rows};
@@ -114,7 +114,7 @@ class SoftmaxBackward {
     return {__builtin_ctzll(any), end < rows ? end : rows};
   }
 
-  /// The score modifiers of the forward pass again: softcap, bias terms, score_mod, temperature.
+  /// Applies the score modifiers of the forward pass again: softcap, bias terms, score_mod, temperature.
   HWY_INLINE void apply_modifiers(const KvBlock& keys) {
     if (p_.softcap != 0) cap(keys.ranges);
     if (p_.bias_count != 0) add_bias(p_, tile_, keys.first, keys.count, keys.ranges, scratch_.scores);
@@ -125,13 +125,13 @@ class SoftmaxBackward {
     if (p_.temperature != 1) divide_by_temperature(p_, keys.ranges, scratch_.scores);
   }
 
-  /// The score expression.
+  /// Returns the backward pass of the score expression.
   ScoreBack<T>& score_mod() { return score_; }
 
   bool dropped() const { return p_.drops() || p_.keep != nullptr; }
 
-  /// Scores and dP to weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where
-  /// masked.
+  /// Computes weights (after dropout) in scores.s from scores, and the derivatives by the sum of bias terms in d from
+  /// dP; 0 where masked.
   HWY_NOINLINE void derive_from_products(const KvBlock& keys) {
     const ActiveRanges& ranges = keys.ranges;
     apply_modifiers(keys);
@@ -148,7 +148,7 @@ class SoftmaxBackward {
     if (p_.temperature != 1) back_through_temperature(ranges);
   }
 
-  /// MASKED: masked pairs are told by `visible`, where it is not null, as well as by a score of -inf.
+  /// MASKED: pairs are masked by `visible` (unless null) as well as by a score of -inf.
   template <bool MASKED, bool DROPPED>
   HWY_NOINLINE void weigh(const ActiveRanges& ranges, const Word* visible, const Word* kept) {
     const Tag<T> d;
@@ -161,7 +161,7 @@ class SoftmaxBackward {
           T* const place = scratch_.scores.s + r * R + v * N;
           T* const derivative = scratch_.d + r * R + v * N;
           const auto s = hn::Load(d, place);
-          auto seen = hn::Not(hn::Eq(s, minus_infinity<T>()));  // NaN is seen; Ne of x86 says no
+          auto seen = hn::Not(hn::Eq(s, minus_infinity<T>()));  // NaN counts as seen; x86's Ne would say no
           if (MASKED && visible) seen = hn::And(seen, lanes_of<T>(visible[r], v));
           const auto p = hn::Mul(weight_of<T>(s, m), inverse);
           auto weight = p, dp = hn::Load(d, derivative);
@@ -177,7 +177,7 @@ class SoftmaxBackward {
       }
   }
 
-  /// 0 in the vectors that a group of keys leaves out, because the products read whole ranges of rows.
+  /// Sets to 0 the vectors that a range of keys leaves out, because the products read whole ranges of rows.
   HWY_NOINLINE void clear_trimmed(const ActiveRanges& ranges) {
     const Tag<T> d;
     for (int g = 0; g < ranges.count; ++g)
@@ -198,7 +198,7 @@ class SoftmaxBackward {
       hn::Store(hn::Mul(c, t), d, scratch_.scores.s + at);
     });
   }
-  /// A derivative of 0 stays 0: a masked score may be NaN.
+  /// Multiplies by the softcap's slope; a derivative of 0 stays 0, because a masked score may be NaN.
   HWY_NOINLINE void back_through_softcap(const ActiveRanges& ranges) {
     const Tag<T> d;
     for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
