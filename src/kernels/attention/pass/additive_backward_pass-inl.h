@@ -1,4 +1,5 @@
-// src/kernels/attention/pass/additive_backward_pass-inl.h: the backward pass of 64 query rows with an additive score.
+// src/kernels/attention/pass/additive_backward_pass-inl.h: computes the backward pass of 64 query rows with an additive
+// score.
 #if defined(ATTN_ADDITIVE_BACKWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ADDITIVE_BACKWARD_PASS_INL_H
 #undef ATTN_ADDITIVE_BACKWARD_PASS_INL_H
@@ -19,7 +20,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 using AdditiveSide = typename AdditiveOperands<T>::Side;
 
-/// One side of some pairs: a vector of neighbouring channels of a row or key.
+/// One side (row or key) of some pairs: a vector of adjacent channels.
 template <typename T>
 struct TanhSide {
   Vector<T> high, low, exponent;
@@ -39,8 +40,8 @@ HWY_INLINE TanhSide<double> load_side(const AdditiveSide<double>& from, std::int
   return {x, x, x};
 }
 
-/// What gradients need of tanh(q + k): twice its value, and 1 - tanh^2, both with relative accuracy. WIDE: with
-/// separate exponents.
+/// Computes what gradients need of tanh(q + k): twice its value, and 1 - tanh^2, both with relative accuracy. WIDE:
+/// with separate exponents.
 template <typename T>
 struct TanhSlope {
   Vector<T> twice, slope;
@@ -102,7 +103,7 @@ HWY_INLINE void back_of_rows(const AdditiveOperands<T>& at, const T* derivative,
   }
 }
 
-/// All channels, all rows, each with the keys that its vector of rows sees something of.
+/// Computes all channels for all rows, each vector of rows with the keys that it sees.
 template <typename T, bool WIDE>
 HWY_NOINLINE void back_through_tanh(const AdditiveOperands<T>& at, const T* derivative, std::int64_t channels, int rows,
                                     const ActiveRanges& ranges) {
@@ -130,7 +131,7 @@ class AdditiveBackwardPass : public BackwardPass<T> {
   HWY_NOINLINE AdditiveBackwardPass(const AttentionGradient& g, const GradientRows& rows, void* memory)
       : ForwardPass(g, rows, memory), more_(static_cast<char*>(memory) + rest(g.problem), g.problem) {
     const auto* w = static_cast<const T*>(p_.additive_w);
-    std::memset(more_.w, 0, sizeof(T) * static_cast<std::size_t>(more_.stride + R));  // and `unused` behind it
+    std::memset(more_.w, 0, sizeof(T) * static_cast<std::size_t>(more_.stride + R));  // and `unused`, which follows it
     std::memcpy(more_.w, w, sizeof(T) * static_cast<std::size_t>(p_.dim));
     if constexpr (sizeof(T) == 4) weight_sum_ = additive_weight_sum(w, p_.dim);
   }
@@ -182,7 +183,7 @@ class AdditiveBackwardPass : public BackwardPass<T> {
     }
   }
 
-  /// Of a row the sums over its keys, which are the last of its parameters.
+  /// Writes the sums of each row over its keys; they are the last of its parameters.
   HWY_NOINLINE void write_parameters() {
     T* const sums = scratch_.sums + (parameter_count(p_) - p_.dim) * R;
     transpose(more_.dw, more_.stride, rows_.rows, p_.dim, sums, std::int64_t{R});
@@ -191,7 +192,7 @@ class AdditiveBackwardPass : public BackwardPass<T> {
 
   HWY_NOINLINE bool write_queries() {
     const Tag<T> d;
-    auto all = hn::Zero(d);  // NaN where something is not finite
+    auto all = hn::Zero(d);  // NaN if some number is not finite
     for (std::int64_t r = 0; r < rows_.rows; ++r) {
       T* const row = more_.dq + r * more_.stride;
       for (std::int64_t c = 0; c < p_.dim; c += N) {
@@ -217,8 +218,8 @@ class AdditiveBackwardPass : public BackwardPass<T> {
     return true;
   }
 
-  /// The parts of the rows; of the highest also transposed, the exponents beside them. False when some exponent is too
-  /// large to do without.
+  /// Splits the exponentials of the rows; the high parts are also transposed, and the exponents. Returns false when
+  /// some exponent is too large for a form without exponents.
   HWY_NOINLINE bool split_queries(bool wide) {
     wide_ = wide;
     bool narrow = true;

@@ -1,4 +1,4 @@
-// src/kernels/attention/pass/amx_forward_pass-inl.h: the forward pass of one query tile in bf16 by AMX.
+// src/kernels/attention/pass/amx_forward_pass-inl.h: computes the forward pass of one query tile in bf16 by AMX.
 #if defined(ATTN_AMX_FORWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_AMX_FORWARD_PASS_INL_H
 #undef ATTN_AMX_FORWARD_PASS_INL_H

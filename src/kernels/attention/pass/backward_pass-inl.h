@@ -1,4 +1,5 @@
-// src/kernels/attention/pass/backward_pass-inl.h: the backward pass of 64 query rows over their keys in f32 and f64.
+// src/kernels/attention/pass/backward_pass-inl.h: computes the backward pass of 64 query rows over their keys in f32
+// and f64.
 #if defined(ATTN_BACKWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BACKWARD_PASS_INL_H
 #undef ATTN_BACKWARD_PASS_INL_H
@@ -40,7 +41,7 @@ class BackwardPass : public GradientSums<T> {
   std::int64_t batch() const { return rows_.batch; }
   void clear_dq() { Sums::clear(at_.dq, p_.dim); }
 
-  /// Q (scaled) and dO as rows and transposed.
+  /// Loads Q (scaled) and dO, as rows and transposed.
   HWY_NOINLINE void load_rows() {
     Sums::load_saved();
     const auto* q = static_cast<const T*>(p_.q) + rows_.batch * p_.q_stride[0] + rows_.head * p_.q_stride[1] +
@@ -54,8 +55,8 @@ class BackwardPass : public GradientSums<T> {
     make_delta();
   }
 
-  /// Scores and dP, then weights (after dropout) in scores.s and the derivative by what the bias adds in d; 0 where
-  /// masked.
+  /// Computes scores and dP, then weights (after dropout) in scores.s and the derivatives by the sum of bias terms in
+  /// d; 0 where masked.
   HWY_NOINLINE void derive(const KvBlock& keys, bool) {
     const auto sums = [&](const KeyGradient& to, std::int64_t columns) {
       constexpr std::int64_t size = sizeof(T);
@@ -120,8 +121,8 @@ class BackwardPass : public GradientSums<T> {
     add_products(keys, scratch_.d, at_.q_rows, p_.dim, {g_.dk, g_.dk_stride, p_.k_heads});
   }
 
-  /// Writes dQ: scaled, with +0 for a zero. False when a number is not finite, also in delta (with D = 0 there is no
-  /// dQ).
+  /// Writes dQ: scaled, with +0 for a zero. Returns false when a number is not finite, also in delta (with D = 0 there
+  /// is no dQ).
   bool write_queries() {
     ahead_.fetch_rest();
     const Tag<T> d;
@@ -130,7 +131,7 @@ class BackwardPass : public GradientSums<T> {
     for (int x = 0; x < vectors_; ++x) {
       const auto real = lanes_of<T>(bits_between(0, rows_.rows), x);
       auto all = hn::Load(d, scratch_.delta + x * N);
-      all = hn::Sub(all, all);  // 0, or NaN where something is not finite
+      all = hn::Sub(all, all);  // 0, or NaN if some number is not finite
       for (std::int64_t c = 0; c < p_.dim; ++c) {
         T* const place = at_.dq + c * R + x * N;
         const auto y = hn::Add(hn::Mul(hn::Load(d, place), scale), hn::Zero(d));
@@ -146,7 +147,7 @@ class BackwardPass : public GradientSums<T> {
   }
 
  protected:
-  /// The products of the block's rows of K or V with the transposed rows of the step.
+  /// Multiplies the block's rows of K or V by the transposed rows of the step.
   HWY_NOINLINE void products(const KvBlock& keys, const Matrix<T>& from, std::int64_t columns, const T* transposed,
                              T* to) {
     const ActiveRanges& ranges = keys.ranges;
@@ -160,7 +161,7 @@ class BackwardPass : public GradientSums<T> {
     }
   }
 
-  /// dK or dV: rows of a head of batch items.
+  /// The rows of dK or dV of a head.
   struct KeyGradient {
     void* data;
     const std::int64_t (&stride)[3];

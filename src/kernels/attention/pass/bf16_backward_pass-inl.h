@@ -33,7 +33,7 @@ class Bf16BackwardPass : public GradientSums<float> {
         at_(static_cast<char*>(memory) + BackwardScratch<float>::bytes(g.problem), g.problem),
         totals_(g.problem, g.totals_end - g.totals_begin),
         ahead_(g, rows, tile_, sizeof(std::uint16_t), (tiles != nullptr ? 64 : 16) * N) {
-    vectors_ = (vectors_ + 1) / 2 * 2;  // pairs of rows are made of two vectors
+    vectors_ = (vectors_ + 1) / 2 * 2;  // pairs of rows are built from two vectors
     plain_ = p_.softcap == 0 && p_.bias_count == 0 && p_.score_gradient == nullptr && p_.temperature == 1 &&
              !Sums::dropped();
     k_ = {static_cast<const std::uint16_t*>(p_.k.base) + rows.batch * p_.k_stride[0] + k_head() * p_.k_stride[1],
@@ -71,8 +71,8 @@ class Bf16BackwardPass : public GradientSums<float> {
     Sums::finish_delta();
   }
 
-  /// Weights and derivatives as words of pairs; where they are wanted in f32, or something else comes between, as in
-  /// other types.
+  /// Computes weights and derivatives as words of pairs; in f32 first, as for other types, if `in_f32` is set or other
+  /// operations come in between.
   void derive(const KvBlock& keys, bool in_f32) {
     const BackwardTilePrefetch::Sums dv =
         g_.dv == nullptr ? BackwardTilePrefetch::Sums{}
@@ -137,7 +137,7 @@ class Bf16BackwardPass : public GradientSums<float> {
     const auto add = [&](const std::uint32_t* words, const std::uint32_t* rows, PairTotals total,
                          const RoundedRows& results, bool wild) {
       total.begins = keys.first_of_keys;
-      const bool apart = tiles_ != nullptr || wild;  // rounded when the sums are there
+      const bool apart = tiles_ != nullptr || wild;  // rounded after the sums are complete
       if (keys.last_of_keys && !apart) total.ends = results;
       if (tiles_ != nullptr) tile_keys(keys, words, rows, total);
       else bf16_add<R / 2, 1>(words, keys.count, rows, results.columns, range_of, total, ahead_);
@@ -160,7 +160,7 @@ class Bf16BackwardPass : public GradientSums<float> {
                          std::int64_t end) {
     const AttentionProblem& p = g.problem;
     const Bf16Totals totals(p, g.totals_end - g.totals_begin);
-    // none of a gradient nobody wants
+    // skips gradients that are not wanted
     const auto clear = [&](const PairTotals& rows) { std::fill_n(rows.base, (end - begin) * rows.stride, 0.0F); };
     clear(totals.k(g.totals, head / (p.q_heads / p.k_heads), begin - g.totals_begin));
     clear(totals.v(g.totals, head / (p.q_heads / p.v_heads), begin - g.totals_begin));
@@ -189,7 +189,7 @@ class Bf16BackwardPass : public GradientSums<float> {
   };
 
   // --- by tile registers -------------------------------------------------------------------------------------------
-  /// Scores, not scaled, and dP of a piece, from the block's rows of K and V.
+  /// Computes scores (not scaled) and dP of a piece, from the block's rows of K and V.
   HWY_NOINLINE void tile_products(const Bf16Rows& k, const Bf16Rows& v, const Piece& piece) {
     const auto product = [&](const Bf16Rows& rows, std::int64_t columns, const std::uint32_t* transposed, float* to) {
       float* const c = to + piece.key * R + piece.x - piece.at;
@@ -209,7 +209,7 @@ class Bf16BackwardPass : public GradientSums<float> {
       _mm512_store_ps(scratch_.scores.s + n,
                       _mm512_mul_ps(_mm512_load_ps(scratch_.scores.s + n), _mm512_set1_ps(scale)));
   }
-  /// Derivatives transposed back to words of key pairs, rows of A: in place of the scores.
+  /// Transposes derivatives back to words of key pairs (rows of A), in place of the scores.
   HWY_NOINLINE void tile_queries(const KvBlock& keys, std::int64_t wide) {
     const int pairs = (keys.count + tile_items - 1) / tile_items * tile_pairs;
     for (int n = (keys.count + 1) / 2 * R; n < pairs * R; n += N)
@@ -253,17 +253,17 @@ class Bf16BackwardPass : public GradientSums<float> {
     }
     return {at_.rows, wide};
   }
-  /// Settled rows, transposed as pairs of columns, whole units of them.
+  /// Transposes settled rows as pairs of columns, in whole units.
   void transpose_pairs(const Bf16Rows& rows, std::int64_t columns, std::uint32_t* to) const {
     transpose(reinterpret_cast<const float*>(rows.base), rows.stride / 2, std::int64_t{vectors_} * N,
               Bf16GradientOperands::wide(columns) / 2, reinterpret_cast<float*>(to), std::int64_t{R});
   }
-  /// Settled rows as pairs of rows; true where some number is not finite.
+  /// Stores settled rows as pairs of rows; returns true if some number is not finite.
   bool pair_all_rows(const Bf16Rows& rows, std::int64_t columns, std::uint32_t* to) const {
     const auto columns_of = [&](int r, std::int64_t c) ATTN_BF16_ATTR { return _mm512_loadu_si512(rows.row(r) + c); };
     return bf16_pair_rows(vectors_ * N, Bf16GradientOperands::wide(columns), columns_of, to);
   }
-  /// The block's rows of K as pairs; a last one without a partner has 0, and with tiles a last unit that is not whole.
+  /// Stores the block's rows of K as pairs; a missing partner is 0, and with tiles also the rest of an incomplete unit.
   void pair_keys(const KvBlock& keys, std::int64_t wide) {
     const Bf16Rows k{k_.row(keys.first), k_.stride};
     const int whole = tiles_ != nullptr ? tile_items : 2, count = (keys.count + whole - 1) / whole * whole;
@@ -289,7 +289,7 @@ class Bf16BackwardPass : public GradientSums<float> {
       const std::int64_t count = pairs - c < kv_block ? pairs - c : kv_block, columns = p_.value_dim - 2 * c;
       const std::int64_t copied = columns < 2 * count ? columns : 2 * count;
       transpose_pairs(settled({out.base + 2 * c, out.stride}, copied), copied, transposed);
-      const auto add = [&]<int V>() ATTN_BF16_ATTR {  // chains side by side
+      const auto add = [&]<int V>() ATTN_BF16_ATTR {  // several chains at a time
         __m512 sum[V];
         ATTN_UNROLL_FOR (int v = 0; v < V; ++v) sum[v] = _mm512_load_ps(scratch_.delta + v * N);
         for (std::int64_t n = 0; n < count; ++n)
@@ -301,7 +301,7 @@ class Bf16BackwardPass : public GradientSums<float> {
       vectors_ == 4 ? add.template operator()<4>() : add.template operator()<2>();
     }
   }
-  /// The block's rows of K or V; copied where the last pair or unit would reach past the row.
+  /// Returns the block's rows of K or V; copied if the last pair or unit would read beyond the row.
   Bf16Rows whole_pairs(const Bf16Rows& from, const KvBlock& keys, std::int64_t columns, std::uint16_t* copy) const {
     if (columns % (tiles_ != nullptr ? tile_items : 2) == 0) return {from.row(keys.first), from.stride};
     const std::int64_t wide = Bf16GradientOperands::wide(columns);
@@ -311,7 +311,7 @@ class Bf16BackwardPass : public GradientSums<float> {
     return {copy, wide};
   }
 
-  /// The keys of a block that the rows [begin, end), of one vector, have something from.
+  /// Returns the keys of a block that contribute to the rows [begin, end) of one vector.
   static RowRange keys_seen_by(const KvBlock& keys, int begin, int end) {
     RowRange range{keys.ranges.begin[begin / N], keys.ranges.end[begin / N]};
     if (!keys.visible) return range;
@@ -323,7 +323,7 @@ class Bf16BackwardPass : public GradientSums<float> {
 
   // --- pairs -------------------------------------------------------------------------------------------------------
   Weighed weighed(int x) const { return {scratch_.m + x, scratch_.inverse + x, scratch_.delta + x}; }
-  /// Two vectors of two keys, of weights p[key][vector] and derivatives d: to all three kinds of words.
+  /// Stores weights p[key][vector] and derivatives d of two keys and two vectors as all three kinds of words.
   HWY_INLINE void store_words(int key, int x, const __m512 (&p)[2][2], const __m512 (&d)[2][2]) const {
     __m512i rounded[2];
     ATTN_UNROLL_FOR (int k = 0; k < 2; ++k) {
@@ -335,7 +335,7 @@ class Bf16BackwardPass : public GradientSums<float> {
     store_interleaved(rounded[0], rounded[1], at_.transposed + key / 2 * R + x);
   }
 
-  /// Of keys [key, end) for the rows of the two vectors at x, which see none.
+  /// Sets the words of keys [key, end) to 0 for the rows of the two vectors at x, which see none of them.
   void clear_words(int key, int end, int x) const {
     const __m512 none[2][2] = {{_mm512_setzero_ps(), _mm512_setzero_ps()}, {_mm512_setzero_ps(), _mm512_setzero_ps()}};
     for (; key < end; key += 2) store_words(key, x, none, none);
@@ -350,7 +350,7 @@ class Bf16BackwardPass : public GradientSums<float> {
         const int x = n * N;
         if (ranges.first[g] >= n + 2 || ranges.last[g] <= n) {
           static_assert(trim_keys % gradient_tile(2) == 0);
-          // else no product reads them
+          // otherwise no product reads them
           if (ranges.gaps || tiles_ != nullptr) clear_words(ranges.key[g], ranges.key[g + 1], x);
           continue;
         }
@@ -375,7 +375,7 @@ class Bf16BackwardPass : public GradientSums<float> {
       ATTN_UNROLL_FOR (int k = 0; k < 2; ++k)
         ATTN_UNROLL_FOR (int n = 0; n < 2; ++n) {
           const int place = (r + k) * R + piece.x + n * N - piece.at;
-          const bool there = k == 0 || r + 1 < piece.end;  // an odd end: its partner counts as 0
+          const bool there = k == 0 || r + 1 < piece.end;  // an odd last key: its partner counts as 0
           const auto visible = static_cast<__mmask16>(MASKED ? keys.visible[r + k] >> (piece.x + n * N) : ~Word{0});
           const __m512 s = _mm512_mul_ps(_mm512_load_ps(scratch_.scores.s + place), scale);
           const __mmask16 seen = rows[n].sees(s, there ? visible : __mmask16{0});
@@ -394,7 +394,7 @@ class Bf16BackwardPass : public GradientSums<float> {
     const bool dropped = Sums::dropped();
     if (dropped) kept_rows(p_, tile_, keys.first, keys.count, kept);
     const __m512 keep_scale = _mm512_set1_ps(static_cast<float>(p_.keep_scale));
-    Word real = 0;  // rows that see something
+    Word real = 0;  // rows that see some key
     for (int i = 0; i < vectors_ * N; ++i) real |= Word{scratch_.inverse[i] != 0} << i;
     for (int r = 0; r < keys.count; ++r) seen_[r] = 0;
     for (int g = 0; g < ranges.count; ++g)
@@ -419,7 +419,7 @@ class Bf16BackwardPass : public GradientSums<float> {
       }
   }
 
-  /// Weights and derivatives to words.
+  /// Packs weights and derivatives to words.
   HWY_NOINLINE void pack(int keys) {
     for (int r = 0; r < keys; r += 2)
       for (int x = 0; x < vectors_ * N; x += 2 * N) {
@@ -454,8 +454,8 @@ class Bf16BackwardPass : public GradientSums<float> {
   BackwardTilePrefetch ahead_;
   Bf16Rows k_{}, v_{}, dout_{};
   bool plain_, in_words_ = false, wild_dout_ = false;
-  bool written_ = false;  // dQ, with the last block
-  bool whole_ = false;    // 64 or 32 rows, which all see something
+  bool written_ = false;  // dQ was written, with the last block
+  bool whole_ = false;    // 64 or 32 rows, all of which see some key
   Word seen_[kv_block];
 };
 

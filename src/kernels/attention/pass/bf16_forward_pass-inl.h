@@ -22,7 +22,7 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Words (low, high) from two rows of bf16.
+/// Interleaves two rows of bf16 to words (low, high).
 HWY_INLINE void interleave_rows(const std::uint16_t* low, const std::uint16_t* high, std::int64_t count,
                                 std::uint32_t* to) {
   for (std::int64_t c = 0; c < count; c += 16)
@@ -36,11 +36,11 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
   Bf16Scratch wide;
   std::int64_t pairs;
   bool uses_amx = false;  // products by AMX, whose tiles AmxForwardPass has configured
-  // tile configurations for prefill and for PV in decode: a caller's callable may have changed the current one
+  // Tile configurations for prefill and for PV in decode; a caller's callable may change the current one.
   const AmxTiles *shape = nullptr, *decode_shape = nullptr;
-  // one row only: V rows that are masked for it are taken as 0, so that NaN and inf in them have no effect
+  // For a single row: V rows that are masked for it count as 0, so that NaN and inf in them have no effect.
   bool mask_hidden_values = false;
-  bool masked[block_keys];  // which keys of the block: weights overwrite the scores
+  bool masked[block_keys];  // which keys of the block are masked, noted because weights overwrite the scores
   bool by_int8 = false;     // the block's keys and values are read as bytes
   BlockScales scales;
 
@@ -53,7 +53,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
     spread_next(decode ? 4 : (block_keys + p.value_dim) / tile_keys(4, registers), block_keys);
     decode_int8 = registers_of_bytes && decode &&
                   in_int8_tiles(p, Element::sign_magnitude8, p.keys_begin(tile.batch)) && has_int8_lut();
-    if (decode_int8) rows_out = DecodeOutput<float>(scratch.block, p.value_dim);  // no column is read past a row
+    if (decode_int8) rows_out = DecodeOutput<float>(scratch.block, p.value_dim);  // no column beyond a row is read
   }
   static std::size_t scratch_bytes(const AttentionProblem& p) {
     return Bf16Scratch::bytes(p) + ScoreVectors<float>::bytes(p);
@@ -78,7 +78,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
       std::uint32_t* const to = queries + first;
       const std::int64_t whole = stride % 2 == 0 ? problem.dim / 2 : 0;
       transpose(reinterpret_cast<const float*>(q), stride / 2, rows, whole, reinterpret_cast<float*>(to), width);
-      // what words do not reach: an odd last element, or all of it at an odd stride
+      // elements outside of whole words: an odd last element, or all elements at an odd stride
       for (std::int64_t i = 0; i < rows; ++i)
         for (std::int64_t c = whole; c < pairs; ++c) {
           const std::uint16_t* const pair = q + i * stride + 2 * c;
@@ -94,7 +94,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
                   max_decode_rows * sizeof(std::uint32_t));
   }
 
-  /// The cache slot of a block's keys or pairs of values; the last slot is for blocks that are not cached.
+  /// Returns the cache slot of a block's keys or pairs of values; blocks that are not cached share the last slot.
   std::int64_t slot_of(std::int64_t first) const {
     const std::int64_t last = Bf16Scratch::cached_blocks(problem) - 1,
                        block = (first - problem.keys_begin(tile.batch)) / block_keys;
@@ -114,7 +114,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
     wide.ready[place] = keeps;
     copy_keys(first, keys, to);
   }
-  /// The slot of blocks that are not cached.
+  /// Returns the slot for blocks that are not cached.
   std::uint32_t* spare_keys() const { return wide.k + (Bf16Scratch::key_places(problem) - 1) * block_keys * pairs; }
   HWY_NOINLINE void copy_keys(std::int64_t first, int keys, std::uint32_t* to) const {
     if (problem.dim % 2 != 0)
@@ -132,7 +132,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
       masked[r] = (visible && visible[r] % 2 == 0) || s[r * stride] == -std::numeric_limits<float>::infinity();
   }
 
-  /// V's rows, an even number of them; zeros for a row that does not exist or is masked.
+  /// Returns an even number of V's rows; zeros for a row that is missing or masked.
   HWY_NOINLINE void value_rows(std::int64_t first, int keys, const std::uint16_t** rows) const {
     const auto* zeros = reinterpret_cast<const std::uint16_t*>(wide.zeros);
     if (scales.there) {
@@ -218,7 +218,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
     accumulate_sums(scratch, vectors);
   }
 
-  /// Softcap, bias and masking, 64 keys at a time.
+  /// Applies softcap, bias and mask, 64 keys at a time.
   void apply_modifiers(std::int64_t first, int keys, const Word* visible, const ActiveRanges& ranges) {
     restart_maximum(scratch);
     for (int part = 0; part < keys; part += kv_block) {
@@ -240,7 +240,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
       apply_score_modifiers(problem, tile, first + part, end - part, visible ? visible + part : nullptr, inside, view,
                             score_mod);
     }
-    // it may have multiplied bf16 itself; no register is in use here
+    // the callable may have used AMX itself; no tile register is in use here
     if (uses_amx && problem.score_callback.call != nullptr) shape->begin();
   }
 

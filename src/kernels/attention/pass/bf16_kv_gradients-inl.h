@@ -1,5 +1,5 @@
-// src/kernels/attention/pass/bf16_kv_gradients-inl.h: dK and dV in bf16: summed in f32 until the last step of a unit,
-// then rounded.
+// src/kernels/attention/pass/bf16_kv_gradients-inl.h: sums dK and dV in bf16 in f32 until the last step of a unit, then
+// rounds them.
 #if defined(ATTN_BF16_KV_GRADIENTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_KV_GRADIENTS_INL_H
 #undef ATTN_BF16_KV_GRADIENTS_INL_H
@@ -15,8 +15,8 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// The sums of a unit, g.totals: [heads of K][keys][wide D], then [heads of V][keys][wide Dv], of the heads that a unit
-/// has.
+/// The layout of a unit's sums, g.totals: [heads of K][keys][wide D], then [heads of V][keys][wide Dv], for the heads
+/// of the unit.
 struct Bf16Totals {
   std::int64_t k_heads, v_heads, keys, k_wide, v_wide;
 
@@ -34,7 +34,7 @@ struct Bf16Totals {
   }
 };
 
-/// Rows of dQ, dK or dV from `row` of a head on.
+/// Returns rows of dQ, dK or dV from `row` of a head on.
 inline RoundedRows bf16_results(void* to, const std::int64_t (&stride)[3], const std::int64_t (&row)[3],
                                 std::int64_t columns, float scale) {
   return {static_cast<std::uint16_t*>(to) + row[0] * stride[0] + row[1] * stride[1] + row[2] * stride[2], stride[2],
@@ -47,7 +47,7 @@ inline RoundedRows bf16_dv(const AttentionGradient& g, std::int64_t batch, std::
   return bf16_results(g.dv, g.dv_stride, {batch, head, key}, g.problem.value_dim, 1);
 }
 
-/// dK and dV of a unit's keys [begin, end), rounded; `first_head` is its first query head.
+/// Rounds dK and dV of a unit's keys [begin, end); `first_head` is its first query head.
 inline void bf16_finish_keys(const AttentionGradient& g, std::int64_t batch, std::int64_t first_head,
                              std::int64_t begin, std::int64_t end) {
   const AttentionProblem& p = g.problem;

@@ -1,4 +1,5 @@
-// src/kernels/attention/pass/bf16_scratch-inl.h: the scratch memory of a query tile in bf16: pairs as 32-bit words.
+// src/kernels/attention/pass/bf16_scratch-inl.h: lays out the scratch memory of a query tile in bf16: pairs as 32-bit
+// words.
 #if defined(ATTN_BF16_SCRATCH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_SCRATCH_INL_H
 #undef ATTN_BF16_SCRATCH_INL_H
@@ -41,7 +42,7 @@ struct Bf16Scratch {
     const std::int64_t blocks = (p.k_rows + keys - 1) / keys;
     return p.q_rows <= R ? 1 : blocks < most_blocks ? blocks + 1 : most_blocks;
   }
-  /// Slots of keys; the last is for blocks that are not cached.
+  /// Returns the number of slots for keys; the last is for blocks that are not cached.
   static std::int64_t key_places(const AttentionProblem& p) {
     return p.copy_rows || of_8_bits(p.k.element) ? cached_blocks(p) : p.dim % 2;
   }

@@ -50,14 +50,15 @@ class ForwardPass {
   KvBlockCache<Stored> kv_cache;
   int vectors;
   KvRows k, v;
-  bool fresh = true;       // nothing accumulated into the split yet
+  bool fresh = true;       // no key was accumulated into the split yet
   bool any_split = false;  // a split was merged
   NextHeadPrefetch next;
   std::int64_t next_lines = 0;  // lines to prefetch in each register tile of a block, or quarter of it
   bool decode_int8 = false;     // decode over int8 K and V, converted in registers
   bool decode;                  // few query rows: their output is `rows_out`
   DecodeOutput<T> rows_out;
-  bool keys_in_lanes = false;  // decode without score modifiers: scores and weights stay with keys in the lanes
+  // decode without score modifiers: scores and weights keep the layout with keys in the lanes
+  bool keys_in_lanes = false;
   static constexpr std::int64_t llc_bytes = std::int64_t{8} << 20;
   std::int64_t split_end = 0;
   std::int64_t kv_end = 0;               // end of the splits that are processed one after the other
@@ -65,7 +66,7 @@ class ForwardPass {
   StreamPrefetcher k_stream, v_stream;   // decode rows
   Int8GroupCursor k_groups, v_groups;    // decode rows over int8
   bool exceeds_llc;                      // K and V of the call are too large to stay in the caches
-  std::int64_t next_block = -1;          // the key at which their prefetching goes on
+  std::int64_t next_block = -1;          // the key from which prefetching of K and V continues
 
   ForwardPass(const AttentionProblem& p, const QueryTile& lane_map, void* memory)
       : ForwardPass(p, lane_map, memory, p.dim, p.value_dim) {}
@@ -73,7 +74,7 @@ class ForwardPass {
     return QueryTileScratch<T>::bytes(p.dim, p.value_dim) + Score::bytes(p, p.dim) + ScoreVectors<T>::bytes(p) +
            KvBlockCache<Stored>::bytes(p);
   }
-  /// Before the query tiles of a task, which share one scratch.
+  /// Called before the query tiles of a task, which share one scratch.
   static void begin_task(const AttentionProblem& p, std::int64_t rows, void* memory) {
     char* const score = static_cast<char*>(memory) + QueryTileScratch<T>::bytes(p.dim, p.value_dim);
     Score::begin_task(score);
@@ -110,7 +111,7 @@ class ForwardPass {
   }
 
  public:
-  /// Q transposed and prepared once; lanes beyond the rows hold 0.
+  /// Transposes and prepares Q once; lanes beyond the rows hold 0.
   HWY_NOINLINE void load_queries() {
     if (tile.count() < vectors * N) clear(scratch.q + (vectors - 1) * N, problem.dim);
     tile.for_each_piece(
@@ -141,7 +142,7 @@ class ForwardPass {
     const Tag<T> d;
     for (std::int64_t c = 0; c < columns; ++c) hn::Store(hn::Zero(d), d, of_rows + c * R);
   }
-  /// So that lanes without a row do not hold NaN.
+  /// Clears the scores, so that lanes without a row do not hold NaN.
   void clear_scores(T* s, int keys) const {
     const Tag<T> d;
     for (int r = 0; r < keys; ++r) hn::Store(hn::Zero(d), d, s + r * R);
@@ -157,7 +158,7 @@ class ForwardPass {
     fresh = true;
   }
 
-  /// Decode: prefetching begins at the first key that is seen, and again after blocks that are masked.
+  /// In decode, starts prefetching at the first visible key, and again after masked blocks.
   void prefetch_kv(std::int64_t first, int keys, const ActiveRanges& ranges) {
     if (decode_int8) {
       k_groups.load(k, first, kv_end, keys);
@@ -171,7 +172,8 @@ class ForwardPass {
     next_block = first + keys;
   }
 
-  /// A block of keys, first ... first + keys - 1. `visible`: its mask, one word a key; null: nothing is masked.
+  /// Computes a block of keys, first ... first + keys - 1. `visible`: its mask, one word per key; null: nothing is
+  /// masked.
   HWY_NOINLINE void block(std::int64_t first, int keys, const Word* visible) {
     const Tag<T> d;
     const T* k_rows[kv_block];
@@ -240,12 +242,12 @@ class ForwardPass {
     if (!kv_cache.widens() && next.lines() > 0)
       next_lines = next.lines() * keys / (times * (next.keys() > keys ? next.keys() : keys)) + 1;
   }
-  /// Whether the products are register tiles that prefetch lines one by one.
+  /// Returns whether the products are register tiles that prefetch lines one by one.
   bool in_tiles() const { return Score::keys_in_lanes && sizeof(Stored) == sizeof(T) && !decode; }
   std::int64_t tiles_of_block() const { return 10 + problem.value_dim / 6; }
 
-  /// Whether K and V of the head are too large for the caches: then each block prefetches its values while scores are
-  /// made, and the keys of the next block. (1, 16, 2048, 128) gains 7 %.
+  /// Returns whether K and V of the head exceed the caches: each block then prefetches its values while scores are
+  /// computed, and the keys of the next block. (1, 16, 2048, 128) gains 7 %.
   bool prefetches_next_block() const {
     return !kv_cache.widens() && problem.k.pages == nullptr &&
            problem.k_rows * (problem.dim + problem.value_dim) * static_cast<std::int64_t>(sizeof(T)) >
@@ -267,7 +269,7 @@ class ForwardPass {
     kv_cache.load_block(kv_cache.values, block_index(first), v, problem.value_dim, {first, keys, split_end}, v_rows);
   }
 
-  /// PV of decode rows for a block.
+  /// Computes PV of decode rows for a block.
   void accumulate_decode_values(std::int64_t first, int keys, const ActiveRanges& ranges, const T** v_rows) {
     const int begin = ranges.begin[0], end = ranges.end[0];
     const T* const p = keys_in_lanes ? DecodeScores<T, kv_block>(scratch).p : scratch.s;
@@ -311,13 +313,13 @@ class ForwardPass {
   HWY_INLINE void for_each_slice(ScoreRange range, F&& score_of) {
     if (!decode || kv_cache.needed()) return score_of(range);
     for (const int end = range.end; range.key < end; range.key = range.end) {
-      range.end = end - range.key < slice_keys + N ? end : range.key + slice_keys;  // no rest below a vector
+      range.end = end - range.key < slice_keys + N ? end : range.key + slice_keys;  // the rest is at least a vector
       k_stream.use(range.end - range.key);
       score_of(range);
     }
   }
 
-  /// The output of the current split, and of the splits before it.
+  /// Returns the output of the current split; the next function returns that of the earlier splits.
   OutputAccumulator<T> output() const { return output_shape().beside(decode ? rows_out.memory() : scratch.o, R); }
   OutputAccumulator<T> total() const { return output_shape().beside(scratch.o_total, R); }
   OutputAccumulator<T> output_shape() const {
@@ -374,7 +376,7 @@ class ForwardPass {
       for (int x = first; x < last; ++x) hn::Store(hn::Zero(d), d, o + c * R + x * N);
   }
 
-  /// Nothing seen yet: maximum -inf, sum 0.
+  /// Resets the state: maximum -inf, sum 0.
   HWY_NOINLINE void clear_totals() {
     const Tag<T> d;
     for (int x = 0; x < vectors; ++x) {
@@ -401,7 +403,7 @@ class ForwardPass {
   /// Merges the results of a split into the totals.
   HWY_NOINLINE void merge(const T* m_split, const T* l_split, const OutputAccumulator<T>& o_split) {
     const Tag<T> d;
-    T *const own = scratch.alpha, *const of_split = scratch.sum;  // factors; no block needs these places now
+    T *const own = scratch.alpha, *const of_split = scratch.sum;  // factors; no block needs this memory now
     for (int x = 0; x < vectors; ++x) {
       const auto m = hn::Load(d, scratch.m_total + x * N), other = hn::Load(d, m_split + x * N);
       const auto maximum = hn::Max(m, other);

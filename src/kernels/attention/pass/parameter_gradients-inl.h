@@ -1,5 +1,5 @@
-// src/kernels/attention/pass/parameter_gradients-inl.h: gradients of sinks, slopes, bias tables and dense biases, and
-// the loop over keys of every backward pass.
+// src/kernels/attention/pass/parameter_gradients-inl.h: computes gradients of sinks, slopes, bias tables and dense
+// biases, and runs the loop over keys of every backward pass.
 #if defined(ATTN_PARAMETER_GRADIENTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_PARAMETER_GRADIENTS_INL_H
 #undef ATTN_PARAMETER_GRADIENTS_INL_H
@@ -19,7 +19,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
-/// Sums of the derivatives by what a bias adds, in scratch_.d, in the compute type.
+/// Sums the derivatives by the sum of bias terms, in scratch_.d, in the compute type.
 template <typename T>
 class GradientSums : public SoftmaxBackward<T> {
  protected:
@@ -33,7 +33,7 @@ class GradientSums : public SoftmaxBackward<T> {
   bool has_parameters() const { return g_.parameters != nullptr; }
   void clear_sums() { Pairs::clear(scratch_.sums, BackwardScratch<T>::sum_rows(p_)); }
 
-  /// A row's sums over its keys: ALiBi's distances, the table's buckets.
+  /// Adds to each row's sums over its keys: ALiBi's distances, the table's buckets.
   HWY_NOINLINE void add_to_parameters(const KvBlock& keys) {
     T* sums = scratch_.sums + (p_.sinks != nullptr ? R : 0);
     for (int n = 0; n < p_.bias_count; ++n) {
@@ -77,7 +77,7 @@ class GradientSums : public SoftmaxBackward<T> {
     }
   }
 
-  /// In a wave: runs before the rows of dK and dV of these keys are needed.
+  /// In a wave: called before the rows of dK and dV of these keys are needed.
   void prefetch_totals(const KvBlock&) const {}
 
   /// The sums over keys, to their rows or further to one element.
@@ -122,7 +122,7 @@ class GradientSums : public SoftmaxBackward<T> {
     return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head * to.stride[1] + rows_.row * to.stride[2];
   }
 
-  /// A chain over the block's keys, added to the row's sum.
+  /// Adds a chain over the block's keys to the row's sum.
   void sum_over_keys(const KvBlock& keys, T* sums) {
     const Tag<T> d;
     for (int x = 0; x < vectors_ * N; x += N) {
@@ -132,7 +132,7 @@ class GradientSums : public SoftmaxBackward<T> {
     }
   }
 
-  /// Each pair to its element, or a chain over the rows to the key's.
+  /// Adds each pair to its element, or a chain over the rows to the key's element.
   void add_pairs(const KvBlock& keys, const DenseGradient& to) {
     T* const data = rows_of(to);
     T* const rows = scratch_.scores.extra;  // [R][64]
@@ -176,8 +176,8 @@ bool ends_sums(const W& pass, const KvBlock& keys, std::int64_t* rounded) {
   return false;
 }
 
-/// One step of the backward pass: dQ of its rows, and their contributions to dK, dV, the parameters, dense biases and
-/// looked-up tensors. False: a number is not finite.
+/// Runs one step of the backward pass: dQ of its rows, and their contributions to dK, dV, the parameters, dense biases
+/// and looked-up tensors. Returns false when a number is not finite.
 template <class W>
 bool step_back(W& pass, const StepOrder& step_order) {
   pass.load_rows();

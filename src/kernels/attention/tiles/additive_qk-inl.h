@@ -1,5 +1,5 @@
-// src/kernels/attention/tiles/additive_qk-inl.h: additive scores for the forward pass; the counterpart of DotScore in
-// prefill_qk-inl.h.
+// src/kernels/attention/tiles/additive_qk-inl.h: computes additive scores for the forward pass; the counterpart of
+// DotScore in prefill_qk-inl.h.
 #if defined(ATTN_ADDITIVE_QK_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ADDITIVE_QK_INL_H
 #undef ATTN_ADDITIVE_QK_INL_H
@@ -16,9 +16,9 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 class AdditiveScore;
 
-/// Exponentials of queries are computed once a query tile, those of keys once a task (otherwise a fifth of the time),
-/// never per pair. If all exponents of both sides are small enough, the tiles use H; else mantissas and exponents,
-/// which give the same bits.
+/// Exponentials of queries are computed once per query tile, those of keys once per task (otherwise they take a fifth
+/// of the time), never per pair. If all exponents of both sides are small enough, the tiles use H; otherwise mantissas
+/// and exponents, which give the same bits.
 template <>
 class AdditiveScore<float> {
  public:
@@ -53,7 +53,7 @@ class AdditiveScore<float> {
     }
   }
 
-  /// The keys of block `block` of the item.
+  /// Loads the keys of block `block` of the item.
   void load_keys(const float* const* k, int keys, std::int64_t block) {
     narrow_ = q_narrow_ && narrow_keys(k, keys, block);
     if (narrow_) return;
@@ -81,7 +81,7 @@ class AdditiveScore<float> {
     return p.q_rows <= R ? 0 : blocks < most_blocks ? blocks : most_blocks;
   }
 
-  /// H of a block's keys, at k_narrow_; false: they have none.
+  /// Computes H of a block's keys, at k_narrow_; returns false if an exponent is too large.
   bool narrow_keys(const float* const* k, int keys, std::int64_t block) {
     const bool stays = block < cached_blocks_;
     k_narrow_ = stays ? k_kept_ + block * kv_block * padded(channels_) : k_high_;

@@ -1,5 +1,5 @@
-// src/kernels/attention/tiles/additive_tile-inl.h: additive scores of a block, w . tanh(q + k): query rows in the
-// lanes, channels in the inner loop.
+// src/kernels/attention/tiles/additive_tile-inl.h: computes additive scores of a block, w . tanh(q + k): query rows in
+// the lanes, channels in the inner loop.
 #if defined(ATTN_ADDITIVE_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ADDITIVE_TILE_INL_H
 #undef ATTN_ADDITIVE_TILE_INL_H
@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Keys x vectors of a tile: eight divisions under way hide their latency; AVX2 has registers for four.
+/// Keys x vectors of a tile: eight divisions in flight hide their latency; AVX2 has registers for four.
 inline constexpr int additive_keys = HWY_TARGET == HWY_AVX2 ? 2 : 4;
 inline constexpr int additive_vectors = 2;
 /// f64 computes tanh itself: one key, so that the constants stay in registers.
@@ -30,21 +30,21 @@ struct SplitRows {
   }
 };
 
-/// Sum of w: a chain in f64, rounded once.
+/// Computes the sum of w: a chain in f64, rounded once.
 inline float additive_weight_sum(const float* w, std::int64_t channels) {
   double sum = 0;
   for (std::int64_t c = 0; c < channels; ++c) sum += static_cast<double>(w[c]);
   return static_cast<float>(sum);
 }
 
-/// Calls part(vector) with the vectors [first, last) cut into tiles of MOST or one.
+/// Calls part(vector) for the vectors [first, last), split into tiles of MOST vectors or of one.
 template <int MOST, typename F>
 HWY_INLINE void for_each_part(int first, int last, F&& part) {
   for (; first + MOST <= last; first += MOST) part.template operator()<MOST>(first);
   for (; first < last; ++first) part.template operator()<1>(first);
 }
 
-/// min(1 + E, 2^60) where NaN stays.
+/// Computes min(1 + E, 2^60); NaN stays NaN.
 HWY_INLINE Vector<float> cut_denominator(Vector<float> sum) {
   const Tag<float> d;
   const auto limit = hn::Set(d, 0x1p60f);
@@ -55,7 +55,7 @@ HWY_INLINE Vector<float> cut_denominator(Vector<float> sum) {
 #endif
 }
 
-/// 1 + E of channel c: rows v of the queries, key r.
+/// Computes 1 + E of channel c for rows v of the queries and key r.
 template <bool WIDE>
 HWY_INLINE Vector<float> one_plus(const SplitRows& q, const SplitRows& k, std::int64_t c, int v, int r) {
   const Tag<float> d;
@@ -69,7 +69,7 @@ HWY_INLINE Vector<float> one_plus(const SplitRows& q, const SplitRows& k, std::i
   return cut_denominator(hn::MulAdd(row, key, one));
 }
 
-/// Scores and the running maximum of the lanes, which goes through `alpha`.
+/// Writes scores and updates the running maximum of the lanes in `alpha`.
 template <typename T, int KEYS, int VECTORS>
 HWY_INLINE void store_scores(const Vector<T> (&score)[KEYS][VECTORS], std::int64_t R, T* HWY_RESTRICT s,
                              T* HWY_RESTRICT alpha) {
@@ -85,7 +85,7 @@ HWY_INLINE void store_scores(const Vector<T> (&score)[KEYS][VECTORS], std::int64
   }
 }
 
-/// W - 2 sum of w_c / (1 + E_c): two channels share one division.
+/// Computes W - 2 sum of w_c / (1 + E_c); two channels share one division.
 template <bool WIDE, int KEYS, int VECTORS>
 HWY_INLINE void additive_tile(const SplitRows& q, const SplitRows& k, const float* HWY_RESTRICT w, float weight_sum,
                               std::int64_t channels, float* HWY_RESTRICT s, float* HWY_RESTRICT alpha) {
@@ -112,7 +112,7 @@ HWY_INLINE void additive_tile(const SplitRows& q, const SplitRows& k, const floa
   store_scores<float, KEYS, VECTORS>(sum, query_tile_rows<float>, s, alpha);
 }
 
-/// `keys` rows of K against VECTORS vectors of queries.
+/// Computes `keys` rows of K against VECTORS vectors of queries.
 template <bool WIDE, int VECTORS>
 HWY_NOINLINE void additive_columns(const SplitRows& q, const SplitRows& k, int keys, const float* w, float weight_sum,
                                    std::int64_t channels, float* s, float* alpha) {
@@ -124,7 +124,7 @@ HWY_NOINLINE void additive_columns(const SplitRows& q, const SplitRows& k, int k
     additive_tile<WIDE, 1, VECTORS>(q, k.at(r * k.stride), w, weight_sum, channels, s + r * R, alpha);
 }
 
-/// f64: a chain over c of fma(w_c, tanh(q_c + k_c), a), one key after the other. R: rows of the query tile.
+/// f64: computes a chain over c of fma(w_c, tanh(q_c + k_c), a), one key after the other. R: rows of the query tile.
 template <int VECTORS>
 HWY_NOINLINE void tanh_columns(const double* HWY_RESTRICT q, const double* const* k, int keys,
                                const double* HWY_RESTRICT w, std::int64_t channels, std::int64_t R,

@@ -28,7 +28,7 @@ inline constexpr int left_tile = 4, right_tile = 5;            // whole ones; 0 
 inline constexpr int left_rest_tile = 6, right_rest_tile = 7;  // what is left of the pairs of a row
 inline constexpr std::int64_t row_of_words = 4 * bf16_rows;    // bytes from a row of queries or weights to the next
 
-/// f.operator()<V>() for V = 0 ... VECTORS - 1.
+/// Calls f.operator()<V>() for V = 0 ... VECTORS - 1.
 template <int VECTORS, class F>
 HWY_INLINE void for_each_sum(F&& f) {
   f.template operator()<0>();
@@ -37,7 +37,7 @@ HWY_INLINE void for_each_sum(F&& f) {
   if constexpr (VECTORS > 3) f.template operator()<3>();
 }
 
-/// Configures tiles for rows of so many pairs.
+/// Configures tiles for rows of `pairs` pairs.
 inline void shape_tiles(AmxTiles& tiles, std::int64_t pairs) {
   const int rest = static_cast<int>(pairs % tile_pairs);
   if (rest != 0) {
@@ -112,7 +112,7 @@ HWY_NOINLINE void amx_score_columns(const Bf16Scores& scores, const ScoreRange& 
   ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_store_ps(scores.alpha + (vector + v) * 16, largest[v]);
 }
 
-/// 32 rows of V two by two, as 16 rows of `words` words: 32 columns at a time where there are so many.
+/// Interleaves 32 rows of V two by two to 16 rows of `words` words: 32 columns at a time while there are as many.
 inline void pair_rows(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words, std::uint32_t* to) {
   for (int pair = 0; pair < tile_pairs; ++pair, rows += 2, to += words) {
     std::int64_t c = 0;
@@ -219,7 +219,7 @@ inline void pair_rows_in_halves(const std::uint16_t* const* rows, std::int64_t c
   }
 }
 
-/// 32 keys of a block, for decode rows.
+/// 32 keys of a block, in decode.
 struct DecodeAmxBlock {
   const std::uint32_t* weights;  // [queries][bf16_kv_block / 2], of the first of the keys on
   const std::uint32_t* values;   // [16 pairs][words]

@@ -20,13 +20,13 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Broadcasts of a register tile of so many vectors. 6 x 4 gains 3 to 8 % over 8 x 2 at D = 64 on an AMD EPYC, 12 x 2
-/// loses up to 2 %.
+/// Returns the broadcasts of a register tile of `vectors` vectors. 6 x 4 gains 3 to 8 % over 8 x 2 at D = 64 on an AMD
+/// EPYC, 12 x 2 loses up to 2 %.
 inline constexpr int gradient_tile(int vectors) {
   return registers == 16 ? (vectors == 2 ? 6 : 12) : vectors == 4 ? 6 : vectors == 1 ? 16 : 8;
 }
 
-/// Vectors [first, last) two by two: visit<VECTORS>(vector).
+/// Splits the vectors [first, last) into groups of two: visit<VECTORS>(vector).
 template <typename F>
 HWY_INLINE void in_pairs(int first, int last, F&& visit) {
   int v = first;
@@ -43,7 +43,7 @@ HWY_INLINE void in_tiles(std::int64_t count, F&& visit) {
   for (; r < count; ++r) visit.template operator()<1>(r);
 }
 
-/// ROWS broadcasts x VECTORS, a chain over [begin, end): `left(r, n)` times the vectors at x + n * stride.
+/// Multiplies ROWS broadcasts x VECTORS: a chain over [begin, end) of `left(r, n)` times the vectors at x + n * stride.
 template <typename T, int ROWS, int VECTORS>
 struct Chains {
   Vector<T> sum[ROWS][VECTORS];
@@ -84,7 +84,7 @@ struct Before {
   HWY_INLINE Vector<T> operator()(const T* place) const { return hn::MaskedLoad(there, Tag<T>(), place); }
 };
 
-/// to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of transposed rows x[dim][R].
+/// Computes to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of transposed rows x[dim][R].
 template <typename T, int VECTORS>
 HWY_NOINLINE void pair_columns(const Matrix<T>& rows, int keys, std::int64_t dim, const T* x, T* to,
                                BackwardTilePrefetch& ahead) {

@@ -27,14 +27,14 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Rows of results: sums times `scale`, rounded to bf16; a zero is +0, a NaN is canonical.
+/// Rows of results: the sums times `scale`, rounded to bf16; a zero is +0, a NaN is canonical.
 struct RoundedRows {
-  std::uint16_t* base = nullptr;  // null: nowhere
+  std::uint16_t* base = nullptr;  // null: results are not stored
   std::int64_t stride = 0, columns = 0;
   float scale = 1;
 
   RoundedRows from_column(std::int64_t c) const { return {base + c, stride, columns - c, scale}; }
-  /// As many of 32 columns as there are.
+  /// Stores 32 columns, or those that exist.
   HWY_INLINE void store(std::int64_t row, __m512 low, __m512 high) const {
     const __m512 factor = _mm512_set1_ps(scale);
     __m512i y = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(_mm512_mul_ps(high, factor), _mm512_mul_ps(low, factor)));
@@ -48,12 +48,13 @@ struct RoundedRows {
   }
 };
 
-/// Where sums of pairs are added: rows `stride` apart, whole vectors. `begins`: they start at 0, memory is not read.
+/// Where sums of pairs are added: rows `stride` apart, whole vectors. `begins`: the sums start at 0 and memory is not
+/// read.
 struct PairTotals {
   float* base;
   std::int64_t stride;
   bool begins = false;
-  RoundedRows ends = {};  // no other sum comes: the results go there, and nothing to base
+  RoundedRows ends = {};  // the last sums: rounded results go here, and nothing to `base`
 
   PairTotals from_column(std::int64_t c) const {
     return {base + c, stride, begins, ends.base != nullptr ? ends.from_column(c) : RoundedRows{}};
@@ -74,7 +75,7 @@ struct PairChains {
     ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_store_ps(to + r * stride + v * 16, sum[r][v]);
   }
-  /// To the totals of the rows from `first` on, of which `rows` are there.
+  /// Adds the sums to the rows from `first` on, of which `rows` exist.
   HWY_INLINE void add_to(const PairTotals& total, std::int64_t first, std::int64_t rows) {
     float* const place = total.base + first * total.stride;
     if (!total.begins)  // a masked load would be slow where pages have never been written
@@ -86,7 +87,7 @@ struct PairChains {
       if (first + r < rows)
         total.ends.store(first + r, sum[r][0], VECTORS == 2 ? sum[r][VECTORS - 1] : _mm512_setzero_ps());
   }
-  /// Over the pairs [begin, end): `left(r, n)` times the words at x + n * stride.
+  /// Multiplies over the pairs [begin, end): `left(r, n)` times the words at x + n * stride.
   template <typename L>
   HWY_INLINE void run(const L& left, const std::uint32_t* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin,
                       std::int64_t end, StepPrefetch prefetch) {
@@ -103,7 +104,8 @@ struct PairChains {
   }
 };
 
-/// to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of transposed pairs x[pair][R], times `factor`.
+/// Computes to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of transposed pairs x[pair][R], times
+/// `factor`.
 template <int VECTORS>
 HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys, std::int64_t pairs,
                                     const std::uint32_t* x, float factor, float* to, BackwardTilePrefetch& ahead) {
@@ -256,7 +258,7 @@ HWY_NOINLINE inline void tile_diagonal(const Matrix<std::uint16_t>& a, const std
 
 // --- rows of bf16 in and out ---------------------------------------------------------------------------------------
 
-/// The 32 columns from `c` on of a row that has `columns`; beyond them 0.
+/// Returns the 32 columns from `c` on of a row with `columns` columns; missing columns are 0.
 HWY_INLINE __m512i bf16_columns(const std::uint16_t* row, std::int64_t c, std::int64_t columns) {
   return _mm512_maskz_loadu_epi16(
       columns - c >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint64_t{1} << (columns - c)) - 1), row + c);
@@ -290,7 +292,7 @@ HWY_INLINE bool bf16_pair_rows(int rows, std::int64_t wide, const F& columns_of,
   return true;
 }
 
-/// The sums of the rows times their scale, as results.
+/// Multiplies the sums of the rows by their scale and stores them as results.
 HWY_INLINE void bf16_round_rows(const PairTotals& from, const RoundedRows& to, std::int64_t rows) {
   for (std::int64_t n = 0; n < rows; ++n)
     for (std::int64_t c = 0; c < to.columns; c += 32) {

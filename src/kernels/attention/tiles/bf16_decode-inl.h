@@ -1,4 +1,5 @@
-// src/kernels/attention/tiles/bf16_decode-inl.h: QK^T and PV of decode rows in bf16, by pairs of columns or keys.
+// src/kernels/attention/tiles/bf16_decode-inl.h: computes QK^T and PV of decode rows in bf16, by pairs of columns or
+// keys.
 #if defined(ATTN_BF16_DECODE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_DECODE_INL_H
 #undef ATTN_BF16_DECODE_INL_H
@@ -113,7 +114,7 @@ HWY_NOINLINE inline void finish_decode_scores(const Bf16Scores& scores, const fl
   }
 }
 
-/// Pairs of neighbouring weights, rounded to bf16.
+/// Rounds adjacent weights to bf16 and stores them as pairs.
 HWY_INLINE void store_pairs(__m512 low, __m512 high, std::uint32_t* to) {
   _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
 }
@@ -188,7 +189,7 @@ struct DecodeWeightSum {
   }
 };
 
-/// Weights of pairs: from pair to pair, from row to row.
+/// Weights of pairs: the stride between pairs and between rows.
 struct DecodeWeightPairs {
   const std::uint32_t* p;
   std::int64_t stride, row_stride;

@@ -22,7 +22,7 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// `columns` whole numbers as bf16.
+/// Converts `columns` integers to bf16.
 HWY_INLINE void int8_row_to_bf16(const std::int8_t* row, std::int64_t columns, std::uint16_t* to) {
   for (std::int64_t c = 0; c < columns; c += 16) {
     const auto there = first_lanes(columns - c);
@@ -31,7 +31,7 @@ HWY_INLINE void int8_row_to_bf16(const std::int8_t* row, std::int64_t columns, s
   }
 }
 
-/// Int8 rows, of those before `end`, as bf16, `stride` apart.
+/// Converts int8 rows before `end` to bf16, `stride` apart.
 HWY_NOINLINE inline void int8_rows_to_bf16(const KvRows& head, const KvRowRange& rows, std::int64_t columns,
                                            std::uint16_t* to, std::int64_t stride) {
   for_each_int8_block(head, rows.first, rows.keys, columns,
@@ -43,7 +43,7 @@ HWY_NOINLINE inline void int8_rows_to_bf16(const KvRows& head, const KvRowRange&
                       });
 }
 
-/// The scales of rows [first, first + count), each of one scale, side by side.
+/// Copies the scales of rows [first, first + count), one per row, to adjacent memory.
 HWY_NOINLINE inline void scales_of_rows(const KvRows& head, std::int64_t first, int count, float* to) {
   for (int r = 0, rows; r < count; r += rows) {
     rows = static_cast<int>(rows_of_page(head, first + r, count - r));
@@ -55,7 +55,7 @@ HWY_NOINLINE inline void scales_of_rows(const KvRows& head, std::int64_t first, 
   }
 }
 
-/// Prefetches them: a line a page, which would be waited for.
+/// Prefetches the scales: one line per page, for which a load would wait.
 HWY_NOINLINE inline void prefetch_scales(const KvRows& head, std::int64_t first, std::int64_t end) {
   for (std::int64_t rows; first < end; first += rows) {
     rows = rows_of_page(head, first, end - first);
@@ -64,9 +64,9 @@ HWY_NOINLINE inline void prefetch_scales(const KvRows& head, std::int64_t first,
   }
 }
 
-/// Those of a block.
+/// The scales of a block.
 struct BlockScales {
-  bool there;  // keys and values are of int8
+  bool there;  // whether keys and values are int8
   alignas(64) float key[bf16_kv_block], value[bf16_kv_block];
 
   const float* of_keys(int first = 0) const { return there ? key + first : nullptr; }
@@ -79,7 +79,7 @@ struct BlockScales {
   }
 };
 
-/// Scales that stand side by side, 16 by 16.
+/// Adjacent scales, read 16 at a time.
 struct ScalesBy16 {
   const float* at[bf16_kv_block / 16];
   explicit ScalesBy16(const float* scales) {
@@ -95,7 +95,7 @@ HWY_AFTER_NAMESPACE();
 HWY_PUSH_ATTRIBUTES(ATTN_BYTES_TARGET)
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Whether this processor looks up bytes.
+/// Returns whether this processor has byte table look-ups.
 inline bool has_int8_lut() { return __builtin_cpu_supports("avx512vbmi") != 0; }
 
 /// ForwardKernel::int8_form of rows that are multiplied from registers.

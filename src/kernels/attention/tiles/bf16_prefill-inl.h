@@ -1,5 +1,5 @@
-// src/kernels/attention/tiles/bf16_prefill-inl.h: QK^T and PV of a query tile in bf16: pairs as 32-bit words, one
-// vdpbf16ps a pair.
+// src/kernels/attention/tiles/bf16_prefill-inl.h: computes QK^T and PV of a query tile in bf16: pairs as 32-bit words,
+// one vdpbf16ps per pair.
 #if defined(ATTN_BF16_PREFILL_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_PREFILL_INL_H
 #undef ATTN_BF16_PREFILL_INL_H
@@ -17,19 +17,19 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-inline constexpr int bf16_rows = 64;  // one row a lane, four vectors
+inline constexpr int bf16_rows = 64;  // one row per lane, four vectors
 
-/// sum + x.low * y.low + x.high * y.high, lane by lane.
+/// Computes sum + x.low * y.low + x.high * y.high in each lane.
 HWY_INLINE __m512 dot_pair(__m512 sum, __m512i x, __m512i y) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(y));
 }
 
-/// The first `count` of 16 lanes.
+/// Returns a mask of the first `count` of 16 lanes.
 HWY_INLINE __mmask16 first_lanes(std::int64_t count) {
   return count >= 16 ? 0xFFFF : count <= 0 ? 0 : static_cast<__mmask16>((1u << count) - 1);
 }
 
-/// Words (low, high) of 16 columns of two rows; columns without a bit count as 0.
+/// Interleaves 16 columns of two rows to words (low, high); columns without a bit count as 0.
 HWY_INLINE __m512i words_of_rows(const std::uint16_t* low, const std::uint16_t* high, __mmask16 columns) {
   const __m512i a = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, low)),
                 b = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, high));
@@ -112,7 +112,7 @@ HWY_INLINE void bf16_score_tile(const Bf16Scores& scores, int key, int vector, c
   }
 }
 
-/// The range's keys against VECTORS vectors of queries from `vector` on.
+/// Computes the range's keys against VECTORS vectors of queries from `vector` on.
 template <int VECTORS>
 HWY_NOINLINE void bf16_score_columns(const Bf16Scores& scores, const ScoreRange& range, int vector) {
   constexpr int most = tile_keys(VECTORS, registers);
@@ -126,7 +126,7 @@ HWY_NOINLINE void bf16_score_columns(const Bf16Scores& scores, const ScoreRange&
   for (; r < range.end; ++r) bf16_score_tile<1, VECTORS>(scores, r, vector, visible);
 }
 
-/// COLUMNS value columns x VECTORS: a chain over pairs of keys, accumulated as Accumulate says.
+/// Computes COLUMNS value columns x VECTORS: a chain over pairs of keys, accumulated as Accumulate says.
 template <int COLUMNS, int VECTORS, Accumulate ACCUMULATE>
 HWY_INLINE void bf16_output_tile(const std::uint32_t* HWY_RESTRICT p, const std::uint32_t* HWY_RESTRICT v_words,
                                  std::int64_t v_stride, int pairs, float* HWY_RESTRICT o,

@@ -20,26 +20,26 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Whether these tiles can read K: whole 32-bit words, each with one scale.
+/// Returns whether these tiles can read K: whole 32-bit words, each with one scale.
 inline bool keys_in_int8_tiles(std::int64_t columns, std::int64_t scale_group) {
   return columns % KvRows::k_interleave_width == 0 &&
          (scale_group % KvRows::k_interleave_width == 0 || scale_group >= columns);
 }
-/// Whether they can read V: each vector in one cache line and with one scale, the last too, which may overlap the one
-/// before (DecodeOutput).
+/// Returns whether they can read V: each vector in one cache line and with one scale, also the last one, which may
+/// overlap the vector before it (DecodeOutput).
 inline bool values_in_int8_tiles(std::int64_t columns, std::int64_t scale_group) {
   constexpr int N = lanes<float>;
   const std::int64_t last_line = columns % KvRows::line;
   return (last_line == 0 || last_line >= N) && (scale_group >= columns || (columns % N == 0 && scale_group % N == 0));
 }
-/// Whether they can read both, in this representation, for a head that begins at key `first`: blocks must be whole
-/// groups of rows.
+/// Returns whether they can read both, in this representation, for a head that begins at key `first`: blocks must be
+/// whole groups of rows.
 inline bool in_int8_tiles(const AttentionProblem& p, Element form, std::int64_t first) {
   return p.k.element == form && p.v.element == form && keys_in_int8_tiles(p.dim, p.k.scale_group) &&
          values_in_int8_tiles(p.value_dim, p.v.scale_group) && first % KvRows::group_rows == 0;
 }
 
-/// Vectors of keys that a tile has at most.
+/// The most vectors of keys in a tile.
 inline constexpr int byte_vectors = registers == 16 ? 2 : 4;
 
 /// Vector by vector: the words of so many keys' first columns, those of the next ones a group's 16 further on.
@@ -61,7 +61,7 @@ HWY_INLINE void for_each_byte_keys(const Int8GroupCursor& cursor, int begin, int
   }
 }
 
-/// Where a row's columns stand in its group: side by side as many as a line has, fewer at the end.
+/// Where a row's columns are in its group: as many adjacent ones as a cache line has, fewer at the end.
 struct ByteColumns {
   std::int64_t columns, scale_group;
 
@@ -98,7 +98,7 @@ HWY_INLINE Address to_prefetched(const Int8GroupCursor& cursor, int key, int row
 /// Whether these tiles read sign-magnitude too, where bf16 uses it. It takes an eighth more time.
 inline constexpr bool tiles_read_sign_magnitude8 = HWY_TARGET == HWY_AVX3;
 
-/// Bytes of one form as two's complement.
+/// Converts bytes of one form to two's complement.
 template <Element FORM, class D>
 HWY_INLINE hn::Vec<D> as_i8(D d, hn::Vec<D> bytes) {
   if constexpr (FORM == Element::sign_magnitude8) return other_form(d, bytes);
@@ -112,7 +112,7 @@ HWY_INLINE void by_form(const KvRows& rows, F&& visit) {
   visit.template operator()<Element::i8>();
 }
 
-/// Byte b of every word, as a number.
+/// Returns byte b of every word as a number.
 HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
   const Tag<float> d;
   const auto word = hn::BitCast(hn::RebindToSigned<Tag<float>>(), words);

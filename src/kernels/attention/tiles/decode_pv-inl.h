@@ -20,12 +20,12 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Whether the register tiles prefetch themselves. If not, StreamPrefetcher::use() does so between them.
+/// Whether the register tiles prefetch themselves. If not, StreamPrefetcher::use() prefetches between them.
 template <typename T>
 inline constexpr bool prefetches_ahead = (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2) && sizeof(T) == 4;
 
-/// Calls tile.template operator()<TIMES>(), TIMES: how often each line is prefetched. In AVX2, whose steps are short,
-/// once: more would take a tenth more time.
+/// Calls tile.template operator()<TIMES>(), where TIMES says how often each line is prefetched: once in AVX2, whose
+/// steps are short, because more would take 10 % more time.
 template <int LINES, class Tile>
 HWY_INLINE void by_distance(const StreamPrefetcher& ahead, const Tile& tile) {
   if constexpr (LINES > 0 && registers == 32) {
@@ -40,7 +40,7 @@ HWY_INLINE PrefetchAddresses<TIMES> take(StreamPrefetcher& ahead, const void* us
   else return {};
 }
 
-/// PV of a block is computed in parts of so many keys; prefetching goes on between them.
+/// PV of a block is computed in parts of this many keys; prefetching continues between them.
 inline constexpr int decode_pv_keys = 32;
 
 /// Where the sums of a part go: to o[row][stride], which is rescaled by alpha, after the last part of a block; until
@@ -74,7 +74,7 @@ struct PvEpilogue {
   }
 };
 
-/// PV of `keys` keys for decode rows; weights p[key][p_stride].
+/// Computes PV of `keys` keys for decode rows; weights p[key][p_stride].
 template <typename T>
 struct DecodePvTile {
   const T* const* v_rows;

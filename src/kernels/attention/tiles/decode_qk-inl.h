@@ -27,7 +27,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 inline constexpr int decode_tile_keys = 2 * lanes<T>;
 
-/// Whether the rows are evenly spaced, by whole elements.
+/// Returns whether the rows are evenly spaced, by whole elements.
 template <typename T>
 HWY_INLINE bool evenly_spaced(const T* const* rows, int count) {
   const auto at = [rows](int i) { return reinterpret_cast<const char*>(rows[i]); };
@@ -37,7 +37,7 @@ HWY_INLINE bool evenly_spaced(const T* const* rows, int count) {
   return even;
 }
 
-/// Scores of decode rows: [row][stride], keys side by side, and the rows' maxima.
+/// Scores of decode rows, [row][stride] with adjacent keys, and the rows' maxima.
 template <typename T>
 struct DecodeQk {
   T* s;
@@ -45,7 +45,7 @@ struct DecodeQk {
   T* maximum;
 };
 
-/// Dot products of `dim` columns with queries q [D][max_decode_rows].
+/// Computes dot products of `dim` columns with queries q [D][max_decode_rows].
 template <typename T>
 struct DecodeQkTile {
   static constexpr bool wide = registers == 32;  // whether registers hold four rows of more than one vector
@@ -120,7 +120,7 @@ HWY_NOINLINE void decode_qk(const DecodeQk<T>& to, const T* const* keys, std::in
   }
 }
 
-/// Whether row r sees keys 0 ... count - 1, a bit each; null: all of them.
+/// Returns whether row r sees keys 0 ... count - 1, one bit per key; null: it sees all of them.
 HWY_NOINLINE inline Word seen_keys(const Word* visible, int r, int count) {
   const Word all = (Word{1} << count) - 1;
   if (visible == nullptr) return all;
@@ -151,7 +151,7 @@ HWY_NOINLINE void decode_maxima(const DecodeQk<T>& to, int rows, int begin, int 
   }
 }
 
-/// decode_qk of keys k[0], k[1] ...
+/// Computes decode_qk for keys k[0], k[1] ...
 template <typename T, class Tile>
 HWY_INLINE void decode_qk(const DecodeQk<T>& to, const T* const* k, int key, int vectors, int rows, const Tile& tile) {
   const T* const keys[2] = {k[0], k[(vectors - 1) * lanes<T>]};

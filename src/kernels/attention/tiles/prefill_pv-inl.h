@@ -1,5 +1,5 @@
-// src/kernels/attention/tiles/prefill_pv-inl.h: PV of a query tile (prefill): elements of V as broadcasts, query rows
-// in the lanes.
+// src/kernels/attention/tiles/prefill_pv-inl.h: computes PV of a query tile (prefill): elements of V as broadcasts,
+// query rows in the lanes.
 #if defined(ATTN_PREFILL_PV_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_PREFILL_PV_INL_H
 #undef ATTN_PREFILL_PV_INL_H
@@ -16,7 +16,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 /// How a register tile's sum over its keys is added to the output.
 enum class Accumulate {
-  first,    // o = chain: nothing came before
+  first,    // o = chain: the first block
   rescale,  // o = fma(o, alpha, chain)
 };
 
@@ -72,8 +72,8 @@ HWY_NOINLINE void output_columns(const T* p, const T* const* v_rows, int keys, s
   for (; c < value_dim; ++c) output_tile<T, 1, VECTORS>(p, v_rows, c, keys, o + c * R, alpha, fresh);
 }
 
-/// Keys [0, keys) of the block, from weight row `row`, for the vectors [first, last), into `o` from value column
-/// `column` on.
+/// Computes keys [0, keys) of the block, from weight row `row`, for the vectors [first, last), into `o` from value
+/// column `column` on.
 template <typename T>
 HWY_INLINE void output_block(const QueryTileScratch<T>& scratch, const T* const* v_rows, int keys, std::int64_t column,
                              std::int64_t value_dim, int row, int first, int last, bool fresh) {
@@ -132,7 +132,7 @@ HWY_INLINE void edge_tile(const ActiveRanges& ranges, const T* HWY_RESTRICT p, c
   }
 }
 
-/// A block over an edge of the mask, in whole register tiles; returns the first column that is left.
+/// Computes a block over an edge of the mask, in whole register tiles; returns the first column that is left.
 template <typename T>
 HWY_NOINLINE std::int64_t output_edge(const ActiveRanges& ranges, const QueryTileScratch<T>& scratch,
                                       const T* const* v_rows, std::int64_t value_dim, bool fresh) {

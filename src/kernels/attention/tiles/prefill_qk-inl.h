@@ -1,5 +1,5 @@
-// src/kernels/attention/tiles/prefill_qk-inl.h: QK^T of a query tile (prefill): elements of K as broadcasts, query rows
-// in the lanes.
+// src/kernels/attention/tiles/prefill_qk-inl.h: computes QK^T of a query tile (prefill): elements of K as broadcasts,
+// query rows in the lanes.
 #if defined(ATTN_PREFILL_QK_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_PREFILL_QK_INL_H
 #undef ATTN_PREFILL_QK_INL_H
@@ -60,7 +60,7 @@ HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int6
   }
 }
 
-/// The range's rows of K against VECTORS vectors of queries from `vector` on.
+/// Computes the range's rows of K against VECTORS vectors of queries from `vector` on.
 template <typename T, int VECTORS>
 HWY_NOINLINE void score_columns(const QueryTileScratch<T>& scratch, const T* const* k, std::int64_t dim,
                                 const ScoreRange& range, int vector) {
@@ -79,7 +79,7 @@ HWY_NOINLINE void score_columns(const QueryTileScratch<T>& scratch, const T* con
   for (; r < range.end; ++r) score_tile<T, 1, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector);
 }
 
-/// The scores of a range of the block whose keys are k.
+/// Computes the scores of a range of the block with keys k.
 template <typename T>
 HWY_INLINE void score_block(const QueryTileScratch<T>& scratch, const T* const* k, std::int64_t dim,
                             const ScoreRange& range) {
@@ -87,7 +87,7 @@ HWY_INLINE void score_block(const QueryTileScratch<T>& scratch, const T* const* 
                 [&]<int V>(int v) HWY_ATTR { score_columns<T, V>(scratch, k, dim, range, v); });
 }
 
-/// Scores as dot products of scaled queries with keys. Its memory follows the query tile's in the scratch.
+/// Computes scores as dot products of scaled queries with keys. Its memory follows the query tile's in the scratch.
 template <typename T>
 class DotScore {
  public:
@@ -113,7 +113,7 @@ class DotScore {
       std::memcpy(decode_queries_ + c * max_decode_rows, scratch.q + c * R, max_decode_rows * sizeof(T));
   }
 
-  /// The keys of a block, before its groups.
+  /// Called with the keys of a block, before its ranges.
   void load_keys(const T* const*, int, std::int64_t) {}
 
   /// Computes the scores of a range into scratch.s (in decode: into DecodeScores), masked where the range says so, and
@@ -134,7 +134,7 @@ class DotScore {
     decode_maxima(to, decode_rows_, range.key, range.end, range.of_vector(0));
   }
 
-  /// group() of decode rows over int8 keys.
+  /// Computes group() of decode rows over int8 keys.
   void ranges_int8(const QueryTileScratch<T>& scratch, const KvRows& k, Int8GroupCursor& ranges,
                    const ScoreRange& range) {
     const DecodeQk<T> to{DecodeScores<T, kv_block>(scratch).s, kv_block, scratch.alpha};
