@@ -1,7 +1,7 @@
 /* include/attn/c.h: attention for C, and for any language that can call C: <attn/plain.h> with C names.
  *
- * Formula, shapes, dtypes and bits are those of <attn/plain.h>. The caller gives pointers, sizes, strides, workspace and
- * threads. The functions allocate nothing and throw nothing. Needs C99 or later.
+ * Formula, shapes, dtypes and bits are those of <attn/plain.h>. The caller gives pointers, sizes, strides, workspace
+ * and threads. The functions allocate nothing and throw nothing. Needs C99 or later.
  *
  *   attn_attention call;
  *   attn_attention_init(&call, sizeof call);
@@ -66,8 +66,7 @@ typedef struct attn_attention {
   attn_element element; /* of q, k, v, output; the compute type is f64 for f64, else f32 */
   int32_t causal;       /* not 0: a row sees no later key */
   int32_t bottom_right; /* not 0: the last row is aligned to the last key */
-  int32_t
-      top_left; /* not 0: row 0 is aligned to key 0; causal or window with q_rows != k_rows needs this or bottom_right */
+  int32_t top_left;     /* not 0: row 0 is aligned to key 0; if q_rows != k_rows, causal and windows need one of both */
 
   const void *q, *k, *v;
   void* output;    /* must not overlap k or v */

@@ -129,8 +129,8 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
   }
 }
 
-/// Tile heights that are compiled. For f64 only four; every other height is composed of these: f64 products are rare, and
-/// the other heights would add 40 KB of code.
+/// Tile heights that are compiled. For f64 only four; every other height is composed of these: f64 products are rare,
+/// and the other heights would add 40 KB of code.
 template <class Kind>
 constexpr bool has_height(int rows) {
   return sizeof(typename Kind::Sum) == 4 || rows == gemm_rows || rows == 4 || rows == 2 || rows == 1;
