@@ -66,7 +66,8 @@ typedef struct attn_attention {
   attn_element element; /* of q, k, v, output; the compute type is f64 for f64, else f32 */
   int32_t causal;       /* not 0: a row sees no later key */
   int32_t bottom_right; /* not 0: the last row is aligned to the last key */
-  int32_t top_left;     /* not 0: row 0 is aligned to key 0; if q_rows != k_rows, causal and windows need one of both */
+  /* not 0: row 0 is aligned to key 0. If q_rows != k_rows, causal and windows need one of both, or query_start */
+  int32_t top_left;
 
   const void *q, *k, *v;
   void* output;    /* must not overlap k or v */

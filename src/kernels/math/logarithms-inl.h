@@ -58,7 +58,7 @@ HWY_INLINE hn::Vec<D> log_f64(D d, hn::Vec<D> x) {
 /// Computes sine (turn 0) or cosine (turn 1) in f64 for |x| < 2^20, by the reduction and the polynomials of
 /// kernels/ref/trigonometry.h.
 template <class D>
-HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t transpose) {
+HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t quarter_turns) {
   using C = Constants<double>;
   const hn::RebindToSigned<D> di;
   const auto rounder = hn::Set(d, C::rounder);
@@ -69,7 +69,7 @@ HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t transpose) {
   const auto error = hn::Sub(hn::Sub(first, hn::Sub(difference, back)), hn::Add(second, back));
   const auto reduced = hn::NegMulAdd(n, hn::Set(d, 0x1.3198a2e037073p-69), error);
   const auto high = hn::Add(difference, reduced), low = hn::Add(hn::Sub(difference, high), reduced);
-  const auto quadrant = hn::Add(hn::BitCast(di, shifted), hn::Set(di, transpose));
+  const auto quadrant = hn::Add(hn::BitCast(di, shifted), hn::Set(di, quarter_turns));
   const auto z = hn::Mul(high, high);
   const auto tail = hn::MulAdd(hn::Mul(hn::Set(d, -0.5), z), low, low);
   const auto sine = hn::Add(high, hn::MulAdd(hn::Mul(high, z), horner(d, C::sin, z), tail));
@@ -81,7 +81,7 @@ HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t transpose) {
   };
   const auto y = hn::IfThenElse(bit(1), cosine, sine);
   const auto negated = hn::IfThenElse(bit(2), hn::Neg(y), y);
-  return transpose == 0 ? hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, negated) : negated;
+  return quarter_turns == 0 ? hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, negated) : negated;
 }
 
 /// Computes f(x) in f64 and rounds once; f takes the f64 tag and vector.

@@ -48,7 +48,7 @@ HWY_NOINLINE void each_sine(Unary op, const T* x, T* y, std::int64_t n) {
   const hn::ScalableTag<T> d;
   constexpr std::int64_t N = HWY_LANES(T);
   const auto element = sizeof(T) == 8 ? Element::f64 : Element::f32;
-  const std::int64_t transpose = op == Unary::cos;
+  const std::int64_t quarter_turns = op == Unary::cos;
   for (std::int64_t i = 0; i < n; i += N) {
     const std::int64_t count = n - i < N ? n - i : N;
     const auto v = load_some(d, x + i, count);
@@ -56,8 +56,9 @@ HWY_NOINLINE void each_sine(Unary op, const T* x, T* y, std::int64_t n) {
       reference().unary(op, element, x + i, y + i, count);
       continue;
     }
-    store_some(d, by_f64(d, v, [transpose](auto wide, auto w) HWY_ATTR { return sine_of_turn(wide, w, transpose); }),
-               y + i, count);
+    store_some(
+        d, by_f64(d, v, [quarter_turns](auto wide, auto w) HWY_ATTR { return sine_of_turn(wide, w, quarter_turns); }),
+        y + i, count);
   }
 }
 
