@@ -80,8 +80,8 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   const auto wide = [](const Tensor& x) {
     return x.to(x.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32).contiguous();
   };
-  const std::string turned = config.positions == ModelConfig::Positions::rotary ? ", turned" : "";
-  const std::string x = (config.qk_norm ? "norm(norm(x) W)" : "norm(x) W") + turned;
+  const std::string rotated = config.positions == ModelConfig::Positions::rotary ? ", turned" : "";
+  const std::string x = (config.qk_norm ? "norm(norm(x) W)" : "norm(x) W") + rotated;
   steps.add(Kind::words, "tokens", Phrase::tokens, Phrase::note_tokens, "", {}).shape = {n};
   steps.add(Kind::ids, "ids", Phrase::ids, Phrase::note_ids, "", tensor<std::int64_t>(ids)).note = "";
   const std::string source = runtime::format("layer {}, head {}", at.layer, at.head);
@@ -102,7 +102,7 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
 
   if (at.gradients) {
     const explain_detail::WayBack back = explain_detail::way_back(
-        {wide(q), wide(k), wide(v), wide(attended.weights), wide(attended.output), {.mask = mask}, !turned.empty()});
+        {wide(q), wide(k), wide(v), wide(attended.weights), wide(attended.output), {.mask = mask}, !rotated.empty()});
     for (const explain_detail::BackwardStep& gradient : back.steps) {
       ExplainStep& step =
           steps.add(gradient.kind, gradient.name, gradient.title, gradient.note, gradient.formula, gradient.values);

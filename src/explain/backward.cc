@@ -19,15 +19,15 @@ struct Formulas {
   std::string q, k;
 };
 Formulas formulas_of(const Forward& forward) {
-  const char* turned = forward.turned ? "turned " : "";
+  const char* rotated = forward.rotated ? "turned " : "";
   switch (forward.options.score.kind) {
-    case Score::Kind::dot: return {runtime::format("dS {}k", turned), runtime::format("dSᵀ {}q", turned)};
+    case Score::Kind::dot: return {runtime::format("dS {}k", rotated), runtime::format("dSᵀ {}q", rotated)};
     case Score::Kind::general: return {"dS k Wᵀ", "dSᵀ q W"};
     case Score::Kind::additive: return {"Σ dS w (1 - tanh²) S_q", "Σ dS w (1 - tanh²) S_k"};
     default: break;
   }
-  return {runtime::format("dS {}k / √{}", turned, forward.q.size(-1)),
-          runtime::format("dSᵀ {}q / √{}", turned, forward.q.size(-1))};
+  return {runtime::format("dS {}k / √{}", rotated, forward.q.size(-1)),
+          runtime::format("dSᵀ {}q / √{}", rotated, forward.q.size(-1))};
 }
 
 /// Returns 1 / (1 - p) where dropout keeps a weight, else 0. A call with the same dropout draws and equal scores shows

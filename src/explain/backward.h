@@ -13,7 +13,7 @@ namespace attn::explain_detail {
 struct Forward {
   Tensor q, k, v, weights, context;  // [..., T, D]
   AttentionOptions options;          // of that call
-  bool turned = false;               // q and k are rotated (rotary positions)
+  bool rotated = false;              // q and k are rotated (rotary positions)
   const Run* run = nullptr;          // the explained run with its score modifiers; null: none
 };
 

@@ -189,10 +189,10 @@ class Teller {
       add_parameter("score_w_key", "S_k", matrices_.score_k, false);
       add_parameter("score_w", "w", matrices_.score_w.reshape({1, matrices_.score_w.numel()}), false);
     }
-    if (!run_.q_turned.defined()) return;
+    if (!run_.q_rotated.defined()) return;
     const std::string formula = runtime::format("turn place / 10000^(2i / {})", matrices_.dk());
-    add(step(Kind::table, "q_turned", Phrase::query_turned, formula, Phrase::note_turned), run_.q_turned);
-    add(step(Kind::table, "k_turned", Phrase::key_turned, formula, Phrase::note_turned), run_.k_turned, true);
+    add(step(Kind::table, "q_turned", Phrase::query_turned, formula, Phrase::note_turned), run_.q_rotated);
+    add(step(Kind::table, "k_turned", Phrase::key_turned, formula, Phrase::note_turned), run_.k_rotated, true);
   }
 
   void add_parameter(const char* name, const char* title, const Tensor& values, bool by_head) {
@@ -206,8 +206,8 @@ class Teller {
   }
 
   void tell_scores() {
-    const bool turned = run_.q_turned.defined();
-    std::string formula = turned ? "turned q · turned k" : "q · k";
+    const bool rotated = run_.q_rotated.defined();
+    std::string formula = rotated ? "turned q · turned k" : "q · k";
     if (options_.score == Score::Kind::general) formula = "qᵀ W k";
     if (options_.score == Score::Kind::additive) formula = "w · tanh(S_q q + S_k k)";
     std::string source;
@@ -310,7 +310,7 @@ class Teller {
 
   void tell_way_back() {
     const WayBack back = way_back(
-        {run_.q_used(), run_.k_used(), run_.v, run_.weights, run_.context, run_.call, run_.q_turned.defined(), &run_});
+        {run_.q_used(), run_.k_used(), run_.v, run_.weights, run_.context, run_.call, run_.q_rotated.defined(), &run_});
     for (const BackwardStep& gradient : back.steps) {
       ExplainStep told = step(gradient.kind, gradient.name, gradient.title, gradient.formula, gradient.note);
       if (gradient.title == Phrase::d_context) told.source = say_with(Phrase::loss, format_number(back.loss, 4));

@@ -24,7 +24,7 @@ Tensor sines(std::int64_t rows, std::int64_t dim, Dtype dtype) {
   return tensor<double>(values, {rows, dim}).to(dtype);
 }
 
-Tensor turned(const Tensor& x) {
+Tensor rotated(const Tensor& x) {
   const std::int64_t rows = x.size(2), dim = x.size(3);
   if (dim % 2 != 0)
     throw ValueError(

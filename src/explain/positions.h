@@ -10,6 +10,6 @@ Tensor sines(std::int64_t rows, std::int64_t dim, Dtype dtype);
 
 /// Returns x [B, H, T, D] with each pair (2i, 2i + 1) of row t rotated by t / 10000^(2i/D). Source: Su 2021
 /// (2104.09864).
-Tensor turned(const Tensor& x);
+Tensor rotated(const Tensor& x);
 
 }  // namespace attn::explain_detail

@@ -1,4 +1,4 @@
-// src/explain/run.h: holds the tensors of one explained run, before they are turned into steps.
+// src/explain/run.h: holds the tensors of one explained run, before they become steps.
 #pragma once
 #include "explain/matrices.h"
 #include "explain/tokens.h"
@@ -22,7 +22,7 @@ struct Run {
   Tensor x, memory;                // [B, T, dim]: embeddings of the query and the key side
   Tensor places_x, places_memory;  // [T, dim] positions added to them, or undefined
   Tensor q, k, v;                  // as projected
-  Tensor q_turned, k_turned;       // with rotary positions, else undefined
+  Tensor q_rotated, k_rotated;     // with rotary positions, else undefined
   Tensor scores, scaled;           // `scaled` is undefined for scores without a scale
   std::vector<Stage> stages;       // one for each score modifier
   Tensor weights, context;         // from the attention call
@@ -36,8 +36,8 @@ struct Run {
     return !stages.empty() ? stages.back().values : scaled.defined() ? scaled : scores;
   }
   const Tensor& mixing() const { return dropped.defined() ? dropped : weights; }
-  const Tensor& q_used() const { return q_turned.defined() ? q_turned : q; }
-  const Tensor& k_used() const { return k_turned.defined() ? k_turned : k; }
+  const Tensor& q_used() const { return q_rotated.defined() ? q_rotated : q; }
+  const Tensor& k_used() const { return k_rotated.defined() ? k_rotated : k; }
 };
 
 }  // namespace attn::explain_detail

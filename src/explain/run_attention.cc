@@ -99,8 +99,8 @@ Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const 
   run.k = project(to, matrices.w_key);
   run.v = project(to, matrices.w_value);
   if (options.positions == Positions::rotary) {
-    run.q_turned = turned(run.q);
-    run.k_turned = turned(run.k);
+    run.q_rotated = rotated(run.q);
+    run.k_rotated = rotated(run.k);
   }
   if (batch) {
     run.lengths.query_lengths = tensor<std::int64_t>(tokens.from.lengths);

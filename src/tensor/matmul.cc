@@ -46,9 +46,9 @@ bool by_pairs(const Tensor& x) { return x.dtype() == Dtype::bf16 && kernels::mul
 bool is_half(const Tensor& x) { return x.dtype() == Dtype::bf16 || x.dtype() == Dtype::f16; }
 Tensor left_operand(const Tensor& x) {
   if (by_pairs(x)) return x.detach();
-  const bool turned = is_half(x) && x.dim() >= 2 && x.stride(-1) != 1 && x.stride(-2) == 1;
+  const bool transposed = is_half(x) && x.dim() >= 2 && x.stride(-1) != 1 && x.stride(-2) == 1;
   // converting in memory order takes a twentieth of the time
-  return turned ? widened(x.transpose(-1, -2)).transpose(-1, -2) : widened(x);
+  return transposed ? widened(x.transpose(-1, -2)).transpose(-1, -2) : widened(x);
 }
 Tensor right_operand(const Tensor& x) {
   return is_half(x) && kernels::multiplies_half_b() ? x.detach() : left_operand(x);

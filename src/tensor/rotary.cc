@@ -47,7 +47,7 @@ void check(const Tensor& x, const Tensor& cos, const Tensor& sin) {
 }
 
 /// Rotates x by the angles, or by the negative angles if `back`.
-Tensor turned(const Tensor& x, const Tensor& cos, const Tensor& sin, bool back) {
+Tensor rotated(const Tensor& x, const Tensor& cos, const Tensor& sin, bool back) {
   const Tensor y = empty(x.sizes(), x.dtype());
   const int last = x.dim() - 1;
   const std::int64_t pairs = x.size(-1) / 2;
@@ -80,7 +80,7 @@ Tensor rotary_turn(const Tensor& x, const Tensor& cos, const Tensor& sin, bool b
   };
   // The inverse rotation is the gradient of a rotation, because rotations are orthogonal.
   const auto wrt_x = [back](auto& dy, auto& cos, auto& sin) { return rotary_turn(dy, cos, sin, !back); };
-  return record("RotaryBackward0", turned(x, cos, sin, back), wrt(x, wrt_x, cos, sin), wrt(cos, wrt_cos, x),
+  return record("RotaryBackward0", rotated(x, cos, sin, back), wrt(x, wrt_x, cos, sin), wrt(cos, wrt_cos, x),
                 wrt(sin, wrt_sin, x));
 }
 

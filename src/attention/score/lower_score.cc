@@ -224,10 +224,10 @@ class Lowering {
     const Node& node = this->node(n);
     ScoreStep step{.op = step_op(node.op), .whole = true};
     if (rate(n) == ScoreRate::distance && is_distance(node)) return emit_distance(n);
-    const bool turned = node.op == Op::gt || node.op == Op::ge;
+    const bool swapped = node.op == Op::gt || node.op == Op::ge;
     for (std::size_t d = 0; d < parts(n).size(); ++d) {
       const int part = parts(n)[d];
-      step.from[turned ? 1 - d : d] = place(part);
+      step.from[swapped ? 1 - d : d] = place(part);
       step.whole = step.whole && this->node(part).kind != Node::Kind::number;
     }
     if (node.kind == Node::Kind::number) step.whole = false;
@@ -243,11 +243,12 @@ class Lowering {
   }
 
   void emit_distance(int n) {
-    const bool turned = node(n).parts[0]->op == Op::row;  // i - j
-    int& symbol = result_.program.symbols.distance[node(n).parts[turned ? 0 : 1]->align == Align::bottom_right ? 1 : 0];
+    const bool negated = node(n).parts[0]->op == Op::row;  // i - j
+    int& symbol =
+        result_.program.symbols.distance[node(n).parts[negated ? 0 : 1]->align == Align::bottom_right ? 1 : 0];
     if (symbol < 0) symbol = fresh(ScoreRate::distance).place;
     place(n) = {ScoreRate::distance, static_cast<std::uint16_t>(symbol)};
-    if (!turned) return;
+    if (!negated) return;
     const ScorePlace to = fresh(ScoreRate::distance);
     result_.steps.push_back({.op = ScoreStepOp::neg, .whole = true, .to = to, .from = {place(n)}});
     place(n) = to;

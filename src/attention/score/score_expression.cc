@@ -118,9 +118,9 @@ ScoreExpression ScoreExpression::aligned(Align align) const {
   for_each_part(node_, [&](const Node::Part& part) {
     Node node = *part;
     for (Node::Part& inner : node.parts) inner = done.at(inner.get());
-    const bool changed = node.parts != part->parts, turned = node.op == Op::row && node.align == Align::unset;
-    if (turned) node.align = align;
-    done[part.get()] = changed || turned ? std::make_shared<const Node>(std::move(node)) : part;
+    const bool changed = node.parts != part->parts, aligned = node.op == Op::row && node.align == Align::unset;
+    if (aligned) node.align = align;
+    done[part.get()] = changed || aligned ? std::make_shared<const Node>(std::move(node)) : part;
   });
   return ScoreExpression(done.at(node_.get()));
 }
