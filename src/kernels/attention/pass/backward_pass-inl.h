@@ -26,8 +26,8 @@ class BackwardPass : public GradientSums<T> {
   using typename Sums::Blocks;
 
   BackwardPass(const AttentionGradient& g, const GradientRows& rows, void* memory)
-      : Sums(g, rows, memory), at_(static_cast<char*>(memory) + BackwardScratch<T>::bytes(g.problem), g.problem),
-        ahead_(g, rows, Sums::tile_, sizeof(T), N * tile_vectors * gradient_tile(tile_vectors)) {
+      : Sums(g, rows, memory), at_(static_cast<char*>(memory) + BackwardScratch<T>::bytes(g.problem), g.problem) {
+    begin_step(ahead_, g, rows, sizeof(T), N * tile_vectors * gradient_tile(tile_vectors));
     k_ = {static_cast<const T*>(p_.k.base) + rows.batch * p_.k_stride[0] + p_.key_head(rows.head) * p_.k_stride[1],
           p_.k.row_stride};
     v_ = {static_cast<const T*>(p_.v.base) + rows.batch * p_.v_stride[0] + p_.value_head(rows.head) * p_.v_stride[1],
@@ -60,11 +60,13 @@ class BackwardPass : public GradientSums<T> {
   HWY_NOINLINE void derive(const KvBlock& keys, bool) {
     const auto sums = [&](const KeyGradient& to, std::int64_t columns) {
       constexpr std::int64_t size = sizeof(T);
-      return BackwardTilePrefetch::Sums{to.data == nullptr ? nullptr : rows_of(to, keys.first), size * columns,
-                                        size * to.stride[2], keys.count};
+      return MemoryPieces{to.data == nullptr ? nullptr : rows_of(to, keys.first), size * columns, size * to.stride[2],
+                          keys.count};
     };
-    ahead_.begin_block(keys.first, keys.count, sums({g_.dv, g_.dv_stride, p_.v_heads}, p_.value_dim),
-                       sums({g_.dk, g_.dk_stride, p_.k_heads}, p_.dim));
+    ahead_.soon.clear();
+    add_block({ahead_.soon, sizeof(T)}, p_, Sums::tile_, keys.first, keys.count,
+              {sums({g_.dv, g_.dv_stride, p_.v_heads}, p_.value_dim), sums({g_.dk, g_.dk_stride, p_.k_heads}, p_.dim)});
+    ahead_.begin_block();
     products(keys, k_, p_.dim, at_.q, scratch_.scores.s);
     products(keys, v_, p_.value_dim, at_.dout, scratch_.d);
     Sums::derive_from_products(keys);
@@ -124,7 +126,7 @@ class BackwardPass : public GradientSums<T> {
   /// Writes dQ: scaled, with +0 for a zero. Returns false when a number is not finite, also in delta (with D = 0 there
   /// is no dQ).
   bool write_queries() {
-    ahead_.fetch_rest();
+    ahead_.later.fetch(ahead_.later.lines());
     const Tag<T> d;
     const auto scale = hn::Set(d, static_cast<T>(p_.scale));
     bool finite = true;
@@ -225,7 +227,7 @@ class BackwardPass : public GradientSums<T> {
 
  protected:
   GradientOperands<T> at_;
-  BackwardTilePrefetch ahead_;
+  TilePrefetch ahead_;
   Matrix<T> k_, v_;
 };
 

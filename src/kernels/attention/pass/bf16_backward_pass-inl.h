@@ -31,8 +31,8 @@ class Bf16BackwardPass : public GradientSums<float> {
   Bf16BackwardPass(const AttentionGradient& g, const GradientRows& rows, void* memory, AmxTiles* tiles)
       : Sums(g, rows, memory), tiles_(tiles),
         at_(static_cast<char*>(memory) + BackwardScratch<float>::bytes(g.problem), g.problem),
-        totals_(g.problem, g.totals_end - g.totals_begin),
-        ahead_(g, rows, tile_, sizeof(std::uint16_t), (tiles != nullptr ? 64 : 16) * N) {
+        totals_(g.problem, g.totals_end - g.totals_begin) {
+    begin_step(ahead_, g, rows, sizeof(std::uint16_t), (tiles != nullptr ? 64 : 16) * N);
     vectors_ = (vectors_ + 1) / 2 * 2;  // pairs of rows are built from two vectors
     plain_ = p_.softcap == 0 && p_.bias_count == 0 && p_.score_gradient == nullptr && p_.temperature == 1 &&
              !Sums::dropped();
@@ -74,13 +74,13 @@ class Bf16BackwardPass : public GradientSums<float> {
   /// Computes weights and derivatives as words of pairs; in f32 first, as for other types, if `in_f32` is set or other
   /// operations come in between.
   void derive(const KvBlock& keys, bool in_f32) {
-    const BackwardTilePrefetch::Sums dv =
-        g_.dv == nullptr ? BackwardTilePrefetch::Sums{}
-                         : totals_.v(g_.totals, v_head(), keys.first - g_.totals_begin).memory(keys.count);
-    const BackwardTilePrefetch::Sums dk =
-        g_.dk == nullptr ? BackwardTilePrefetch::Sums{}
-                         : totals_.k(g_.totals, k_head(), keys.first - g_.totals_begin).memory(keys.count);
-    ahead_.begin_block(keys.first, keys.count, dv, dk);
+    const std::int64_t first = keys.first - g_.totals_begin;
+    const MemoryPieces none;
+    ahead_.soon.clear();
+    add_block({ahead_.soon, sizeof(std::uint16_t)}, p_, tile_, keys.first, keys.count,
+              {g_.dv == nullptr ? none : totals_.v(g_.totals, v_head(), first).pieces(keys.count),
+               g_.dk == nullptr ? none : totals_.k(g_.totals, k_head(), first).pieces(keys.count)});
+    ahead_.begin_block();
     const ActiveRanges& ranges = keys.ranges;
     const auto products = [&](const Bf16Rows& rows, std::int64_t columns, const std::uint32_t* transposed, float factor,
                               float* to) {
@@ -170,7 +170,7 @@ class Bf16BackwardPass : public GradientSums<float> {
   }
 
   bool write_queries() {
-    ahead_.fetch_rest();
+    ahead_.later.fetch(ahead_.later.lines());
     if (!written_) bf16_round_rows({at_.dq, Bf16GradientOperands::wide(p_.dim)}, dq_rows(), rows_.rows);
     return true;
   }
@@ -451,7 +451,7 @@ class Bf16BackwardPass : public GradientSums<float> {
   AmxTiles* tiles_;
   Bf16GradientOperands at_;
   Bf16Totals totals_;
-  BackwardTilePrefetch ahead_;
+  TilePrefetch ahead_;
   Bf16Rows k_{}, v_{}, dout_{};
   bool plain_, in_words_ = false, wild_dout_ = false;
   bool written_ = false;  // dQ was written, with the last block

@@ -246,10 +246,11 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
 
   HWY_NOINLINE void block(std::int64_t first, int keys, const Word* visible) {
     const std::uint32_t* rows[bf16_kv_block];
-    TilePrefetch ahead{.next = &next, .biases = {}, .next_lines = next_lines};
-    scratch.ahead = !decode && !uses_amx && next.lines() > 0 ? &ahead : nullptr;
-    const std::int64_t burst = scratch.ahead ? 0 : next_lines;
-    next.fetch(burst);
+    scratch.ahead = !decode && !uses_amx && prefetch.left() ? &prefetch : nullptr;
+    const auto fetch = [&] {
+      if (scratch.ahead == nullptr) prefetch.fetch();
+    };
+    fetch();
     by_int8 = decode_int8 && !mask_hidden_values;
     if (scales.there && !by_int8) {
       prefetch_scales(v, first, first + keys);
@@ -270,7 +271,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
                        [&](const ScoreRange& range) ATTN_BF16_ATTR { score(rows, range); });
     if (by_int8 || (keys_in_lanes && uses_amx))
       finish_decode(of_block(rows, decode_scores.s), ranges, modified ? nullptr : visible);
-    next.fetch(burst);
+    fetch();
     if (keys_in_lanes) {
       note_masked(decode_scores.s, 1, keys, visible);
       decode_softmax(scratch, decode_scores, static_cast<int>(tile.count()), ranges.begin[0], ranges.end[0], wide.p,
@@ -290,13 +291,13 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
     if (decode && !uses_amx) decode_scores.to_lanes(wide.s, static_cast<int>(tile.count()), 0, keys);
     if (modified) apply_modifiers(first, keys, visible, ranges);
     if (returned_weights.wanted()) returned_weights.keep(first, ranges, vectors, wide.s);
-    next.fetch(burst);
+    fetch();
     const bool dropout = problem.drops() || problem.keep != nullptr;
     note_masked(wide.s, bf16_rows, keys, visible);
     scales.load_values(v, first, keys, mask_hidden_values ? masked : nullptr);
     weigh(ranges, dropout || scales.there);
     if (dropout || scales.there) drop_or_scale(first, ranges, dropout);
-    next.fetch(burst);
+    fetch();
     if (ranges.gaps) clear_gaps(ranges, wide.p, 2);
     if (uses_amx) fill_units(ranges);
     if (!decode) return accumulate_pairs(ranges, value_pairs(first, keys));

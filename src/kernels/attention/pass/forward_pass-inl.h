@@ -13,13 +13,12 @@
 #endif
 
 #include "kernels/attention/tiles/additive_qk-inl.h"
-#include "kernels/attention/prefetch/int8_group_cursor.h"
+#include "kernels/prefetch/int8_group_cursor.h"
 #include "kernels/attention/score/dropout-inl.h"
 #include "kernels/attention/tiles/decode_pv-inl.h"
 #include "kernels/attention/softmax/returned_weights-inl.h"
 #include "kernels/attention/score/modifiers-inl.h"
-#include "kernels/attention/prefetch/next_head_prefetch.h"
-#include "kernels/attention/prefetch/tile_prefetch.h"
+#include "kernels/attention/next_rows.h"
 #include "kernels/attention/tiles/prefill_pv-inl.h"
 #include "kernels/attention/tiles/prefill_qk-inl.h"
 #include "kernels/attention/kv/kv_block_cache-inl.h"
@@ -50,12 +49,12 @@ class ForwardPass {
   KvBlockCache<Stored> kv_cache;
   int vectors;
   KvRows k, v;
-  bool fresh = true;       // no key was accumulated into the split yet
-  bool any_split = false;  // a split was merged
-  NextHeadPrefetch next;
-  std::int64_t next_lines = 0;  // lines to prefetch in each register tile of a block, or quarter of it
-  bool decode_int8 = false;     // decode over int8 K and V, converted in registers
-  bool decode;                  // few query rows: their output is `rows_out`
+  bool fresh = true;           // no key was accumulated into the split yet
+  bool any_split = false;      // a split was merged
+  TilePrefetch prefetch;       // in each register tile of a block, or quarter of it
+  std::int64_t next_keys = 0;  // the keys over which prefetching for the next query tile is spread
+  bool decode_int8 = false;    // decode over int8 K and V, converted in registers
+  bool decode;                 // few query rows: their output is `rows_out`
   DecodeOutput<T> rows_out;
   // decode without score modifiers: scores and weights keep the layout with keys in the lanes
   bool keys_in_lanes = false;
@@ -95,10 +94,11 @@ class ForwardPass {
                         Score::bytes(p, q_dim) + ScoreVectors<T>::bytes(p)),
         vectors(static_cast<int>((tile.count() + N - 1) / N)),
         k(rows_of_head(p.k, p.k_stride, tile.batch, p.key_head(tile.head))),
-        v(rows_of_head(p.v, p.v_stride, tile.batch, p.value_head(tile.head))), next(p, lane_map, sizeof(Stored)),
+        v(rows_of_head(p.v, p.v_stride, tile.batch, p.value_head(tile.head))),
         decode(DecodeOutput<T>::takes(tile.count(), p.value_dim)), rows_out(scratch.block, v_columns),
         exceeds_llc(p.batch * (p.k_heads * p.dim + p.v_heads * p.value_dim) * p.k_rows * bytes_of(k.element) >
                     llc_bytes) {
+    if (!kv_cache.widens()) next_keys = add_next_tile({prefetch.later, sizeof(Stored)}, p, tile);
     spread_next(in_tiles() ? tiles_of_block() : 4, block_keys);
     keys_in_lanes = decode && Score::keys_in_lanes && !has_modifiers(p) && !returned_weights.wanted() && !p.drops() &&
                     p.keep == nullptr;
@@ -187,19 +187,15 @@ class ForwardPass {
     prefetch_kv(first, keys, ranges);
     for (int x = 0; x < vectors; ++x) hn::Store(hn::Load(d, scratch.m + x * N), d, scratch.alpha + x * N);
     const std::int64_t after = first + keys < split_end ? first + keys : split_end;
-    TilePrefetch ahead{.next = &next, .biases = {}, .next_lines = next_lines};
-    if (problem.bias_count > 0)
-      ahead.biases =
-          BiasPrefetch(problem, tile, after, after + block_keys < split_end ? after + block_keys : split_end);
-    PrefetchRanges rows_ahead;
-    if (in_tiles() && next.lines() == 0 && prefetches_next_block() && !kv_cache.keeps(block_index(first))) {
-      rows_ahead = next_block_rows(first, keys, k_rows, v_rows);
-      ahead.next = &rows_ahead;
-      ahead.next_lines = rows_ahead.lines() / tiles_of_block() + 1;
+    if (in_tiles()) {
+      prefetch.soon.clear();
+      if (!kv_cache.needed()) add_block({prefetch.soon, sizeof(T)}, problem, tile, first, keys);
+      add_biases(prefetch.soon, problem, tile, after, std::min(after + block_keys, split_end));
+      prefetch.begin_block();
     }
-    scratch.ahead = in_tiles() && (ahead.next->lines() > 0 || ahead.biases.left()) ? &ahead : nullptr;
+    scratch.ahead = in_tiles() && prefetch.left() ? &prefetch : nullptr;
     const auto fetch = [&] {
-      if (!in_tiles()) ahead.fetch();
+      if (!in_tiles()) prefetch.fetch();
     };
     fetch();
     const std::int64_t index = block_index(first);
@@ -237,32 +233,13 @@ class ForwardPass {
     accumulate(ranges, v_rows);
   }
 
-  /// Sets how many lines for the next query tile are prefetched at each of `times` points in a block of `keys` keys.
+  /// Spreads what is prefetched for the next query tile over `times` points in each block of `keys` keys.
   void spread_next(std::int64_t times, std::int64_t keys) {
-    if (!kv_cache.widens() && next.lines() > 0)
-      next_lines = next.lines() * keys / (times * (next.keys() > keys ? next.keys() : keys)) + 1;
+    prefetch.begin(times, std::max(next_keys / keys, std::int64_t{1}));
   }
   /// Returns whether the products are register tiles that prefetch lines one by one.
   bool in_tiles() const { return Score::keys_in_lanes && sizeof(Stored) == sizeof(T) && !decode; }
   std::int64_t tiles_of_block() const { return 10 + problem.value_dim / 6; }
-
-  /// Returns whether K and V of the head exceed the caches: each block then prefetches its values while scores are
-  /// computed, and the keys of the next block. (1, 16, 2048, 128) gains 7 %.
-  bool prefetches_next_block() const {
-    return !kv_cache.widens() && problem.k.pages == nullptr &&
-           problem.k_rows * (problem.dim + problem.value_dim) * static_cast<std::int64_t>(sizeof(T)) >
-               NextHeadPrefetch::most_bytes;
-  }
-  PrefetchRanges next_block_rows(std::int64_t first, int keys, const T* const* k_rows, const T* const* v_rows) const {
-    constexpr std::int64_t bytes = sizeof(T);
-    const std::int64_t left = problem.keys_end(tile.batch) - first - keys;
-    PrefetchRanges rows;
-    rows.add(v_rows[0], bytes * problem.value_dim, bytes * problem.v.row_stride, keys);
-    if (left > 0)
-      rows.add(k_rows[0] + keys * problem.k.row_stride, bytes * problem.dim, bytes * problem.k.row_stride,
-               left < block_keys ? left : block_keys);
-    return rows;
-  }
 
   std::int64_t block_index(std::int64_t first) const { return (first - problem.keys_begin(tile.batch)) / kv_block; }
   void load_values(std::int64_t first, int keys, const T** v_rows) {

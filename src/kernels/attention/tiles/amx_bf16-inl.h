@@ -14,7 +14,7 @@
 
 #include "kernels/x86/amx.h"
 #include "kernels/attention/tiles/bf16_prefill-inl.h"
-#include "kernels/attention/prefetch/stream_prefetch.h"
+#include "kernels/prefetch/stream_prefetch.h"
 #include "kernels/simd/transpose-inl.h"
 
 #include <algorithm>

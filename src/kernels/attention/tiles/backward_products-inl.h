@@ -13,7 +13,7 @@
 #define ATTN_BACKWARD_PRODUCTS_INL_H
 #endif
 
-#include "kernels/attention/prefetch/backward_prefetch.h"
+#include "kernels/attention/next_rows.h"
 #include "kernels/attention/query_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -87,7 +87,7 @@ struct Before {
 /// Computes to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of transposed rows x[dim][R].
 template <typename T, int VECTORS>
 HWY_NOINLINE void pair_columns(const Matrix<T>& rows, int keys, std::int64_t dim, const T* x, T* to,
-                               BackwardTilePrefetch& ahead) {
+                               TilePrefetch& ahead) {
   const Tag<T> d;
   constexpr int most = gradient_tile(VECTORS == 1 ? 2 : VECTORS);  // more than 8 rows have more pointers than registers
   in_tiles<VECTORS, most>(keys, [&]<int KEYS>(std::int64_t first) HWY_ATTR {
@@ -105,7 +105,7 @@ HWY_NOINLINE void pair_columns(const Matrix<T>& rows, int keys, std::int64_t dim
 /// total[column][lane] += the chain over keys [begin, end) of K[key][column] * x[key][lane]; `begins`: to 0.
 template <typename T, int VECTORS>
 HWY_NOINLINE void query_columns(const Matrix<T>& k, int begin, int end, std::int64_t dim, const T* x, T* total,
-                                bool begins, BackwardTilePrefetch& ahead) {
+                                bool begins, TilePrefetch& ahead) {
   const Tag<T> d;
   const Before<T> before(begins);
   in_tiles<VECTORS>(dim, [&]<int COLUMNS>(std::int64_t column) HWY_ATTR {
@@ -167,7 +167,7 @@ HWY_INLINE void key_tile(const T* weights, const Matrix<T>& x, int begin, int en
 
 template <typename T, int VECTORS, typename F>
 HWY_NOINLINE void key_columns(const T* weights, int keys, const Matrix<T>& x, const F& range_of,
-                              const KeyTotals<T>& total, BackwardTilePrefetch& ahead) {
+                              const KeyTotals<T>& total, TilePrefetch& ahead) {
   in_tiles<VECTORS>(keys, [&]<int ROWS>(std::int64_t first) HWY_ATTR {
     const RowRange range = range_of(static_cast<int>(first), ROWS);
     if (range.begin < range.end || total.begins)
@@ -179,7 +179,7 @@ HWY_NOINLINE void key_columns(const T* weights, int keys, const Matrix<T>& x, co
 /// All columns. x: rows of query_block, padded to whole vectors.
 template <typename T, typename F>
 HWY_INLINE void add_to_keys(const T* weights, int keys, const Matrix<T>& x, const F& range_of,
-                            const KeyTotals<T>& total, BackwardTilePrefetch& ahead) {
+                            const KeyTotals<T>& total, TilePrefetch& ahead) {
   constexpr int N = lanes<T>;
   for_each_tile(0, static_cast<int>((total.columns + N - 1) / N), [&]<int V>(int v) HWY_ATTR {
     key_columns<T, V>(weights, keys, Matrix<T>{x.base + v * N, x.stride}, range_of, total.from(0, v * N), ahead);

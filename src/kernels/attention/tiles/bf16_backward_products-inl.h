@@ -59,7 +59,7 @@ struct PairTotals {
   PairTotals from_column(std::int64_t c) const {
     return {base + c, stride, begins, ends.base != nullptr ? ends.from_column(c) : RoundedRows{}};
   }
-  BackwardTilePrefetch::Sums memory(std::int64_t rows) const { return {base, 4 * stride, 4 * stride, rows}; }
+  MemoryPieces pieces(std::int64_t rows) const { return {base, 4 * stride, 4 * stride, rows}; }
 };
 
 /// ROWS broadcasts x VECTORS.
@@ -108,7 +108,7 @@ struct PairChains {
 /// `factor`.
 template <int VECTORS>
 HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys, std::int64_t pairs,
-                                    const std::uint32_t* x, float factor, float* to, BackwardTilePrefetch& ahead) {
+                                    const std::uint32_t* x, float factor, float* to, TilePrefetch& ahead) {
   in_tiles<VECTORS, gradient_tile(2)>(keys, [&]<int KEYS>(std::int64_t first) ATTN_BF16_ATTR {
     const StepPrefetch prefetch = ahead.spread(pairs, x);
     const std::uint16_t* row[KEYS];
@@ -134,7 +134,7 @@ HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys,
 /// x[pair][column].
 template <int VECTORS, int ROW, int STEP, typename F>
 HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t stride,
-                                   const F& range_of, const PairTotals& total, BackwardTilePrefetch& ahead) {
+                                   const F& range_of, const PairTotals& total, TilePrefetch& ahead) {
   const auto tile = [&]<int ROWS>(std::int64_t first) ATTN_BF16_ATTR {
     const RowRange range = range_of(static_cast<int>(first), ROWS);
     if (range.begin >= range.end && !total.begins && total.ends.base == nullptr) return;
@@ -155,7 +155,7 @@ HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const st
 /// All columns, from operands as wide as the totals.
 template <int ROW, int STEP, typename F>
 HWY_INLINE void bf16_add(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t columns,
-                         const F& range_of, const PairTotals& total, BackwardTilePrefetch& ahead) {
+                         const F& range_of, const PairTotals& total, TilePrefetch& ahead) {
   in_pairs(0, static_cast<int>((columns + 15) / 16), [&]<int V>(int v) ATTN_BF16_ATTR {
     bf16_add_columns<V, ROW, STEP>(left, rows, x + v * 16, total.stride, range_of, total.from_column(v * 16), ahead);
   });
@@ -187,7 +187,7 @@ struct TileProduct {
 /// Of so many tiles of rows from `row` on the 32 columns from `column` on, over the units [first, last).
 template <int TILES>
 HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, int first, int last,
-                            BackwardTilePrefetch& ahead) {
+                            TilePrefetch& ahead) {
   float* const c = x.c + row * x.c_stride + column;
   const std::int64_t c_stride = 4 * x.c_stride;
   tile_zero<0>();
@@ -221,7 +221,7 @@ HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, 
 
 /// So many rows and columns, whole 32 of these. Two tiles of rows go together, over the units of both.
 HWY_NOINLINE inline void tile_product(const TileProduct& x, AmxTiles& tiles, int end, std::int64_t columns,
-                                      BackwardTilePrefetch& ahead) {
+                                      TilePrefetch& ahead) {
   const auto shaped = [&](int rows) {
     for (const int tile : {0, 1, 4}) tiles.shaped(tile, rows, tile_pairs);
     tiles.begin();
@@ -246,7 +246,7 @@ HWY_NOINLINE inline void tile_product(const TileProduct& x, AmxTiles& tiles, int
 /// so that delta has the order of dP and both are the same number where a row of o is one of V (a row with one key).
 /// `c`: room for 32 x 32.
 HWY_NOINLINE inline void tile_diagonal(const Matrix<std::uint16_t>& a, const std::uint32_t* b, AmxTiles& tiles,
-                                       int rows, std::int64_t items, float* c, float* to, BackwardTilePrefetch& ahead) {
+                                       int rows, std::int64_t items, float* c, float* to, TilePrefetch& ahead) {
   constexpr int R = query_block, count = 2 * tile_rows;
   for (int row = 0; row < rows; row += count) {
     TileProduct x{{a.row(row), 2 * a.stride, 2 * tile_items}, {b + row, 4 * R, 4 * R * tile_pairs}, c, count, true};

@@ -12,7 +12,7 @@
 #define ATTN_DECODE_INT8_INL_H
 #endif
 
-#include "kernels/attention/prefetch/int8_group_cursor.h"
+#include "kernels/prefetch/int8_group_cursor.h"
 #include "kernels/attention/tiles/decode_qk-inl.h"
 #include "kernels/attention/kv/kv_block_cache-inl.h"
 

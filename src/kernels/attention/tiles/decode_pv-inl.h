@@ -12,7 +12,7 @@
 #define ATTN_DECODE_PV_INL_H
 #endif
 
-#include "kernels/attention/prefetch/stream_prefetch.h"
+#include "kernels/prefetch/stream_prefetch.h"
 #include "kernels/attention/softmax/output_accumulator-inl.h"
 #include "kernels/simd/transpose-inl.h"
 

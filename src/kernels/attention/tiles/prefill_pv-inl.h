@@ -7,7 +7,7 @@
 #define ATTN_PREFILL_PV_INL_H
 #endif
 
-#include "kernels/attention/prefetch/tile_prefetch.h"
+#include "kernels/prefetch/range_prefetch.h"
 #include "kernels/attention/query_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -64,7 +64,7 @@ HWY_NOINLINE void output_columns(const T* p, const T* const* v_rows, int keys, s
   constexpr int R = query_tile_rows<T>;
   constexpr int most = tile_keys(VECTORS, registers);
   for (; c + most <= value_dim; c += most) {
-    if (ahead) ahead->template spread_keys<VECTORS>(keys);
+    if (ahead) ahead->template spread<VECTORS>(keys);
     output_tile<T, most, VECTORS>(p, v_rows, c, keys, o + c * R, alpha, fresh, ahead);
   }
   for (; c + 4 <= value_dim; c += 4) output_tile<T, 4, VECTORS>(p, v_rows, c, keys, o + c * R, alpha, fresh);

@@ -9,7 +9,7 @@
 
 #include "kernels/attention/tiles/decode_int8-inl.h"
 #include "kernels/attention/softmax/decode_softmax-inl.h"
-#include "kernels/attention/prefetch/tile_prefetch.h"
+#include "kernels/prefetch/range_prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {

@@ -1,4 +1,4 @@
-// src/kernels/attention/prefetch/int8_group_cursor.h: holds the addresses of the int8 groups (16 rows) of a block and
+// src/kernels/prefetch/int8_group_cursor.h: holds the addresses of the int8 groups (16 rows) of a block and
 // of the following groups, which are prefetched.
 #pragma once
 #include "kernels/prefetch/prefetch.h"
