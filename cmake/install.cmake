@@ -1,5 +1,5 @@
-# cmake/install.cmake: find_package(attn), pkg-config, the command; each file belongs to a component, which packages.cmake makes a package of:
-# libattn (the shared library), libattn-dev (what a build needs), attn (the command).
+# cmake/install.cmake: find_package(attn), pkg-config, the command; each file belongs to a component, which
+# packages.cmake makes a package of: libattn (the shared library), libattn-dev (what a build needs), attn (the command).
 include(CMakePackageConfigHelpers)
 install(TARGETS attn attn_static attn_model EXPORT attn_targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libattn NAMELINK_COMPONENT libattn-dev
@@ -10,7 +10,8 @@ endif()
 install(DIRECTORY include/attn DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT libattn-dev)
 install(EXPORT attn_targets NAMESPACE attn:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn FILE attn-targets.cmake
   COMPONENT libattn-dev)
-configure_package_config_file(cmake/attn-config.cmake.in attn-config.cmake INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn)
+configure_package_config_file(cmake/attn-config.cmake.in attn-config.cmake
+  INSTALL_DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn)
 write_basic_package_version_file(attn-config-version.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/attn-config-version.cmake
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn COMPONENT libattn-dev)
@@ -25,7 +26,8 @@ foreach(kind LIB INCLUDE)  # some distributions give absolute paths
 endforeach()
 configure_file(cmake/attn.pc.in attn.pc @ONLY)
 configure_file(cmake/attn_model.pc.in attn_model.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn.pc ${CMAKE_CURRENT_BINARY_DIR}/attn_model.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn.pc ${CMAKE_CURRENT_BINARY_DIR}/attn_model.pc
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
   COMPONENT libattn-dev)
 if(PROJECT_IS_TOP_LEVEL)
   include(packages)

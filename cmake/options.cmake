@@ -15,17 +15,19 @@ if(ATTN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(attn_options INTERFACE)
-# No contraction: an FMA is written explicitly where it is meant, so that every build gives the same bits. A user's -ffast-math or -Ofast
-# would change the bits, so it is switched off first.
+# No contraction: an FMA is written explicitly where it is meant, so that every build gives the same bits. A user's
+# -ffast-math or -Ofast would change the bits, so it is switched off first.
 target_compile_options(attn_options INTERFACE -fno-fast-math -ffp-contract=off -fno-math-errno -Wall -Wextra -Wpedantic)
 # Under Clang the stable sort of GCC's library warns of a function that it calls itself.
 target_compile_options(attn_options INTERFACE $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>)
 # GCC 13 takes fmt's growing buffers, once they are inlined, for copies past their end.
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13 AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_GREATER_EQUAL 13
+   AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 14)
   target_compile_options(attn_options INTERFACE -Wno-array-bounds -Wno-stringop-overflow)
 endif()
 if(ATTN_SANITIZE)
-  target_compile_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_compile_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all)
   target_link_options(attn_options INTERFACE -fsanitize=${ATTN_SANITIZE})
   # GCC takes the checks of a sanitizer for uses of what was never set, in <regex> first of all.
   target_compile_options(attn_options INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)

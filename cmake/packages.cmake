@@ -1,4 +1,5 @@
-# cmake/packages.cmake: cpack -G DEB --config build/release/CPackConfig.cmake: packages for the Debian or Ubuntu that it runs on.
+# cmake/packages.cmake: cpack -G DEB --config build/release/CPackConfig.cmake:
+# packages for the Debian or Ubuntu that it runs on.
 set(CPACK_GENERATOR DEB)
 set(CPACK_COMPONENTS_ALL libattn libattn-dev attn)
 set(CPACK_PACKAGE_NAME attn)

@@ -40,7 +40,8 @@ class Attn:
     """`attn bench --serve`: one line in, the microseconds of one call out."""
 
     def __init__(self, command, environment):
-        self.child = subprocess.Popen([command, "bench", "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+        self.child = subprocess.Popen([command, "bench", "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                      text=True, env=environment)
 
     def ask(self, line):
         self.child.stdin.write(line + "\n")

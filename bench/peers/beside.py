@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# bench/peers/beside.py: attn and PyTorch in one process, in turns without pauses: how much the threads of each slow the other.
+# bench/peers/beside.py: attn and PyTorch in one process, in turns without pauses:
+# how much the threads of each slow the other.
 import argparse
 import ctypes
 import os
@@ -56,9 +57,11 @@ def main():
 
     windows = []
     for _ in range(options.windows):
-        windows.append((alone(of_torch, options.rounds), alone(of_attn, options.rounds), *in_turns(of_torch, of_attn, options.rounds)))
+        windows.append((alone(of_torch, options.rounds), alone(of_attn, options.rounds),
+                        *in_turns(of_torch, of_attn, options.rounds)))
     torch_alone, attn_alone, torch_beside, attn_beside = (statistics.median(column) for column in zip(*windows))
-    slower = {"torch": statistics.median(w[2] / w[0] for w in windows), "attn": statistics.median(w[3] / w[1] for w in windows)}
+    slower = {"torch": statistics.median(w[2] / w[0] for w in windows),
+              "attn": statistics.median(w[3] / w[1] for w in windows)}
     print(f"torch {torch.__version__}, {options.threads} threads; microseconds of a call, alone and in turns")
     print(f"torch  {torch_alone:8.1f} {torch_beside:8.1f}   x {slower['torch']:.3f}")
     print(f"attn   {attn_alone:8.1f} {attn_beside:8.1f}   x {slower['attn']:.3f}")

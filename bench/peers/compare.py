@@ -34,8 +34,8 @@ def for_a_while(call, seconds=0.01):
 
 
 def compare(case, call, attn, options):
-    """In each round: a pause, attn; a pause, the peer. During the pause the threads of the other fall asleep. Then each calls until its own threads are
-    awake and on different cores, which takes two ticks with some schedulers."""
+    """In each round: a pause, attn; a pause, the peer. During the pause the threads of the other fall asleep. Then each
+    calls until its own threads are awake and on different cores, which takes two ticks with some schedulers."""
     call()
     call()
     attn.microseconds(case.line)
@@ -56,12 +56,14 @@ def main():
     parser = argparse.ArgumentParser(description="attn beside the peers that are installed")
     parser.add_argument("--attn", default=str(ROOT / "build/release/attn"), help="the command")
     parser.add_argument("--only", action="append", default=[], help="rows whose line holds this text; again: and this")
-    parser.add_argument("--peer", action="append", default=[], choices=[peer.name for peer in peers.ALL], help="this peer alone; again: and this")
+    parser.add_argument("--peer", action="append", default=[], choices=[peer.name for peer in peers.ALL],
+                        help="this peer alone; again: and this")
     parser.add_argument("--rounds", type=int, default=15, help="at least so many of each row")
     parser.add_argument("--seconds", type=float, default=1.0, help="at least so long a row")
     parser.add_argument("--pause", type=float, default=0.02, help="seconds before each turn")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--mkl-avx512", action="store_true", help="let PyTorch's MKL use AVX-512 on this processor too, which it does on Intel's alone")
+    parser.add_argument("--mkl-avx512", action="store_true",
+                        help="let PyTorch's MKL use AVX-512 on this processor too, which it does on Intel's alone")
     parser.add_argument("--json", help="also write the rows to this file")
     options = parser.parse_args()
     if options.mkl_avx512 and "mkl_avx512" not in os.environ.get("LD_PRELOAD", ""):
@@ -94,7 +96,8 @@ def main():
             finally:
                 attn.ask("forget")
             print(f"{case.line:<66} {row['attn_us']:>11.1f} {row['peer_us']:>11.1f} {row['ratio']:>7.2f}", flush=True)
-            rows.append({"peer": kind.name, "version": peer.version, "threads": options.threads, "line": case.line, **row})
+            rows.append({"peer": kind.name, "version": peer.version, "threads": options.threads, "line": case.line,
+                         **row})
     attn.close()
     if options.json:
         pathlib.Path(options.json).write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")

@@ -1,4 +1,5 @@
-# bench/peers/gpt.py: a GPT in PyTorch with the layers, initial values and numbers of attn's LanguageModel, to compare with it.
+# bench/peers/gpt.py: a GPT in PyTorch with the layers, initial values and numbers of attn's LanguageModel,
+# to compare with it.
 import math
 
 import torch
@@ -68,7 +69,8 @@ class Cache:
 
 
 class GPT(nn.Module):
-    """Created after torch.manual_seed(s), it has the weights of attn::LanguageModel created after attn::manual_seed(s)."""
+    """Created after torch.manual_seed(s), it has the weights of attn::LanguageModel created
+    after attn::manual_seed(s)."""
 
     def __init__(self, size, vocab_size):
         super().__init__()

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# bench/peers/gradients.py: a forward and a backward pass of attention, attn and eager PyTorch in turns; the ratio is that of the medians.
+# bench/peers/gradients.py: a forward and a backward pass of attention, attn and eager PyTorch in turns;
+# the ratio is that of the medians.
 import argparse
 import os
 import statistics
@@ -59,7 +60,8 @@ def torch_turn(name):
 def built():
     native.BUILT.mkdir(parents=True, exist_ok=True)
     program, release = native.BUILT / "gradients", native.ROOT / "build" / "release" / "src"
-    command = ["g++", "-std=c++20", "-O2", "-DATTN_STATIC", "-I", native.ROOT / "include", native.HERE / "gradients.cc", "-o", program, release / "libattn.a", "-pthread", "-ldl"]
+    command = ["g++", "-std=c++20", "-O2", "-DATTN_STATIC", "-I", native.ROOT / "include", native.HERE / "gradients.cc",
+               "-o", program, release / "libattn.a", "-pthread", "-ldl"]
     subprocess.run(command, check=True)
     return program
 
@@ -77,8 +79,11 @@ for name in ("additive", "dropout", "bias", "plain"):
     turns = {"attn": [], "torch": []}
     for _ in range(arguments.rounds):
         for who, command in (("attn", [program, name, str(arguments.seconds)]),
-                             ("torch", [sys.executable, __file__, "--torch", name, "--seconds", str(arguments.seconds), "--threads", str(arguments.threads)])):
+                             ("torch",
+                              [sys.executable, __file__, "--torch", name, "--seconds", str(arguments.seconds),
+                               "--threads", str(arguments.threads)])):
             answer = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
             turns[who].append([float(x) for x in answer.split()])
-    (ours, our_memory), (theirs, their_memory) = ([statistics.median(column) for column in zip(*turns[who])] for who in ("attn", "torch"))
+    (ours, our_memory), (theirs, their_memory) = ([statistics.median(column) for column in zip(*turns[who])]
+                                                  for who in ("attn", "torch"))
     print(f"{name:10}{ours:10.1f}{our_memory:8.0f}{theirs:12.1f}{their_memory:8.0f}{theirs / ours:8.2f}")

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# bench/peers/models.py: training steps and decoding of attn's and PyTorch's models, in turns; the ratio is that of the medians.
+# bench/peers/models.py: training steps and decoding of attn's and PyTorch's models, in turns;
+# the ratio is that of the medians.
 import argparse
 import os
 import statistics
@@ -24,7 +25,8 @@ def built():
     """attn's side: a program built against the release build."""
     native.BUILT.mkdir(parents=True, exist_ok=True)
     program, release = native.BUILT / "models", native.ROOT / "build" / "release" / "src"
-    command = ["g++", "-std=c++20", "-O2", "-DATTN_STATIC", "-I", native.ROOT / "include", native.HERE / "models.cc", "-o", program,
+    command = ["g++", "-std=c++20", "-O2", "-DATTN_STATIC", "-I", native.ROOT / "include", native.HERE / "models.cc",
+               "-o", program,
                release / "libattn_model.a", release / "libattn.a", "-pthread", "-ldl"]
     subprocess.run(command, check=True)
     return program
@@ -82,6 +84,8 @@ for name, dtype in WORK:
     theirs_of = decoding(dtype) if name == "decode" else training(name, dtype)
     ours, theirs = [], []
     for _ in range(arguments.rounds):
-        ours.append(float(subprocess.run([program, name, dtype, str(arguments.seconds)], env=environment, check=True, capture_output=True, text=True).stdout))
+        ours.append(float(subprocess.run([program, name, dtype, str(arguments.seconds)], env=environment, check=True,
+                                         capture_output=True, text=True).stdout))
         theirs.append(theirs_of())
-    print(f"{name:8}{dtype:6}{statistics.median(ours):10.1f}{statistics.median(theirs):10.1f}{statistics.median(ours) / statistics.median(theirs):8.2f}", flush=True)
+    print(f"{name:8}{dtype:6}{statistics.median(ours):10.1f}{statistics.median(theirs):10.1f}"
+          f"{statistics.median(ours) / statistics.median(theirs):8.2f}", flush=True)

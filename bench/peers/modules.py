@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# bench/peers/modules.py: PyTorch's modules with and without attn inside, in turns; the ratio is the median over the rounds.
+# bench/peers/modules.py: PyTorch's modules with and without attn inside, in turns;
+# the ratio is the median over the rounds.
 import argparse
 import contextlib
 import os
@@ -105,7 +106,8 @@ def main():
     if not wanted:
         parser.error(f"no row holds {options.only!r}: {'; '.join(ROWS)}")
 
-    print(f"torch {torch.__version__}, attn {attn.__version__}, {options.threads} threads; f32; MultiheadAttention({WIDTH}, {HEADS}) on {BATCH} x {TOKENS}")
+    print(f"torch {torch.__version__}, attn {attn.__version__}, {options.threads} threads; f32; "
+          f"MultiheadAttention({WIDTH}, {HEADS}) on {BATCH} x {TOKENS}")
     print(f"{'':<28} {'PyTorch ms':>11} {'attn ms':>9} {'ratio':>7}")
     for name, make in wanted.items():
         try:

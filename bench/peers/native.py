@@ -1,4 +1,5 @@
-# bench/peers/native.py: small C++ files of this folder, compiled when they are needed, as libraries that Python can call.
+# bench/peers/native.py: small C++ files of this folder, compiled when they are needed,
+# as libraries that Python can call.
 import ctypes
 import pathlib
 import subprocess

@@ -1,4 +1,5 @@
-# bench/peers/peers.py: other libraries: each turns a case into a call, or says why it cannot. Each is imported when it is first used.
+# bench/peers/peers.py: other libraries: each turns a case into a call, or says why it cannot.
+# Each is imported when it is first used.
 import ctypes
 import os
 
@@ -23,7 +24,8 @@ class Torch:
         import torch
 
         self.torch = torch
-        self.version = torch.__version__ + (" with AVX-512 in MKL" if "mkl_avx512" in os.environ.get("LD_PRELOAD", "") else "")
+        self.version = torch.__version__ + (" with AVX-512 in MKL" if "mkl_avx512" in os.environ.get("LD_PRELOAD", "")
+                                            else "")
         torch.set_num_threads(threads)
 
     def call(self, case):
@@ -41,8 +43,10 @@ class Torch:
             x = torch.randn(case.number("rows", 1), case.number("N", 1)).to(dtype)
             functional = torch.nn.functional
             w = torch.ones(x.shape[1], dtype=dtype)
-            return {"softmax": lambda: torch.softmax(x, -1), "layer_norm": lambda: functional.layer_norm(x, (x.shape[1],), w, w),
-                    "gelu": lambda: functional.gelu(x), "gelu_tanh": lambda: functional.gelu(x, approximate="tanh")}[case.op]
+            return {"softmax": lambda: torch.softmax(x, -1),
+                    "layer_norm": lambda: functional.layer_norm(x, (x.shape[1],), w, w),
+                    "gelu": lambda: functional.gelu(x),
+                    "gelu_tanh": lambda: functional.gelu(x, approximate="tanh")}[case.op]
         if not case.op.startswith("attention"):
             raise Refused("no such op")
         b, hq, hk, tq, tk, _, _ = case.shape
@@ -103,13 +107,17 @@ class Onnxruntime:
             raise Refused("only one number of heads, one length, D = Dv")
         helper, kind = self.onnx.helper, self.onnx.TensorProto.FLOAT
         joined = [b, tq, hq * d]  # [B, T, H D] is what MultiHeadAttention takes: its fastest form
-        node = helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["o"], num_heads=hq, domain="com.microsoft", unidirectional=int(case.mask == "causal"))
-        graph = helper.make_graph([node], "attention", [helper.make_tensor_value_info(n, kind, joined) for n in "qkv"], [helper.make_tensor_value_info("o", kind, joined)])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)])
+        node = helper.make_node("MultiHeadAttention", ["q", "k", "v"], ["o"], num_heads=hq, domain="com.microsoft",
+                                unidirectional=int(case.mask == "causal"))
+        graph = helper.make_graph([node], "attention", [helper.make_tensor_value_info(n, kind, joined) for n in "qkv"],
+                                  [helper.make_tensor_value_info("o", kind, joined)])
+        model = helper.make_model(graph,
+                                  opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)])
         model.ir_version = 10
         options = self.runtime.SessionOptions()
         options.intra_op_num_threads = self.threads
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # a spinning worker slows whoever comes next
+        # a spinning worker slows whoever comes next
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         session = self.runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         binding = session.io_binding()
         for name, x in zip("qkv", inputs(case)):
@@ -135,7 +143,8 @@ class Openvino:
         openvino, ops = self.openvino, __import__("openvino.opset13", fromlist=["opset13"])
         arrays = inputs(case)
         parameters = [ops.parameter(list(x.shape), np.float32) for x in arrays]
-        model = openvino.Model([ops.scaled_dot_product_attention(*parameters, causal=case.mask == "causal")], parameters)
+        model = openvino.Model([ops.scaled_dot_product_attention(*parameters, causal=case.mask == "causal")],
+                               parameters)
         settings = {"INFERENCE_NUM_THREADS": self.threads, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": case.dtype}
         request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
         for n, x in enumerate(arrays):

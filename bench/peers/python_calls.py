@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-# bench/peers/python_calls.py: the cost of a call from Python: rows of `attn bench` on torch tensors compared with C++, and the smallest call.
+# bench/peers/python_calls.py: the cost of a call from Python:
+# rows of `attn bench` on torch tensors compared with C++, and the smallest call.
 import argparse
 import os
 import statistics
@@ -34,7 +35,8 @@ def rows(options):
     import attn
 
     child = attn_case.Attn(options.command, os.environ.copy())
-    lines = options.lines or [f"attention {dtype} {shape} mask={mask}" for dtype in ("f32", "bf16") for shape in SHAPES for mask in ("none", "causal")]
+    lines = options.lines or [f"attention {dtype} {shape} mask={mask}" for dtype in ("f32", "bf16") for shape in SHAPES
+                              for mask in ("none", "causal")]
     print(f"{'row':<58} {'C++ us':>9} {'Python us':>9} {'ratio':>6}")
     for line in lines:
         case = attn_case.parse(line)
@@ -48,7 +50,8 @@ def rows(options):
                 time.sleep(0.02)
                 ours.append(median_us(call, max(9, min(200, int(3e4 / theirs[-1])))))
                 ratios.append(ours[-1] / theirs[-1])
-        print(f"{line:<58} {statistics.median(theirs):>9.1f} {statistics.median(ours):>9.1f} {statistics.median(ratios):>6.3f}")
+        print(f"{line:<58} {statistics.median(theirs):>9.1f} {statistics.median(ours):>9.1f} "
+              f"{statistics.median(ratios):>6.3f}")
     child.close()
 
 

@@ -1,5 +1,6 @@
 # examples/python/alibi.py: adds ALiBi's linear biases to attention in one line, and checks them against the formula.
-"""Press 2021 (2108.12409): each head subtracts from a score a slope times the distance, instead of position embeddings."""
+"""Press 2021 (2108.12409): each head subtracts from a score a slope times the distance,
+instead of position embeddings."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
 # examples/python/sentence_encoder.py: runs a sentence encoder of Hugging Face transformers with attn's attention.
-"""Computes embeddings of MiniLM with torch's attention and with attn's. The model comes from the folder that MINILM names, else from Hugging Face.
-Needs transformers."""
+"""Computes embeddings of MiniLM with torch's attention and with attn's. The model comes from the folder that MINILM
+names, else from Hugging Face. Needs transformers."""
 
 import os
 import sys
@@ -14,7 +14,8 @@ except ImportError as missing:
 import attn.integrations.transformers
 import attn.torch
 
-SENTENCES = ["Life is short, eat dessert first.", "Dessert comes before everything, for life is brief.", "The kernel of a matrix is a subspace."]
+SENTENCES = ["Life is short, eat dessert first.", "Dessert comes before everything, for life is brief.",
+             "The kernel of a matrix is a subspace."]
 
 
 def embed(model, tokens):

@@ -1,5 +1,6 @@
 # examples/python/train_with_torch.py: replaces torch's attention by attn's in a training loop, which stays the same.
-"""A small causal model learns to copy a word: with the same seed, once with torch's scaled_dot_product_attention and once with attn's."""
+"""A small causal model learns to copy a word: with the same seed,
+once with torch's scaled_dot_product_attention and once with attn's."""
 
 import time
 
@@ -33,7 +34,8 @@ class Positions(torch.nn.Module):
 
 def train(steps=100):
     torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Embedding(16, 64), Positions(24, 64), Block(64, 4), Block(64, 4), torch.nn.Linear(64, 16))
+    model = torch.nn.Sequential(torch.nn.Embedding(16, 64), Positions(24, 64), Block(64, 4), Block(64, 4),
+                                torch.nn.Linear(64, 16))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for _ in range(steps):
         word = torch.randint(16, (32, 12))
@@ -52,5 +54,6 @@ middle = time.perf_counter()
 with attn.torch.patch(linear=True):
     by_attn = train()
 end = time.perf_counter()
-print(f"loss after 100 steps: torch {by_torch:.4f} in {middle - begin:.2f} s, attn {by_attn:.4f} in {end - middle:.2f} s")
+print(f"loss after 100 steps: torch {by_torch:.4f} in {middle - begin:.2f} s, "
+      f"attn {by_attn:.4f} in {end - middle:.2f} s")
 assert abs(by_torch - by_attn) < 0.05

@@ -15,5 +15,6 @@ seen = weights[0].sum(axis=0) / np.arange(tokens, 0, -1)  # a key's mean weight 
 print("weights", weights.shape, "rows add up to", weights[0].sum(-1).round(4)[[0, -1]])
 print("the weight of one pair, from the scores alone:")
 score = attn.attention_scores(q, k)[0, 3, 400, 100]
-print(f"  head 3, query 400, key 100: exp({score:.3f} - {logsumexp[0, 3, 400]:.3f}) = {np.exp(score - logsumexp[0, 3, 400]):.5f}")
+print(f"  head 3, query 400, key 100: exp({score:.3f} - {logsumexp[0, 3, 400]:.3f}) = "
+      f"{np.exp(score - logsumexp[0, 3, 400]):.5f}")
 print("most seen keys after the first 50:", (np.argsort(-seen[50:400])[:3] + 50).tolist())

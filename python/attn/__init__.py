@@ -32,7 +32,8 @@ from attn._core import (
 )
 from attn._core import version as _version
 from attn._explain import Explanation, ExplainStep, explain
-from attn._functions import additive_attention, attention, attention_cached, attention_scores, scaled_dot_product_attention
+from attn._functions import (additive_attention, attention, attention_cached, attention_scores,
+                             scaled_dot_product_attention)
 from attn._score import ScoreTable, exp, maximum, minimum, tanh, where
 
 __version__ = _version()

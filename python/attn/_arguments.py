@@ -1,4 +1,5 @@
-# python/attn/_arguments.py: reports a call with arguments that a function does not have in one line, which says which ones are meant.
+# python/attn/_arguments.py: reports a call with arguments that a function does not have in one line,
+# which says which ones are meant.
 """A table maps the option names of other libraries; a misspelt name is compared with the known names."""
 
 import difflib
@@ -6,7 +7,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-_MASK = 'mask=attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out, or bias=x for numbers that are added'
+_MASK = ('mask=attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out, '
+         'or bias=x for numbers that are added')
 _CAUSAL = 'mask="causal"'
 _WINDOW = 'mask="window(left, right)", as "causal & window(511, 0)" for the last 512 keys'
 _WEIGHTS = 'weights="full" or "head_average", which adds the weights to the result'
@@ -18,21 +20,28 @@ _NOTHING = "nothing: it is not needed here"
 _ATTENTION = {
     **dict.fromkeys(("is_causal", "causal", "use_causal_mask"), _CAUSAL),
     **dict.fromkeys(("attn_mask", "attention_mask", "allowed"), _MASK),
-    **dict.fromkeys(("key_padding_mask", "padding_mask", "padding", "key_padding"), "mask=attn.Mask.key_padding(x) where True is padding, or key_lengths"),
+    **dict.fromkeys(("key_padding_mask", "padding_mask", "padding", "key_padding"),
+                    "mask=attn.Mask.key_padding(x) where True is padding, or key_lengths"),
     **dict.fromkeys(("window", "window_size", "sliding_window", "local_window"), _WINDOW),
     **dict.fromkeys(("dropout", "dropout_rate", "attn_dropout", "attention_dropout", "drop", "p"), "dropout_p"),
     **dict.fromkeys(("seed", "rng", "generator"), "dropout_seed, or attn.manual_seed"),
-    **dict.fromkeys(("need_weights", "return_weights", "output_attentions", "return_attention_scores", "return_attn_probs", "average_attn_weights"), _WEIGHTS),
+    **dict.fromkeys(("need_weights", "return_weights", "output_attentions", "return_attention_scores",
+                     "return_attn_probs", "average_attn_weights"), _WEIGHTS),
     **dict.fromkeys(("softmax_scale", "scaling", "sm_scale", "scale_factor"), "scale"),
-    **dict.fromkeys(("logits_soft_cap", "soft_cap", "logit_cap", "attn_logit_softcapping", "logits_softcap"), "softcap"),
+    **dict.fromkeys(("logits_soft_cap", "soft_cap", "logit_cap", "attn_logit_softcapping", "logits_softcap"),
+                    "softcap"),
     **dict.fromkeys(("enable_gqa", "gqa"), "nothing: k and v may have fewer heads"),
     **dict.fromkeys(("alibi", "alibi_slopes", "slopes"), "bias=attn.Bias.alibi(slopes)"),
     **dict.fromkeys(("attn_bias", "position_bias", "relative_position_bias"), "bias"),
-    **dict.fromkeys(("block_mask", "mask_mod"), "mask=attn.Mask(...), or score_mod=lambda s, b, h, i, j: attn.where(condition, s, -math.inf)"),
-    **dict.fromkeys(("num_heads", "n_heads", "heads", "nhead", "num_attention_heads", "num_kv_heads", "num_key_value_groups"), _HEADS),
+    **dict.fromkeys(("block_mask", "mask_mod"), "mask=attn.Mask(...), or score_mod=lambda s, b, h, i, j: "
+                                                "attn.where(condition, s, -math.inf)"),
+    **dict.fromkeys(("num_heads", "n_heads", "heads", "nhead", "num_attention_heads", "num_kv_heads",
+                     "num_key_value_groups"), _HEADS),
     **dict.fromkeys(("cu_seqlens", "cu_seqlens_kv", "cu_seq_q", "cu_seq_k"), _PACKED),
-    **dict.fromkeys(("max_seqlen_q", "max_seqlen_k", "max_seqlen", "training", "deterministic", "backend", "implementation"), _NOTHING),
-    **dict.fromkeys(("lengths", "seq_lens", "seqlens_k", "cache_seqlens", "valid_lens", "valid_len", "k_lengths"), "key_lengths"),
+    **dict.fromkeys(("max_seqlen_q", "max_seqlen_k", "max_seqlen", "training", "deterministic", "backend",
+                     "implementation"), _NOTHING),
+    **dict.fromkeys(("lengths", "seq_lens", "seqlens_k", "cache_seqlens", "valid_lens", "valid_len", "k_lengths"),
+                    "key_lengths"),
     **dict.fromkeys(("q_lengths", "seqlens_q"), "query_lengths"),
     **dict.fromkeys(("position", "offset", "q_offset", "cache_position", "positions"), "query_start"),
     **dict.fromkeys(("sink", "s_aux", "attention_sinks"), "sinks"),
@@ -40,12 +49,15 @@ _ATTENTION = {
     **dict.fromkeys(("query", "key", "value", "queries", "keys", "values"), "q, k, v"),
 }
 _SDPA = {
-    **dict.fromkeys(("mask", "attention_mask"), "attn_mask: bool where True takes part, or numbers that are added; attn.attention takes attn.Mask"),
-    **dict.fromkeys(("key_padding_mask", "padding_mask"), "attn_mask=~x[:, None, None, :] of x that is True at padding"),
+    **dict.fromkeys(("mask", "attention_mask"), "attn_mask: bool where True takes part, or numbers that are added; "
+                                                "attn.attention takes attn.Mask"),
+    **dict.fromkeys(("key_padding_mask", "padding_mask"),
+                    "attn_mask=~x[:, None, None, :] of x that is True at padding"),
     **dict.fromkeys(("causal", "use_causal_mask"), "is_causal=True"),
     **dict.fromkeys(("dropout", "dropout_rate", "p"), "dropout_p"),
     **dict.fromkeys(("softmax_scale", "scaling", "sm_scale"), "scale"),
-    **dict.fromkeys(("need_weights", "window", "window_size", "softcap", "weights", "bias"), "attn.attention, which has it"),
+    **dict.fromkeys(("need_weights", "window", "window_size", "softcap", "weights", "bias"),
+                    "attn.attention, which has it"),
     **dict.fromkeys(("q", "k", "v"), "query, key, value"),
 }
 _EXPLAIN = {
@@ -66,11 +78,13 @@ _MEANT = {
     "attention": _ATTENTION,
     "additive_attention": _ATTENTION,
     "attention_cached": _ATTENTION,
-    "attention_scores": {**dict.fromkeys(("softmax_scale", "scaling"), "scale"), **dict.fromkeys(("query", "key"), "q, k")},
+    "attention_scores": {**dict.fromkeys(("softmax_scale", "scaling"), "scale"),
+                         **dict.fromkeys(("query", "key"), "q, k")},
     "scaled_dot_product_attention": _SDPA,
     "explain": _EXPLAIN,
     "KvCache": {
-        **dict.fromkeys(("num_heads", "heads", "kv_heads", "num_kv_heads"), "key_heads, and value_heads where they are others"),
+        **dict.fromkeys(("num_heads", "heads", "kv_heads", "num_kv_heads"),
+                        "key_heads, and value_heads where they are others"),
         **dict.fromkeys(("head_size", "dim"), "head_dim"),
         **dict.fromkeys(("page_size", "block_size"), "page_rows"),
         **dict.fromkeys(("num_pages", "num_blocks", "size", "capacity", "max_len"), "pages, of page_rows keys each"),
@@ -92,7 +106,8 @@ def unknown(function: str, name: str, names: Iterable[str]) -> TypeError:
         meant = near[0]
     if meant is not None:
         return TypeError(f"{function}: there is no option {shown(name)}; write {meant}")
-    return TypeError(f"{function}: there is no option {shown(name)}; there are {', '.join(names)}" if names else f"{function}: it takes no {shown(name)}")
+    return TypeError(f"{function}: there is no option {shown(name)}; there are {', '.join(names)}" if names
+                     else f"{function}: it takes no {shown(name)}")
 
 
 def check(function: str, given: dict[str, Any], names: Iterable[str]) -> None:

@@ -1,4 +1,5 @@
-# python/attn/_explain.py: defines attn.explain: the steps of attention on a text, for the terminal, a notebook or a picture.
+# python/attn/_explain.py: defines attn.explain: the steps of attention on a text, for the terminal,
+# a notebook or a picture.
 """The library computes the numbers and drawings; this module shows them where Python's users expect them."""
 
 import inspect
@@ -16,7 +17,8 @@ ExplainStep = _core.ExplainStep
 
 
 class _NoStep(KeyError, ValueError):
-    """A KeyError, as for mappings, that is also a ValueError, as elsewhere in attn. Its text is one line, where KeyError would show it in quotes."""
+    """A KeyError, as for mappings, that is also a ValueError, as elsewhere in attn. Its text is one line, where
+    KeyError would show it in quotes."""
 
     __str__ = Exception.__str__
 
@@ -88,15 +90,19 @@ class Explanation:
             try:
                 return self._run.steps[name]
             except IndexError:
-                raise _NoNumber(f"Explanation: there is no step {_arguments.shown(name)}; there are {len(self)}, from 0") from None
+                raise _NoNumber(
+                    f"Explanation: there is no step {_arguments.shown(name)}; there are {len(self)}, from 0") from None
             except TypeError:
-                raise TypeError(f"Explanation: a {type(name).__name__} is given; the name or the number of a step is needed") from None
+                raise TypeError(f"Explanation: a {type(name).__name__} is given; "
+                                "the name or the number of a step is needed") from None
         names = [step.name for step in self]
         if name not in names:
             import difflib  # imported late: it takes 8 ms, which a correct name need not wait for
 
             meant = difflib.get_close_matches(name[:100], names, n=1)
-            raise _NoStep(f'Explanation: there is no step "{_arguments.shown(name)}"{f"; did you mean {meant[0]}?" if meant else ";"} there are {", ".join(names)}')
+            raise _NoStep('Explanation: there is no step '
+                          f'"{_arguments.shown(name)}"{f"; did you mean {meant[0]}?" if meant else ";"} there are '
+                          f'{", ".join(names)}')
         return self._run.step(name)
 
     def text(self, width: int = 100, colour: str = "none") -> str:
@@ -111,9 +117,10 @@ class Explanation:
         """Returns JSON with every number in full precision: it reads back to the same bits."""
         return self._run.json()
 
-    def plot(self, step: str | int = "weights", ax: Any = None, batch: SupportsIndex = 0, head: SupportsIndex = 0, **options: Any) -> Any:
-        """Draws a heat map of a step of pairs (scores, scaled, mask, weights) with matplotlib; returns its axes. `options` go to
-        `attn.plot.heat_map`."""
+    def plot(self, step: str | int = "weights", ax: Any = None, batch: SupportsIndex = 0, head: SupportsIndex = 0,
+             **options: Any) -> Any:
+        """Draws a heat map of a step of pairs (scores, scaled, mask, weights) with matplotlib; returns its axes.
+        `options` go to `attn.plot.heat_map`."""
         from attn.plot import heat_map
 
         shown = self[step]
@@ -121,16 +128,19 @@ class Explanation:
             names = ", ".join(each.name for each in self if each.kind in ("pairs", "weights"))
             raise ValueError(f"Explanation.plot: {_arguments.shown(step)} is a {shown.kind}; one of {names} is needed")
         values = shown.values
-        for name, index, count in (("batch", batch, len(shown.rows)), ("head", head, values.shape[-3] if values.ndim > 2 else 1)):
+        for name, index, count in (("batch", batch, len(shown.rows)),
+                                   ("head", head, values.shape[-3] if values.ndim > 2 else 1)):
             try:
                 there = 0 <= operator.index(index) < count
             except TypeError:
                 there = False
             if not there:
-                raise ValueError(f"Explanation.plot: {name} is {_arguments.shown(index)}; it must be from 0 to {count - 1}")
+                raise ValueError(f"Explanation.plot: {name} is {_arguments.shown(index)}; "
+                                 f"it must be from 0 to {count - 1}")
         for index in (batch, head)[4 - values.ndim :] if values.ndim > 2 else ():
             values = values[index]
-        return heat_map(values, rows=shown.rows[batch], columns=shown.columns[batch], ax=ax, title=shown.name, **options)
+        return heat_map(values, rows=shown.rows[batch], columns=shown.columns[batch], ax=ax, title=shown.name,
+                        **options)
 
     def __str__(self) -> str:
         return self.text()
@@ -156,7 +166,8 @@ def _columns() -> int:
 def _language(x: Any) -> Any:
     """Maps the locale's names of Chinese and English to "zh" and "en"; returns everything else unchanged."""
     name = re.split(r"[-_.@]", x.lower())[0] if isinstance(x, str) else x
-    return {"cn": "zh", "chinese": "zh", "中文": "zh", "english": "en"}.get(name, name if name in ("en", "zh") else x) if isinstance(x, str) else x
+    return ({"cn": "zh", "chinese": "zh", "中文": "zh", "english": "en"}.get(name, name if name in ("en", "zh") else x)
+            if isinstance(x, str) else x)
 
 
 def explain(
@@ -201,17 +212,21 @@ def explain(
     seed       of the random embedding and matrices, as torch.manual_seed
     positions  "none", "sinusoidal" or "rotary"
     tokens     "words", "characters" or "auto"; cut_words: your own rule, a function of a text that gives its words
-    w_query    your own matrices [dim, heads * dk] instead of random ones: with w_key, w_value; `embedding` [ids, dim] may come alone
-    softcap    and temperature, score_mod, dropout_p (by counter, with `seed`): as in attn.attention; bias "alibi", "alibi_symmetric" (by
-               distance both ways) or "relative" (a table drawn from `seed`); sink: a logit, the same for each head. Each is a step of its own
+    w_query    your own matrices [dim, heads * dk] instead of random ones: with w_key, w_value;
+               `embedding` [ids, dim] may come alone
+    softcap    and temperature, score_mod, dropout_p (by counter, with `seed`): as in attn.attention; bias "alibi",
+               "alibi_symmetric" (by distance both ways) or "relative" (a table drawn from `seed`); sink: a logit, the
+               same for each head. Each is a step of its own
     weights    as in attn.attention: a step shows the requested weights
-    packed     a step compares with the same sentences, packed one after the other; cache "same" or "int8": steps show what a cache returns
+    packed     a step compares with the same sentences, packed one after the other; cache "same" or "int8":
+               steps show what a cache returns
     query      this row (from 0; -1 is the last) is worked out: every product and sum
-    gradients  also the backward pass, for the loss 1/2 sum of context^2: the gradients of the context, v, the weights, the scores, q and k
+    gradients  also the backward pass, for the loss 1/2 sum of context^2:
+               the gradients of the context, v, the weights, the scores, q and k
     language   of titles and notes: "en" or "zh" ("cn", "zh-CN")
 
-    The defaults are those of a beginner's example: Embedding(50000, 3), then w_query and w_key rand(3, 2), w_value rand(3, 4).
-    Scores are `attention_scores`, weights and context `attention`: the same bits.
+    The defaults are those of a beginner's example: Embedding(50000, 3), then w_query and w_key rand(3, 2), w_value
+    rand(3, 4). Scores are `attention_scores`, weights and context `attention`: the same bits.
 
     Raises ValueError (no token, more than 2048 tokens, a query out of range, matrices that do not fit), TypeError.
 

@@ -19,7 +19,8 @@ def _imported() -> bool:
     return True
 
 
-_imported._dynamo_marked_constant = True  # type: ignore[attr-defined]  # runs while a graph is traced: the graph changes no state
+# runs while a graph is traced: the graph changes no state
+_imported._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _torch() -> Any:
@@ -39,13 +40,16 @@ def scaled_dot_product_attention(
     enable_gqa: bool = False,
     **unknown: NoReturn,
 ) -> Array:
-    """torch.nn.functional.scaled_dot_product_attention, argument by argument (PyTorch 2.13), for NumPy arrays and torch tensors.
+    """torch.nn.functional.scaled_dot_product_attention, argument by argument (PyTorch 2.13),
+    for NumPy arrays and torch tensors.
 
-    query [.., Hq, L, E], key [.., H, S, E], value [.., H, S, Ev] -> [.., Hq, L, Ev]; rank 2 to 8, leading dims broadcast.
+    query [.., Hq, L, E], key [.., H, S, E], value [.., H, S, Ev] -> [.., Hq, L, Ev];
+    rank 2 to 8, leading dims broadcast.
 
     attn_mask   bool (True takes part) or floating (added to the scores), broadcastable to [.., Hq, L, S]
-    dropout_p   drops weights if above 0, in training or not. For NumPy arrays the random numbers after attn.manual_seed(s) are those that
-                torch draws after torch.manual_seed(s); for tensors the seed comes from torch's generator
+    dropout_p   drops weights if above 0, in training or not. For NumPy arrays the random numbers after
+                attn.manual_seed(s) are those that torch draws after torch.manual_seed(s);
+                for tensors the seed comes from torch's generator
     is_causal   query i sees the keys 0 to i, also if L != S; may be combined with attn_mask
     scale       default 1 / sqrt(E)
     enable_gqa  query head h reads key head h // (Hq / H)
@@ -65,7 +69,8 @@ def scaled_dot_product_attention(
     if unknown:
         _arguments.check("scaled_dot_product_attention", unknown, _SDPA_NAMES)
     if hasattr(query, "__torch_function__"):
-        return _torch().scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+        return _torch().scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale,
+                                                     enable_gqa)
     return _core.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
 
 
@@ -108,40 +113,47 @@ def attention(
     out: Any = None,
     **unknown: NoReturn,
 ) -> Any:
-    """Attention: softmax over the keys of a score, then the weighted mean of the values; with every option of the library.
+    """Attention: softmax over the keys of a score, then the weighted mean of the values;
+    with every option of the library.
 
         s[b,h,i,j] = score(q[b,h,i,:], k[b,g,j,:])          g = h // (Hq / Hk)
         o[b,h,i,:] = sum_j softmax_j(mod(cap(s) + bias) / temperature, where mask)[j] v[b,g,j,:]
 
-    q [B, Hq, Tq, D], k [B, Hk, Tk, D], v [B, Hv, Tk, Dv] -> output [B, Hq, Tq, Dv]. Hk and Hv each divide Hq. Rank 3 means [B, T, D]
-    with one head, rank 2 [T, D].
+    q [B, Hq, Tq, D], k [B, Hk, Tk, D], v [B, Hv, Tk, Dv] -> output [B, Hq, Tq, Dv]. Hk and Hv each divide Hq. Rank 3
+    means [B, T, D] with one head, rank 2 [T, D].
 
     score           "scaled_dot" (the default), "dot", attn.Score.general(w), attn.Score.additive(w_q, w_k, w)
     scale           of the scaled dot product; default 1 / sqrt(D)
     mask            attn.Mask or its text, "causal & window(512, 0)"; never stored as Tq x Tk
     bias            attn.Bias, or a floating array that broadcasts to [B, Hq, Tq, Tk]
-    score_mod       a function of (s, b, h, i, j), traced once into attn.ScoreExpression: lambda s, b, h, i, j: s - slope[h] * (i - j)
+    score_mod       a function of (s, b, h, i, j), traced once into attn.ScoreExpression:
+                    lambda s, b, h, i, j: s - slope[h] * (i - j)
     softcap         c: scores become c * tanh(s / c); 0: off
     temperature     the scores are divided by it, after all other changes
     sinks           [Hq]: one logit for each head, which takes weight but has no value
     query_lengths, key_lengths, key_start, query_start
-                    whole numbers [B], a list or an array: which rows and keys exist, and where row 0 stands (attn.Mask says what for)
+                    whole numbers [B], a list or an array: which rows and keys exist,
+                    and where row 0 stands (attn.Mask says what for)
     cu_seqlens_q, cu_seqlens_k
-                    whole numbers [N + 1], a list or an array: packed sequences, one behind the other, without padding: q [total, Hq, D], k [total_k, Hk, D],
-                    v [total_k, Hv, Dv], or [1, H, total, D] each
-    dropout_p       each weight is dropped with this probability, by seed and positions: the same dropout_seed drops the same ones.
-                    Without a seed one is drawn: for NumPy arrays by attn.manual_seed's generator, for tensors by torch's
-    weights         "full" [B, Hq, Tq, Tk], "head_average" [B, Tq, Tk], "column_sums" [B, Hq, Tk], attn.Weights.rows(indices), or
-                    attn.Weights.top_k(n), which gives (weights, keys): the weights too, without the whole matrix. As text: "rows(0, -1)", "top_k(3)"
+                    whole numbers [N + 1], a list or an array: packed sequences, one behind the other, without padding:
+                    q [total, Hq, D], k [total_k, Hk, D], v [total_k, Hv, Dv], or [1, H, total, D] each
+    dropout_p       each weight is dropped with this probability, by seed and positions: the same dropout_seed drops the
+                    same ones. Without a seed one is drawn: for NumPy arrays by attn.manual_seed's generator,
+                    for tensors by torch's
+    weights         "full" [B, Hq, Tq, Tk], "head_average" [B, Tq, Tk], "column_sums" [B, Hq, Tk],
+                    attn.Weights.rows(indices), or attn.Weights.top_k(n), which gives (weights, keys): the weights too,
+                    without the whole matrix. As text: "rows(0, -1)", "top_k(3)"
     return_logsumexp, return_plan
                     the logsumexp [B, Hq, Tq] too; which kernel ran, and why not the others
     out             an array that receives the output (not if torch is to compute gradients)
 
     Returns  output, or the tuple (output, weights, logsumexp, plan) of the requested results.
-    Dtypes   float32, float64, bfloat16, float16, the same for q, k, v; sums and softmax in float32 (float64 for float64).
+    Dtypes   float32, float64, bfloat16, float16, the same for q, k, v;
+             sums and softmax in float32 (float64 for float64).
     A row that sees no key gives 0 and logsumexp -inf. A hidden pair changes nothing, even if its k or v is NaN.
     Bits     the same for a row in any batch, any padding, any number of threads (docs/numerics.md).
-    Raises   ValueError for shapes and values, TypeError for types and dtypes: one line that says what is needed. Nothing is written then.
+    Raises   ValueError for shapes and values, TypeError for types and dtypes: one line that says what is needed.
+             Nothing is written then.
     Source   Vaswani 2017 (1706.03762); Bahdanau 2014 (1409.0473); Dao 2022 (2205.14135).
 
     >>> import numpy as np, attn
@@ -184,8 +196,8 @@ def attention(
 def additive_attention(query: Any, key: Any, value: Any, w_q: Any, w_k: Any, w: Any, **options: Any) -> Any:
     """Additive attention: w . tanh(W_q q + W_k k) as the score, in the same fused pass.
 
-    query [.., Tq, D], key [.., Tk, Dk], value [.., Tk, Dv], w_q [A, D], w_k [A, Dk], w [A] -> [.., Tq, Dv]. `options` are those of
-    `attention`, except score.
+    query [.., Tq, D], key [.., Tk, Dk], value [.., Tk, Dv], w_q [A, D], w_k [A, Dk], w [A] -> [.., Tq, Dv]. `options`
+    are those of `attention`, except score.
 
     Source   Bahdanau 2014 (1409.0473).
 
@@ -202,7 +214,8 @@ def additive_attention(query: Any, key: Any, value: Any, w_q: Any, w_k: Any, w: 
 
 
 def attention_scores(q: Array, k: Array, score: Any = None, scale: float | None = None, **unknown: NoReturn) -> Array:
-    """The scores alone, before softcap, bias, mask and softmax: [.., Tq, Tk]; the numbers that `attention` goes on from.
+    """The scores alone, before softcap, bias, mask and softmax: [.., Tq, Tk];
+    the numbers that `attention` goes on from.
 
     q [.., Hq, Tq, D], k [.., Hk, Tk, D], rank 2 to 4; score and scale as in `attention`. There are no gradients.
     Raises ValueError for shapes and values, TypeError for types and dtypes.
@@ -218,10 +231,12 @@ def attention_scores(q: Array, k: Array, score: Any = None, scale: float | None 
 
 
 def attention_cached(q: Any, cache: _core.KvCache, sequences: Any, **options: Any) -> Any:
-    """`attention` over the keys of a cache: q [B, Hq, Tq, D], row b over sequences[b], each of its own length -> [B, Hq, Tq, Dv].
+    """`attention` over the keys of a cache: q [B, Hq, Tq, D], row b over sequences[b], each of its own length -> [B,
+    Hq, Tq, Dv].
 
-    The rows stand at the end of their sequence unless query_start says otherwise: append the new keys first, then attend with
-    mask="causal". `options` are those of `attention`; key_lengths and key_start are the cache's own. There are no gradients.
+    The rows stand at the end of their sequence unless query_start says otherwise: append the new keys first, then
+    attend with mask="causal". `options` are those of `attention`; key_lengths and key_start are the cache's own.
+    There are no gradients.
 
     Bits     those of `attention` on the same keys without a cache.
 
@@ -237,4 +252,5 @@ def attention_cached(q: Any, cache: _core.KvCache, sequences: Any, **options: An
         raise TypeError(f"attention_cached: cache is a {type(cache).__name__}; an attn.KvCache is needed")
     _arguments.check("attention_cached", options, _NAMES)
     given = tuple(options.get(name) for name in _core.attention_options)
-    return _chosen(_core.attention_cached(q, cache, sequences, prepared("attention_cached", given)), options.get("return_plan", False))
+    return _chosen(_core.attention_cached(q, cache, sequences, prepared("attention_cached", given)),
+                   options.get("return_plan", False))

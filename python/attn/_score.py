@@ -1,5 +1,6 @@
 # python/attn/_score.py: defines what score functions are written with: tables and functions of expressions.
-"""Each calls the extension; where torch traces or transforms a call, attn.torch records the function (attn.torch._program)."""
+"""Each calls the extension; where torch traces or transforms a call,
+attn.torch records the function (attn.torch._program)."""
 
 from typing import Any
 

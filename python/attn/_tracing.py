@@ -1,6 +1,6 @@
 # python/attn/_tracing.py: turns a Python score function into the library's expression, by calling it once with symbols.
-"""The arrays that the function indexes (`slope[h]`) are its captured variables, globals or defaults. While it is traced they are replaced by tables,
-so that symbols can index NumPy's and torch's arrays alike."""
+"""The arrays that the function indexes (`slope[h]`) are its captured variables, globals or defaults. While it is traced
+they are replaced by tables, so that symbols can index NumPy's and torch's arrays alike."""
 
 import inspect
 import itertools
@@ -14,8 +14,10 @@ from attn._score import ScoreTable
 
 ScoreExpression = _core.ScoreExpression
 _SYMBOLS = (
-    "the function is called once, with symbols, never with numbers: it is made of + - * / // %, comparisons, abs, attn.exp, attn.tanh, attn.where, "
-    "attn.minimum, attn.maximum, and arrays, as attn.ScoreTable(x)[index] where it reaches them by an attribute or a container"
+    "the function is called once, with symbols, never with numbers: it is made of + - * / // %, comparisons, abs, "
+    "attn.exp, attn.tanh, attn.where, "
+    "attn.minimum, attn.maximum, and arrays, "
+    "as attn.ScoreTable(x)[index] where it reaches them by an attribute or a container"
 )
 
 # Messages: what to write instead of functions, methods and operators that take no symbols.
@@ -36,7 +38,8 @@ _INSTEAD = {
     **dict.fromkeys(("floor_divide", "divmod", "rshift"), "a // b"),
     **dict.fromkeys(("remainder", "fmod"), "a % b"),
     "xor": "(a | b) & ~(a & b)",
-    **dict.fromkeys(("float", "int", "to", "long", "double", "type"), "the symbol alone: whole numbers become numbers by themselves"),
+    **dict.fromkeys(("float", "int", "to", "long", "double", "type"),
+                    "the symbol alone: whole numbers become numbers by themselves"),
 }
 _OPERATORS = {"**": "pow", "^": "xor", ">>": "rshift"}
 _OWN = os.path.dirname(__file__) + os.sep
@@ -66,10 +69,13 @@ def _with_tables(function, as_table):
             cells.append(cell)
     positional = code.co_varnames[: code.co_argcount]
     defaults = function.__defaults__ and tuple(
-        as_table(name, value) for name, value in zip(positional[-len(function.__defaults__) :], function.__defaults__, strict=True)
+        as_table(name, value)
+        for name, value in zip(positional[-len(function.__defaults__) :], function.__defaults__, strict=True)
     )
-    traced = types.FunctionType(code, {**function.__globals__, **changed}, function.__name__, defaults, tuple(cells) or None)
-    traced.__kwdefaults__ = function.__kwdefaults__ and {name: as_table(name, value) for name, value in function.__kwdefaults__.items()}
+    traced = types.FunctionType(code, {**function.__globals__, **changed}, function.__name__, defaults,
+                                tuple(cells) or None)
+    traced.__kwdefaults__ = function.__kwdefaults__ and {name: as_table(name, value)
+                                                         for name, value in function.__kwdefaults__.items()}
     return traced
 
 
@@ -81,7 +87,8 @@ def _written(error):
             last = step
         step = step.tb_next
     code = last.tb_frame.f_code
-    if not hasattr(code, "co_positions") or code.co_filename.startswith(_OWN):  # before Python 3.11, or arguments that do not fit
+    # before Python 3.11, or arguments that do not fit
+    if not hasattr(code, "co_positions") or code.co_filename.startswith(_OWN):
         return ""
     line, end_line, begin, end = next(itertools.islice(code.co_positions(), last.tb_lasti // 2, None), (None,) * 4)
     if line is None or line != end_line or begin is None or end is None:
@@ -93,8 +100,10 @@ def _told(error):
     """Returns the error text: what was written, and what to write instead."""
     first, written = next(iter(str(error).splitlines()), type(error).__name__), _written(error)
     if "ScoreTable" in first and "indices" not in first:
-        return f"{written or first} takes no table, which an array is that the function names; only look it up, table[index], and compute with it outside"
-    found = re.search(r"has no attribute '(\w+)'", first) or re.match(r"[\w.]*?(\w+)\(", written) or re.match(r"[\w.]*?(\w+)\(\)", first)
+        return (f"{written or first} takes no table, which an array is that the function names; "
+                "only look it up, table[index], and compute with it outside")
+    found = (re.search(r"has no attribute '(\w+)'", first) or re.match(r"[\w.]*?(\w+)\(", written)
+             or re.match(r"[\w.]*?(\w+)\(\)", first))
     operator = re.search(r"unsupported operand type\(s\) for (\S+?):? ", first)
     name = _OPERATORS.get(operator[1], "") if operator else found[1] if found else ""
     if name in _INSTEAD:
@@ -113,11 +122,13 @@ def called(function, symbols, as_table):
 
 
 def trace(function, tables=None):
-    """Returns the expression of a function of (s, b, h, i, j), or of a text with tables by name; returns an expression unchanged."""
+    """Returns the expression of a function of (s, b, h, i, j), or of a text with tables by name;
+    returns an expression unchanged."""
     if isinstance(function, ScoreExpression):
         return function
     if isinstance(function, str):
         return _core._parse_expression(function, tables)
     if not callable(function):
-        raise TypeError(f"ScoreExpression: a {type(function).__name__} is given; a function of (s, b, h, i, j) or a text is needed")
+        raise TypeError(f"ScoreExpression: a {type(function).__name__} is given; "
+                        "a function of (s, b, h, i, j) or a text is needed")
     return _core._operand(called(function, _core._symbols(), _as_table))

@@ -44,7 +44,8 @@ def heat_map(
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"heat_map: values are a {type(values).__name__}; numbers [Tq, Tk] are needed") from error
     if values.ndim != 2:
-        raise ValueError(f"heat_map: values have shape {list(values.shape)}; [Tq, Tk] is needed: choose a batch item and a head")
+        raise ValueError(f"heat_map: values have shape {list(values.shape)}; "
+                         "[Tq, Tk] is needed: choose a batch item and a head")
     for heads, size, name in ((rows, values.shape[0], "rows"), (columns, values.shape[1], "columns")):
         if heads is not None and not hasattr(heads, "__len__"):
             raise TypeError(f"heat_map: {name} is a {type(heads).__name__}; a list of texts is needed")
@@ -62,7 +63,8 @@ def heat_map(
         least, greatest = limits
         image = ax.imshow(shown, cmap=colour_map, vmin=least, vmax=greatest, aspect="auto")
     except (TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"heat_map: limits are {_arguments.shown(limits)}, colour_map is {_arguments.shown(colour_map)}: {_arguments.shown(error, 200)}") from error
+        raise ValueError(f"heat_map: limits are {_arguments.shown(limits)}, colour_map is "
+                         f"{_arguments.shown(colour_map)}: {_arguments.shown(error, 200)}") from error
     if rows is not None:
         ax.set_yticks(range(len(rows)), rows)
     if columns is not None:
@@ -77,6 +79,7 @@ def heat_map(
         middle = (limits[0] + limits[1]) / 2
         for (row, column), value in np.ndenumerate(values):
             if np.isfinite(value):
-                ax.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color="white" if value > middle else "black")
+                ax.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8,
+                        color="white" if value > middle else "black")
     ax.figure.colorbar(image, ax=ax)
     return ax

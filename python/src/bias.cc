@@ -21,8 +21,8 @@ constexpr const char* bias_doc =
 -inf in a term shuts the pair out: what is there changes nothing, even if it is NaN.
 
     >>> import attn
-    >>> attn.Bias.alibi(4) + attn.Bias.alibi([0.5, 0.25, 0.125, 0.0625], align="top_left")
-    attn.Bias.alibi([0.25, 0.0625, 0.015625, 0.00390625]) + attn.Bias.alibi([0.5, 0.25, 0.125, 0.0625], align="top_left")
+    >>> attn.Bias.alibi(2) + attn.Bias.alibi([0.5, 0.25], align="top_left")
+    attn.Bias.alibi([0.0625, 0.00390625]) + attn.Bias.alibi([0.5, 0.25], align="top_left")
 
 Gradients flow to the arrays that terms are made of. Immutable; the arrays are shared, not copied.)doc";
 

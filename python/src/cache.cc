@@ -22,12 +22,14 @@ namespace attn::python {
 namespace {
 
 constexpr const char* cache_doc =
-    R"doc(Keys and values of many sequences that stay between calls, of one layer of a model, in pages of one pool.
+    R"doc(A KV cache: the keys and values of many sequences, for one layer of a model, in pages of one pool.
 
-KvCache(key_heads, head_dim, pages, *, value_heads=0, value_dim=0, page_rows=16, dtype="float32", storage="same", scale_group=0)
+KvCache(key_heads, head_dim, pages, *, value_heads=0, value_dim=0, page_rows=16, dtype="float32", storage="same",
+        scale_group=0)
 
-value_heads, value_dim: 0 as the keys'. page_rows: 16, 32, 64, 128 or 256; 0: one block a sequence, which grows. storage: "same", or "int8", rounded to
-8 bits with a scale for each scale_group neighbouring elements (0: the whole row).
+value_heads, value_dim: 0 means those of the keys. page_rows: the rows of a page, 16, 32, 64, 128 or 256; 0 gives each
+sequence one block, which grows. storage: "same" keeps dtype, "int8" rounds to 8 bits, with one scale for each
+scale_group neighbouring elements (0: for the whole row).
 
     >>> import attn, numpy as np
     >>> cache = attn.KvCache(key_heads=2, head_dim=8, pages=4)
@@ -36,9 +38,10 @@ value_heads, value_dim: 0 as the keys'. page_rows: 16, 32, 64, 128 or 256; 0: on
     >>> cache.length(sequence), cache.free_pages
     (3, 3)
 
-A key's position is how many were appended before it; it stays when older keys are evicted. attn.attention_cached attends over it.
-Raises ValueError for a released or foreign sequence and a position out of range, attn.CacheFull for an append without room; a call that raises has changed
-nothing. Threads may share it.)doc";
+A key's position is the number of keys appended before it; it stays when older keys are evicted. attn.attention_cached
+attends over the sequences of a cache. Raises ValueError for a sequence that is released or of another cache and for a
+position out of range, attn.CacheFull for an append without room. A call that raises changes nothing. Threads may share
+a cache.)doc";
 
 /// Counts the forks between the process that loaded attn and this one.
 constinit std::atomic<unsigned> forks{0};

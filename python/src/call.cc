@@ -140,9 +140,10 @@ nb::tuple shown(const AttentionResult& result, nb::object output, const Call& ca
 void add_weights(nb::module_& m) {
   nb::class_<PyWeights> c(
       m, "Weights",
-      R"doc(Which of the weights a call returns, beside the names "full" [B, Hq, Tq, Tk], "head_average" [B, Tq, Tk], "column_sums" [B, Hq, Tk].
+      R"doc(Which attention weights a call returns, beside the names "full" [B, Hq, Tq, Tk], "head_average"
+[B, Tq, Tk] and "column_sums" [B, Hq, Tk].
 
-They are taken from each strip of rows as it is computed: there is memory for what is asked for, never for the whole matrix.
+The weights are stored while the rows are computed: memory is needed for the requested ones, not for the whole matrix.
 
     >>> import attn, numpy as np
     >>> x = np.eye(4, dtype=np.float32)

@@ -13,10 +13,10 @@ namespace attn::python {
 namespace {
 
 constexpr const char* mask_doc =
-    R"doc(Which query may see which key, as a small expression that is never stored as Tq x Tk.
+    R"doc(Which query may see which key: a small expression, which is never stored as a matrix Tq x Tk.
 
-Masks join with & and |, and ~ turns one round. Row i stands at position p = i (align "top_left", PyTorch's is_causal) or
-i + Tk - Tq ("bottom_right", a cache); without an alignment a mask is fine until a call with Tq != Tk.
+Masks are combined with & and |, and inverted with ~. Row i has position i (align "top_left", as PyTorch's is_causal)
+or i + Tk - Tq ("bottom_right", as with a cache); a mask without an alignment is refused where Tq != Tk.
 
     >>> import attn
     >>> attn.Mask.causal() & attn.Mask.window(1, 0)
@@ -25,8 +25,8 @@ i + Tk - Tq ("bottom_right", a cache); without an alignment a mask is fine until
     ■ ■ ■ ·
     ■ ■ ■ ■
 
-Mask(text) reads the notation: causal, causal(top_left), window(3, 0), prefix(4), all, none, with & | ~ ( ). Masks of arrays have no
-notation. Raises ValueError that shows the place that was not understood. Immutable.)doc";
+Mask(text) reads the notation: causal, causal(top_left), window(3, 0), prefix(4), all, none, with & | ~ ( ). Masks of
+arrays have no notation. Raises a ValueError that shows the place that was not understood. A mask is immutable.)doc";
 
 /// Reads the lengths of a call from keywords, each None or integers [B].
 Lengths lengths_of(const char* function, nb::handle query_lengths, nb::handle key_lengths, nb::handle key_start,

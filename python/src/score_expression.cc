@@ -14,11 +14,12 @@ namespace attn::python {
 namespace {
 
 constexpr const char* expression_doc =
-    R"doc(A score as a function of itself and of where it stands: s (the score), b (batch item), h (query head), i (position of the row),
-j (position of the key), numbers and lookups in arrays. FlexAttention's score_mod, computed in the one fused pass.
+    R"doc(A new score as a function of the score s, the batch item b, the query head h and the positions i of the row
+and j of the key, with numbers and lookups in arrays. It is FlexAttention's score_mod, computed inside the fused pass.
 
-attn.ScoreExpression(f) calls f(s, b, h, i, j) once, with symbols; attn.attention does so with a function given as score_mod. Arrays that
-the function uses are looked up with whole numbers, one index a dim, and may be NumPy's or torch's.
+attn.ScoreExpression(f) calls f(s, b, h, i, j) once, with symbols; attn.attention does so with a function given as
+score_mod. Arrays that the function uses are looked up with whole numbers, one index for each dim, and may be NumPy's
+or torch's.
 
     >>> import attn, numpy as np
     >>> slope = np.array([0.5, 0.25], dtype=np.float32)
@@ -33,9 +34,9 @@ Source     He 2024 (FlexAttention, 2412.05496).)doc";
 
 constexpr const char* table_doc = R"doc(An array that score expressions look up: table[h], table[h, j - i + 127].
 
-Needed where a score function reaches the array by an attribute or a container; captured variables become tables by themselves.
-Rank 0 to 4; floating arrays give numbers, int32 and int64 whole numbers, bool conditions. Values are read at the call.
-Of a table (what a function captures is one while it is traced): the same again, under another name where one is given.
+Needed where a score function reaches the array through an attribute or a container; captured variables become tables
+by themselves. Rank 0 to 4; floating arrays give numbers, int32 and int64 whole numbers, bool conditions. Values are
+read when attention is called. ScoreTable(table) is the same table, with another name if one is given.
 
     >>> import attn, numpy as np
     >>> table = attn.ScoreTable(np.zeros(4, np.float32), "gain")

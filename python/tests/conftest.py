@@ -18,7 +18,8 @@ def random(request):
 
 
 def plain_attention(q, k, v, *, allowed=None, bias=None, scale=None, cap=0.0, mod=None):
-    """softmax(q k^T * scale + bias) v in float64, heads repeated; q [B, Hq, Tq, D]. Rows that see nothing give 0. Also the weights."""
+    """softmax(q k^T * scale + bias) v in float64, heads repeated; q [B, Hq, Tq, D]. Rows that see nothing give 0.
+    Also the weights."""
     q, k, v = (np.asarray(x, dtype=np.float64) for x in (q, k, v))
     k = np.repeat(k, q.shape[1] // k.shape[1], axis=1)
     v = np.repeat(v, q.shape[1] // v.shape[1], axis=1)
@@ -62,10 +63,12 @@ def _f32(q, k, v, *, allowed=None, bias=None, scale=None, cap=0.0):
 
 
 def assert_close(ours, truth, usual):
-    """The error rule of docs/numerics.md section 7: at most twice the error of a usual implementation plus 4 eps of the largest value."""
+    """The error rule of docs/numerics.md section 7: at most twice the error of a usual
+    implementation plus 4 eps of the largest value."""
     ours = np.asarray(ours)
     eps = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}[ours.dtype.name]
     ours = ours.astype(np.float64)
     error = np.abs(ours - truth).max(initial=0)
-    allowed = 2 * np.abs(np.asarray(usual, dtype=np.float64) - truth).max(initial=0) + 4 * eps * np.abs(truth).max(initial=0)
+    allowed = (2 * np.abs(np.asarray(usual, dtype=np.float64) - truth).max(initial=0)
+               + 4 * eps * np.abs(truth).max(initial=0))
     assert error <= allowed, f"error {error}, allowed {allowed}"

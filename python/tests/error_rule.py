@@ -3,8 +3,10 @@ import torch
 
 
 def assert_as_close_as(ours, theirs, truth, label="", most=1):
-    """|ours - truth| <= 2 |theirs - truth| + 4 eps max|truth|, per tensor; NaN and inf where the truth has them. most: how many times the bound."""
-    assert ours.shape == truth.shape and ours.dtype == theirs.dtype, (label, ours.shape, truth.shape, ours.dtype, theirs.dtype)
+    """|ours - truth| <= 2 |theirs - truth| + 4 eps max|truth|, per tensor; NaN and inf where the truth has them. most:
+    how many times the bound."""
+    assert ours.shape == truth.shape and ours.dtype == theirs.dtype, (
+        label, ours.shape, truth.shape, ours.dtype, theirs.dtype)
     if truth.numel() == 0:
         return
     ours, truth = ours.detach().double(), truth.detach().double()
@@ -17,4 +19,5 @@ def assert_as_close_as(ours, theirs, truth, label="", most=1):
     error = (ours - truth)[finite].abs().max().item()
     scale = truth[finite].abs().max().item()
     bound = 2 * torchs + 4 * torch.finfo(theirs.dtype).eps * scale
-    assert error <= most * bound, f"{label}: {error:g} from the truth, torch {torchs:g}, bound {bound:g}, largest {scale:g}"
+    assert error <= most * bound, (
+        f"{label}: {error:g} from the truth, torch {torchs:g}, bound {bound:g}, largest {scale:g}")

@@ -1,13 +1,15 @@
-# python/tests/stub_signatures.py: attn/_core.pyi beside what nanobind says of its own functions, which stubtest cannot see into.
-"""nanobind keeps `__nb_signature__` of every function: its text, with placeholders for defaults, and the defaults. Both sides become the
-same plain description, so that names, order, kinds and defaults of parameters, static methods, constructors and properties are compared,
-and results as far as nanobind knows them."""
+# python/tests/stub_signatures.py: attn/_core.pyi beside what nanobind says of its own functions,
+# which stubtest cannot see into.
+"""nanobind keeps `__nb_signature__` of every function: its text, with placeholders for defaults, and the defaults. Both
+sides become the same plain description, so that names, order, kinds and defaults of parameters, static methods,
+constructors and properties are compared, and results as far as nanobind knows them."""
 
 import ast
 import inspect
 import re
 
-MACHINERY = {"__doc__", "__module__", "__name__", "__qualname__", "__dict__", "__weakref__", "__new__", "__nb_signature__", "__static_attributes__", "__firstlineno__"}
+MACHINERY = {"__doc__", "__module__", "__name__", "__qualname__", "__dict__", "__weakref__", "__new__",
+             "__nb_signature__", "__static_attributes__", "__firstlineno__"}
 SHOWN = {"__str__", "__repr__"}  # a stub leaves them to object
 
 
@@ -39,7 +41,8 @@ def _plain(annotation):
 
 
 def _described(function, name, static, default):
-    return {"static": static, "parameters": _operator(name, _parameters(function.args, default)), "result": _plain(function.returns)}
+    return {"static": static, "parameters": _operator(name, _parameters(function.args, default)),
+            "result": _plain(function.returns)}
 
 
 def of_stub(text):
@@ -60,13 +63,15 @@ def of_stub(text):
             if not isinstance(member, ast.FunctionDef):
                 continue
             marks = {ast.unparse(mark) for mark in member.decorator_list}
-            found[name] = {"property": _plain(member.returns)} if "property" in marks else _described(member, member.name, "staticmethod" in marks, default)
+            found[name] = ({"property": _plain(member.returns)} if "property" in marks
+                           else _described(member, member.name, "staticmethod" in marks, default))
     return found
 
 
 def _of_function(function, name, static):
     (text, _, defaults), *overloads = function.__nb_signature__
-    refusals = [x for x in overloads if "(*args, **kwargs)" in x[0] or "(self, *args, **kwargs)" in x[0]]  # what tells of arguments that do not fit
+    # what tells of arguments that do not fit
+    refusals = [x for x in overloads if "(*args, **kwargs)" in x[0] or "(self, *args, **kwargs)" in x[0]]
     assert refusals == overloads, f"{name} has several signatures; a stub has one"
     text = re.sub(r"\\(\d+)", r"_default_[\1]", text).replace("def (", "def _(")  # what a property calls has no name
     node = ast.parse(text + ": ...").body[0]
@@ -92,7 +97,8 @@ def of_extension(module):
 
 
 def _agree(stub, extension):
-    """Whether a result of the stub can be nanobind's: it knows no contents of tuples and dicts, and some only as object."""
+    """Whether a result of the stub can be nanobind's: it knows no contents of tuples and dicts,
+    and some only as object."""
     head = lambda text: text.split("[")[0]  # noqa: E731
     extension = re.sub(r"(?<=\[)object\b", "Any", extension)
     return extension == "object" or stub == extension or (head(stub) == head(extension) and "[" not in extension)
@@ -105,7 +111,8 @@ def differences(stub_text, module):
     lines += [f"{name}: only in the stub" for name in stub.keys() - extension.keys()]
     for name in stub.keys() & extension.keys():
         ours, theirs = stub[name], extension[name]
-        if ours.keys() != theirs.keys() or any(ours[key] != theirs[key] for key in ours.keys() - {"result", "property"}):
+        if ours.keys() != theirs.keys() or any(ours[key] != theirs[key]
+                                               for key in ours.keys() - {"result", "property"}):
             lines.append(f"{name}: the stub has {ours}, the extension {theirs}")
         for key in ours.keys() & {"result", "property"}:
             if key in theirs and not _agree(ours[key], theirs[key]):

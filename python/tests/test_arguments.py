@@ -1,4 +1,5 @@
-# python/tests/test_arguments.py: what Python's users write: lists of numbers, texts of options, names of other libraries, and the one line for the rest.
+# python/tests/test_arguments.py: what Python's users write: lists of numbers, texts of options, names of other
+# libraries, and the one line for the rest.
 import copy
 import pickle
 import sys
@@ -9,8 +10,11 @@ import pytest
 import attn
 
 X = np.random.default_rng(0).standard_normal((2, 2, 6, 8)).astype(np.float32)
-FORMS = [list, tuple, np.array, *(lambda x, t=t: np.array(x, t) for t in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.uint64, ">i8", ">i2"))]
-FORMS += [lambda x: [np.int16(n) for n in x], lambda x: range(x[0], x[-1] + np.sign(x[-1] - x[0]), (x[-1] - x[0]) // (len(x) - 1))]
+FORMS = [list, tuple, np.array,
+         *(lambda x, t=t: np.array(x, t)
+           for t in (np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.uint64, ">i8", ">i2"))]
+FORMS += [lambda x: [np.int16(n) for n in x],
+          lambda x: range(x[0], x[-1] + np.sign(x[-1] - x[0]), (x[-1] - x[0]) // (len(x) - 1))]
 
 
 def same(a, b):
@@ -23,15 +27,20 @@ def test_whole_numbers_come_in_any_form(form):
     for name in ("key_lengths", "query_lengths", "key_start", "query_start"):
         assert same(attn.attention(X, X, X, **{name: form([6, 3])}), attn.attention(X, X, X, **{name: of(6, 3)})), name
     packed = X[0].transpose(1, 0, 2)
-    assert same(attn.attention(packed, packed, packed, cu_seqlens_q=form([0, 3, 6])), attn.attention(packed, packed, packed, cu_seqlens_q=of(0, 3, 6)))
-    assert same(attn.attention(X, X, X, weights=attn.Weights.rows(form([0, 3]))), attn.attention(X, X, X, weights=attn.Weights.rows(of(0, 3))))
-    for mask, expected in ((attn.Mask.prefix(form([4, 2])), attn.Mask.prefix(of(4, 2))), (attn.Mask.documents(form([0, 1, 2, 3, 4, 5])), attn.Mask.documents(of(*range(6))))):
+    assert same(attn.attention(packed, packed, packed, cu_seqlens_q=form([0, 3, 6])),
+                attn.attention(packed, packed, packed, cu_seqlens_q=of(0, 3, 6)))
+    assert same(attn.attention(X, X, X, weights=attn.Weights.rows(form([0, 3]))),
+                attn.attention(X, X, X, weights=attn.Weights.rows(of(0, 3))))
+    for mask, expected in ((attn.Mask.prefix(form([4, 2])), attn.Mask.prefix(of(4, 2))),
+                           (attn.Mask.documents(form([0, 1, 2, 3, 4, 5])), attn.Mask.documents(of(*range(6))))):
         assert same(mask.dense(2, 1, 6, 6), expected.dense(2, 1, 6, 6))
-    assert same(attn.Mask.causal().dense(2, 1, 6, 6, key_lengths=form([6, 3])), attn.Mask.causal().dense(2, 1, 6, 6, key_lengths=of(6, 3)))
+    assert same(attn.Mask.causal().dense(2, 1, 6, 6, key_lengths=form([6, 3])),
+                attn.Mask.causal().dense(2, 1, 6, 6, key_lengths=of(6, 3)))
     cache = attn.KvCache(2, 8, 8)
     sequences = [cache.create(), cache.create()]
     cache.append(sequences, X, X)
-    assert same(attn.attention_cached(X, cache, sequences, mask="causal", query_start=form([0, 1])), attn.attention_cached(X, cache, sequences, mask="causal", query_start=of(0, 1)))
+    assert same(attn.attention_cached(X, cache, sequences, mask="causal", query_start=form([0, 1])),
+                attn.attention_cached(X, cache, sequences, mask="causal", query_start=of(0, 1)))
 
 
 def test_documents_of_a_batch_are_lists_of_lists():
@@ -43,9 +52,11 @@ def test_rows_are_counted_from_the_end_too():
     full = attn.attention(X, X, X, weights="full")[1]
     for rows in ([-1], [0, -1], (-6, 5), range(-1, -7, -1)):
         assert same(attn.attention(X, X, X, weights=attn.Weights.rows(rows))[1], full[:, :, list(rows)])
-    with pytest.raises(ValueError, match="row 1 of weights is -7; it must be below the number of rows, 6, and at least -6"):
+    with pytest.raises(ValueError,
+                       match="row 1 of weights is -7; it must be below the number of rows, 6, and at least -6"):
         attn.attention(X, X, X, weights=attn.Weights.rows([0, -7]))
-    assert np.array_equal(attn.explain("a b c", weights="rows(-1)")["rows"].values, attn.explain("a b c", weights="rows(2)")["rows"].values)
+    assert np.array_equal(attn.explain("a b c", weights="rows(-1)")["rows"].values,
+                          attn.explain("a b c", weights="rows(2)")["rows"].values)
 
 
 def test_weights_of_lists_are_copied_and_pickled():
@@ -82,20 +93,23 @@ def test_what_is_no_list_of_whole_numbers(given, text):
 
 @pytest.mark.parametrize(
     ("text", "weights"),
-    [("top_k(2)", attn.Weights.top_k(2)), ("rows(0, -1)", attn.Weights.rows([0, -1])), ("rows( 3 )", attn.Weights.rows([3])), ("rows()", attn.Weights.rows([])), ("full", "full")],
+    [("top_k(2)", attn.Weights.top_k(2)), ("rows(0, -1)", attn.Weights.rows([0, -1])),
+     ("rows( 3 )", attn.Weights.rows([3])), ("rows()", attn.Weights.rows([])), ("full", "full")],
 )
 def test_weights_in_the_commands_notation(text, weights):
     assert same(attn.attention(X, X, X, weights=text)[1], attn.attention(X, X, X, weights=weights)[1])
     assert text == "rows()" or attn.explain("a b c d", weights=text)
 
 
-@pytest.mark.parametrize("text", ["top_k", "top_k()", "top_k(1, 2)", "top_k(x)", "rows(1", "rows(1,,2)", "rows(0x1)", "rows(99999999999999999999)", "top_k(2) ", "topk(2)"])
+@pytest.mark.parametrize("text",
+                         ["top_k", "top_k()", "top_k(1, 2)", "top_k(x)", "rows(1", "rows(1,,2)", "rows(0x1)",
+                          "rows(99999999999999999999)", "top_k(2) ", "topk(2)"])
 def test_weights_that_are_not_understood(text):
     with pytest.raises(ValueError, match=r"^attention: weights is .*rows\(0, 5\).*top_k\(3\)"):
         attn.attention(X, X, X, weights=text)
 
 
-# --- masks of whole numbers ----------------------------------------------------------------------------------------------
+# --- masks of whole numbers -------------------------------------------------------------------------------------------
 
 
 def test_an_attention_mask_is_no_padding():
@@ -106,10 +120,11 @@ def test_an_attention_mask_is_no_padding():
     with pytest.raises(TypeError, match=r"Mask.block: blocked is int64.*attn.Mask.attend\(m\)"):
         attn.Mask.block(m[:, None, None, :])
     for mask, lengths in ((attn.Mask.attend(m[:, None, None, :]), None), (None, m.sum(1))):
-        assert same(attn.attention(X, X, X, mask=mask, key_lengths=lengths), attn.attention(X, X, X, mask=attn.Mask.key_padding(m == 0)))
+        assert same(attn.attention(X, X, X, mask=mask, key_lengths=lengths),
+                    attn.attention(X, X, X, mask=attn.Mask.key_padding(m == 0)))
 
 
-# --- names that are none -------------------------------------------------------------------------------------------------
+# --- names that are none ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -132,20 +147,27 @@ def test_an_attention_mask_is_no_padding():
 )
 def test_names_of_other_libraries(name, meant):
     cache = attn.KvCache(2, 8, 8)
-    calls = {"attention": (attn.attention, (X, X, X)), "additive_attention": (attn.additive_attention, (X, X, X, X, X, X)), "attention_cached": (attn.attention_cached, (X, cache, []))}
+    calls = {"attention": (attn.attention, (X, X, X)),
+             "additive_attention": (attn.additive_attention, (X, X, X, X, X, X)),
+             "attention_cached": (attn.attention_cached, (X, cache, []))}
     for function, (call, arguments) in calls.items():
         with pytest.raises(TypeError) as error:
             call(*arguments, **{name: True})
-        assert str(error.value).startswith(f"{function}: there is no option {name}; write ") and meant in str(error.value) and "\n" not in str(error.value)
+        assert (str(error.value).startswith(f"{function}: there is no option {name}; write ")
+                and meant in str(error.value) and "\n" not in str(error.value))
 
 
 @pytest.mark.parametrize(
     ("call", "text"),
     [
-        (lambda: attn.attention(X, X, X, nothing=1), "attention: there is no option nothing; there are score, scale, mask"),
-        (lambda: attn.scaled_dot_product_attention(X, X, X, mask=1), "scaled_dot_product_attention: there is no option mask; write attn_mask"),
-        (lambda: attn.scaled_dot_product_attention(X, X, X, causal=True), "scaled_dot_product_attention: there is no option causal; write is_causal=True"),
-        (lambda: attn.attention_scores(X, X, softmax_scale=1), "attention_scores: there is no option softmax_scale; write scale"),
+        (lambda: attn.attention(X, X, X, nothing=1), "attention: there is no option nothing; "
+                                                     "there are score, scale, mask"),
+        (lambda: attn.scaled_dot_product_attention(X, X, X, mask=1),
+         "scaled_dot_product_attention: there is no option mask; write attn_mask"),
+        (lambda: attn.scaled_dot_product_attention(X, X, X, causal=True),
+         "scaled_dot_product_attention: there is no option causal; write is_causal=True"),
+        (lambda: attn.attention_scores(X, X, softmax_scale=1),
+         "attention_scores: there is no option softmax_scale; write scale"),
         (lambda: attn.explain("a", lang="zh"), "explain: there is no option lang; write language"),
         (lambda: attn.explain("a", d_model=3), "explain: there is no option d_model; write dim"),
         (lambda: attn.explain("a", **{"x\n" * 5000: 3}), "explain: there is no option x?x?"),
@@ -157,7 +179,8 @@ def test_names_of_other_libraries(name, meant):
         (lambda: attn.Mask.causal().print(4), "Mask.print: k_rows is missing; it takes q_rows, k_rows, query_lengths"),
         (lambda: attn.Bias(3), "Bias: 1 arguments are given; it takes no arguments"),
         (lambda: attn.KvCache(1, 2), "KvCache: pages is missing"),
-        (lambda: attn.KvCache(num_heads=1, head_dim=2, pages=3), "KvCache: there is no option num_heads; write key_heads"),
+        (lambda: attn.KvCache(num_heads=1, head_dim=2, pages=3),
+         "KvCache: there is no option num_heads; write key_heads"),
         (lambda: attn.KvCache(1, 2, 3, 4), "KvCache: "),
         (lambda: attn.KvCache(1, 2, 3).append(1), "KvCache.append: k is missing; it takes sequences, k, v"),
         (lambda: attn.KvCache.append(1, 2, 3, 4), "KvCache.append: "),
@@ -172,7 +195,8 @@ def test_names_of_other_libraries(name, meant):
 def test_calls_that_fit_no_signature(call, text):
     with pytest.raises(TypeError) as error:
         call()
-    assert str(error.value).startswith(text) and str(error.value).isprintable() and len(str(error.value)) < 500, str(error.value)
+    said = str(error.value)
+    assert said.startswith(text) and said.isprintable() and len(said) < 500, said
 
 
 def test_grouped_heads_name_the_flag():
@@ -184,7 +208,7 @@ def test_grouped_heads_name_the_flag():
         attn.scaled_dot_product_attention(q, k.expand(3, 2, 4, 16)[:, :1].expand(3, 3, 4, 16), k)
 
 
-# --- explain -------------------------------------------------------------------------------------------------------------
+# --- explain ----------------------------------------------------------------------------------------------------------
 
 
 def test_padding_counts_where_there_is_some():
@@ -215,14 +239,17 @@ def test_transposed_matrices_are_recognised(random):
 
 def test_languages_by_their_other_names():
     for name in ("zh", "cn", "zh-CN", "zh_CN.UTF-8", "ZH", "Chinese", "中文"):
-        assert attn.explain("a", language=name)["weights"].title == attn.explain("a", language="zh")["weights"].title != "weights"
+        title = attn.explain("a", language=name)["weights"].title
+        assert title == attn.explain("a", language="zh")["weights"].title != "weights"
     for name in ("en", "en_US.UTF-8", "English"):
         assert attn.explain("a", language=name)["weights"].title == "weights"
 
 
 def test_cut_words_without_words_is_a_mistake():
     for tokens in ({}, {"tokens": "auto"}, {"tokens": "characters"}):
-        with pytest.raises(ValueError, match='explain: cut_words is given and tokens is "(auto|characters)"; words are cut by it with tokens="words"'):
+        with pytest.raises(ValueError,
+                           match='explain: cut_words is given and tokens is "(auto|characters)"; '
+                                 'words are cut by it with tokens="words"'):
             attn.explain("a b", cut_words=str.split, **tokens)
 
 
@@ -236,7 +263,7 @@ def test_commas_that_vanish_are_told():
     assert kept["tokens"].rows == [["a", ",", "b"]] and "left out" not in kept["tokens"].source
 
 
-# --- arrays that are none ------------------------------------------------------------------------------------------------
+# --- arrays that are none ---------------------------------------------------------------------------------------------
 
 
 class Endless:
@@ -252,7 +279,8 @@ class Endless:
 
 @pytest.mark.parametrize(
     "call",
-    [lambda x: attn.attention(x, x, x), attn.Mask.attend, attn.Bias.dense, attn.Score.general, lambda x: attn.attention(X, X, X, key_lengths=x), attn.ScoreTable, attn.Weights.rows],
+    [lambda x: attn.attention(x, x, x), attn.Mask.attend, attn.Bias.dense, attn.Score.general,
+     lambda x: attn.attention(X, X, X, key_lengths=x), attn.ScoreTable, attn.Weights.rows],
     ids=range(7),
 )
 def test_a_dlpack_that_calls_attn_ends(call):
@@ -279,14 +307,16 @@ def test_torch_takes_lists_too():
     x = torch.from_numpy(X)
     lengths = torch.tensor([6, 3])
     expected = attn.attention(x, x, x, key_lengths=lengths)
-    for form in ([6, 3], (6, 3), range(6, 2, -3), lengths.to(torch.int8), lengths.to(torch.uint8), lengths.numpy(), [torch.tensor(6), 3]):
+    for form in ([6, 3], (6, 3), range(6, 2, -3), lengths.to(torch.int8), lengths.to(torch.uint8), lengths.numpy(),
+                 [torch.tensor(6), 3]):
         assert torch.equal(attn.attention(x, x, x, key_lengths=form), expected)
         q = x.clone().requires_grad_()
         attn.attention(q, x, x, key_lengths=form, weights="top_k(2)")[0].sum().backward()
         assert q.grad is not None
     with pytest.raises(TypeError, match="a number of key_lengths is a float"):
         attn.attention(x, x, x, key_lengths=[6.0, 3.0])
-    compiled = torch.compile(lambda x: attn.attention(x, x, x, key_lengths=[6, 3], weights="top_k(2)"), backend="eager", fullgraph=True)
+    compiled = torch.compile(lambda x: attn.attention(x, x, x, key_lengths=[6, 3], weights="top_k(2)"), backend="eager",
+                             fullgraph=True)
     output, (largest, keys) = compiled(x)
     assert torch.equal(output, expected) and largest.shape == keys.shape == (2, 2, 6, 2)
     assert torch.equal(torch.func.vmap(lambda q: attn.attention(q, x, x, key_lengths=[6, 3]))(x[None])[0], expected)

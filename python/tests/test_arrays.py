@@ -36,7 +36,8 @@ def test_every_layout_gives_the_same_bits_and_the_right_values(random, dtype):
     expected = attn.scaled_dot_product_attention(q, k, v, is_causal=True)
     assert expected.dtype == q.dtype and type(expected) is np.ndarray
     truth, _ = plain_attention(q, k, v, allowed=np.tri(7, dtype=bool))
-    assert_close(expected, truth, plain_attention_f32(q, k, v, allowed=np.tri(7, dtype=bool)).astype(dtype).astype(np.float64))
+    assert_close(expected, truth,
+                 plain_attention_f32(q, k, v, allowed=np.tri(7, dtype=bool)).astype(dtype).astype(np.float64))
     for name, other in layouts(k):
         assert np.array_equal(other, k), name
         result = attn.scaled_dot_product_attention(q, other, v, is_causal=True)
@@ -77,7 +78,8 @@ def test_sizes_of_0_and_1(random, dim, size):
         ([[1.0]], "query is a list; a NumPy array, a torch tensor or an object with __dlpack__ is needed"),
         ("q", "query is a str"),
         (np.zeros((2, 2), ">f4"), "query has dtype >f4; its bytes must stand in this machine's order"),
-        (np.zeros((2, 2), object), "query has dtype object; numbers must be float32, float64, bfloat16 or float16, whole numbers int64 or int32, flags bool"),
+        (np.zeros((2, 2), object), "query has dtype object; numbers must be float32, float64, bfloat16 or float16, "
+                                   "whole numbers int64 or int32, flags bool"),
         (np.zeros((2, 2), "U3"), "query has dtype <U3"),
         (np.zeros((2, 2), "M8[s]"), "query has dtype datetime64"),
         (np.zeros((2, 2), complex), "query has dtype complex128"),
@@ -119,7 +121,9 @@ class Stranger:
 def test_anything_with_dlpack(random):
     q, k, v = (random.standard_normal(SHAPE, dtype=np.float32) for _ in range(3))
     expected = attn.scaled_dot_product_attention(q, k, v)
-    result = attn.scaled_dot_product_attention(Stranger(q), Stranger(k.transpose(0, 1, 3, 2).copy().transpose(0, 1, 3, 2)), Stranger(v))
+    result = attn.scaled_dot_product_attention(Stranger(q),
+                                               Stranger(k.transpose(0, 1, 3, 2).copy().transpose(0, 1, 3, 2)),
+                                               Stranger(v))
     assert type(result) is np.ndarray and result.tobytes() == expected.tobytes()
     allowed = np.tri(7, dtype=bool)
     masked = attn.attention(q, k, v, mask=attn.Mask.attend(Stranger(allowed)))
@@ -177,7 +181,8 @@ def test_an_array_that_cannot_be_had_says_why():
         def __dlpack_device__(self):
             return (1, 0)
 
-    with pytest.raises(TypeError, match="attention: q is a .*Gone whose __dlpack__ gives no array: the array has been deleted$"):
+    with pytest.raises(TypeError,
+                       match="attention: q is a .*Gone whose __dlpack__ gives no array: the array has been deleted$"):
         attn.attention(Gone(), Gone(), Gone())
 
 

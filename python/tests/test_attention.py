@@ -17,16 +17,19 @@ def test_random_calls_of_scaled_dot_product_attention(random):
         rows, keys, dim, value_dim = (int(x) for x in random.integers(1, 20, size=4))
         q = normal(random, batch, groups * times, rows, dim)
         k, v = normal(random, batch, groups, keys, dim), normal(random, batch, groups, keys, value_dim)
-        options = {"scale": None if random.random() < 0.5 else float(random.random() * 2), "is_causal": bool(random.random() < 0.4)}
+        options = {"scale": None if random.random() < 0.5 else float(random.random() * 2),
+                   "is_causal": bool(random.random() < 0.4)}
         allowed = np.tri(rows, keys, dtype=bool) if options["is_causal"] else np.ones((rows, keys), bool)
         bias = None
-        shape = tuple(n if random.random() < 0.7 else 1 for n in (batch, groups * times, rows, keys))[int(random.integers(0, 4)) :]
+        shape = tuple(n if random.random() < 0.7 else 1
+                      for n in (batch, groups * times, rows, keys))[int(random.integers(0, 4)) :]
         kind = random.integers(0, 3)
         if kind == 1:
             options["attn_mask"] = random.random(shape) < 0.7
             allowed = allowed & options["attn_mask"]
         elif kind == 2:
-            bias = options["attn_mask"] = np.where(random.random(shape) < 0.8, random.standard_normal(shape), -np.inf).astype(np.float32)
+            bias = options["attn_mask"] = np.where(random.random(shape) < 0.8, random.standard_normal(shape),
+                                                   -np.inf).astype(np.float32)
         result = attn.scaled_dot_product_attention(q, k, v, enable_gqa=True, **options)
         plain = {"allowed": allowed, "bias": bias, "scale": options["scale"]}
         assert_close(result, plain_attention(q, k, v, **plain)[0], plain_attention_f32(q, k, v, **plain))
@@ -61,7 +64,8 @@ def test_options_of_attention(random):
         columns = attn.attention(q, k, v, weights="column_sums", **options)[1]
         assert np.abs(columns - weights.sum(axis=2)).max() <= 64 * 2.0**-23
         rows = np.array([5, 0])
-        assert np.array_equal(attn.attention(q, k, v, weights=attn.Weights.rows(rows), **options)[1], weights[:, :, rows])
+        assert np.array_equal(attn.attention(q, k, v, weights=attn.Weights.rows(rows), **options)[1],
+                              weights[:, :, rows])
         largest, keys = attn.attention(q, k, v, weights=attn.Weights.top_k(3), **options)[1]
         assert np.array_equal(largest, -np.sort(-weights, axis=-1)[..., :3])
         assert np.array_equal(np.take_along_axis(weights, np.maximum(keys, 0), axis=-1)[keys >= 0], largest[keys >= 0])
@@ -75,7 +79,8 @@ def test_results_are_what_was_asked_for(random):
     output, weights, logsumexp, plan = attn.attention(q, q, q, weights="full", return_logsumexp=True, return_plan=True)
     assert weights.shape == (1, 2, 3, 3) and plan.kernel == plan.steps[-1][0]
     scores = attn.attention_scores(q, q)
-    assert np.abs(np.exp(scores - logsumexp[..., None]) - weights).max() < 1e-6 and np.allclose(weights @ q, output, atol=1e-6)
+    assert (np.abs(np.exp(scores - logsumexp[..., None]) - weights).max() < 1e-6
+            and np.allclose(weights @ q, output, atol=1e-6))
 
 
 def test_scores_of_every_kind(random):

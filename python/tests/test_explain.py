@@ -10,7 +10,8 @@ import attn
 def test_steps_are_the_librarys_numbers():
     explanation = attn.explain("Life is short, eat dessert first", mask="causal")
     weights = explanation["weights"]
-    assert weights.kind == "weights" and weights.rows == weights.columns == [["Life", "is", "short", "eat", "dessert", "first"]]
+    assert (weights.kind == "weights"
+            and weights.rows == weights.columns == [["Life", "is", "short", "eat", "dessert", "first"]])
     q, k, v, context = (explanation[name].values for name in ("q", "k", "v", "context"))
     output, expected = attn.attention(q, k, v, mask="causal", weights="full")
     assert np.array_equal(weights.values, expected) and np.array_equal(context, output)
@@ -49,19 +50,23 @@ def test_the_way_back():
     weights, v, context = (explanation[name].values.astype(np.float64) for name in ("weights", "v", "context"))
     assert np.array_equal(explanation["d_context"].values, explanation["context"].values)
     eps = np.finfo(np.float32).eps
-    assert np.allclose(explanation["d_v"].values, weights.T @ context, rtol=0, atol=6 * eps * np.abs(context).max())  # six products of weights up to 1
+    # six products of weights up to 1
+    assert np.allclose(explanation["d_v"].values, weights.T @ context, rtol=0, atol=6 * eps * np.abs(context).max())
     slopes = weights * (context @ v.T - np.sum(weights * (context @ v.T), -1, keepdims=True))
-    assert np.allclose(explanation["d_scores"].values, slopes, rtol=0, atol=16 * eps * np.abs(context @ v.T).max())  # four products, six, two more
+    # four products, six, two more
+    assert np.allclose(explanation["d_scores"].values, slopes, rtol=0, atol=16 * eps * np.abs(context @ v.T).max())
     assert explanation["d_scores"].hidden[1] == "causal"
 
 
 def test_what_stands_around_the_softmax():
     options = dict(softcap=5.0, temperature=2.0, score_mod=lambda s, b, h, i, j: s - 0.5 * abs(i - j), dropout_p=0.25)
-    explanation = attn.explain("Life is short, eat dessert first", sink=1.0, weights=attn.Weights.top_k(2), seed=7, **options)
+    explanation = attn.explain("Life is short, eat dessert first", sink=1.0, weights=attn.Weights.top_k(2), seed=7,
+                               **options)
     q, k, v, context = (explanation[name].values for name in ("q", "k", "v", "context"))
     expected = attn.attention(q, k, v, sinks=np.float32([1.0]), dropout_seed=7, **options)
     assert np.array_equal(context, expected)
-    assert [step.name for step in explanation.steps][-10:] == ["scores", "scaled", "capped", "modified", "tempered", "weights", "sink", "dropped", "top_k", "context"]
+    assert ([step.name for step in explanation.steps][-10:]
+            == ["scores", "scaled", "capped", "modified", "tempered", "weights", "sink", "dropped", "top_k", "context"])
     assert explanation["top_k"].hidden.count("not_asked") == 6 * 6 - 2 * 6
     batch = attn.explain(["Life is short", "eat dessert"], bias="alibi", packed=True, cache="int8")
     assert {"bias", "biased", "packed", "context_int8"} <= {step.name for step in batch.steps}
@@ -92,7 +97,8 @@ def test_a_batch_and_cross_attention():
 
 def test_own_matrices_and_words(random):
     w_query, w_key, w_value = (random.random((3, n), dtype=np.float32) for n in (2, 2, 4))
-    explanation = attn.explain("a-b-c", w_query=w_query, w_key=w_key, w_value=w_value, cut_words=lambda text: text.split("-"), tokens="words")
+    explanation = attn.explain("a-b-c", w_query=w_query, w_key=w_key, w_value=w_value,
+                               cut_words=lambda text: text.split("-"), tokens="words")
     assert explanation["tokens"].rows == [["a", "b", "c"]]
     assert np.array_equal({step.name: step.values for step in explanation.parameters}["w_query"], w_query)
 
@@ -102,7 +108,8 @@ def test_forms():
     assert str(explanation) == explanation.text() and "weights" in str(explanation)
     assert explanation._repr_html_() == explanation.svg() and explanation.svg().startswith("<svg")
     assert json.loads(explanation.json())["attn_explain"] == 1
-    assert len(explanation) == len(list(explanation)) == len(explanation.steps) and explanation[0].name == explanation.steps[0].name
+    assert (len(explanation) == len(list(explanation)) == len(explanation.steps)
+            and explanation[0].name == explanation.steps[0].name)
     assert "weights" in repr(explanation) and "\n" not in repr(explanation)
     assert max(map(len, explanation.text(width=40).splitlines())) <= 40
 
@@ -160,9 +167,11 @@ def test_a_negative_query_counts_from_the_end():
     text = "Life is short, eat dessert first"
     assert attn.explain(text, query=-1).json() == attn.explain(text, query=5).json()
     assert attn.explain(text, query=-6).json() == attn.explain(text, query=0).json()
-    assert attn.explain(["life", "life is short"], query=-1).json() == attn.explain(["life", "life is short"], query=2).json()
+    assert (attn.explain(["life", "life is short"], query=-1).json()
+            == attn.explain(["life", "life is short"], query=2).json())
     for query in (-7, 6, -(2**63)):
-        with pytest.raises(ValueError, match=rf"query {query} is not there; the tokens are 0 to 5, or -6 to -1 from the end"):
+        with pytest.raises(ValueError,
+                           match=rf"query {query} is not there; the tokens are 0 to 5, or -6 to -1 from the end"):
             attn.explain(text, query=query)
 
 

@@ -59,7 +59,8 @@ def test_masks_of_arrays(random):
     assert np.array_equal(Mask.documents(ids).dense(2, 1, 5, 5)[:, 0], ids[:, :, None] == ids[:, None, :])
     padding = np.array([[False, False, True], [False, True, True]])
     assert np.array_equal(Mask.key_padding(padding).dense(2, 1, 1, 3)[:, 0, 0], ~padding)
-    assert np.array_equal(Mask.prefix(np.array([1, 2])).dense(2, 1, 1, 3)[:, 0, 0], [[True, False, False], [True, True, False]])
+    assert np.array_equal(Mask.prefix(np.array([1, 2])).dense(2, 1, 1, 3)[:, 0, 0],
+                          [[True, False, False], [True, True, False]])
     assert repr(Mask.attend(allowed)) == 'attn.Mask("attend(bool [2, 1, 5, 5])")'
     assert Mask.key_padding(np.ones((1, 3), bool)).check(1, 1, 2, 3)
 
@@ -71,17 +72,20 @@ def test_a_mask_of_several_lines_shows_both_pictures():
 
 
 def test_bias_reads_back():
-    for bias in (Bias.alibi(2, "top_left", True), Bias.alibi([0.5], symmetric=True), Bias.alibi(8), Bias.alibi([0.1, 0.2], "bottom_right"), Bias.alibi((1,)) + Bias.alibi([0.5])):
+    for bias in (Bias.alibi(2, "top_left", True), Bias.alibi([0.5], symmetric=True), Bias.alibi(8),
+                 Bias.alibi([0.1, 0.2], "bottom_right"), Bias.alibi((1,)) + Bias.alibi([0.5])):
         assert repr(eval(repr(bias), {"attn": attn})) == repr(bias)
     assert repr(Bias()) == "attn.Bias()" and not Bias() and Bias.alibi(1)
     table = np.zeros((8, 2), np.float32)
-    assert repr(Bias.relative(table, max_distance=16)) == "attn.Bias.relative(float32 [8, 2], bidirectional=True, max_distance=16)"
+    assert (repr(Bias.relative(table, max_distance=16))
+            == "attn.Bias.relative(float32 [8, 2], bidirectional=True, max_distance=16)")
     both = Bias.relative(table) + Bias.alibi([1.0, 2.0])
     assert both.arrays[0] is table and both.arrays[1] is None
     assert both.with_arrays([table + 1, None]).arrays[0] is not table
     assert repr(Bias.alibi([0.5], symmetric=True)) == "attn.Bias.alibi([0.5], symmetric=True)"
     assert np.array_equal(Bias.alibi_slopes(4), np.float32([2**-2, 2**-4, 2**-6, 2**-8]))
-    assert np.array_equal(Bias.alibi_slopes(3), np.float32([0.0625, 0.00390625, 0.25]))  # as the paper's code and BLOOM have them
+    # as the paper's code and BLOOM have them
+    assert np.array_equal(Bias.alibi_slopes(3), np.float32([0.0625, 0.00390625, 0.25]))
 
 
 def test_score_functions_against_numpy(random):
@@ -153,13 +157,18 @@ GAIN = np.ones(2, np.float32)
     [
         (lambda s, b, h, i, j: math.exp(s), "math.exp(s) takes no symbol; write attn.exp(x)"),
         (lambda s, b, h, i, j: np.tanh(s) * 2, "np.tanh(s) takes no symbol; write attn.tanh(x)"),
-        (lambda s, b, h, i, j: np.logical_and(i > j, s > 0), "np.logical_and(i > j, s > 0) takes no symbol; write a & b"),
-        (lambda s, b, h, i, j: s.clamp(-1, 1), "s.clamp takes no symbol; write attn.minimum(attn.maximum(x, least), most)"),
-        (lambda s, b, h, i, j: s * i.float(), "i.float takes no symbol; write the symbol alone: whole numbers become numbers by themselves"),
+        (lambda s, b, h, i, j: np.logical_and(i > j, s > 0),
+         "np.logical_and(i > j, s > 0) takes no symbol; write a & b"),
+        (lambda s, b, h, i, j: s.clamp(-1, 1), "s.clamp takes no symbol; write attn.minimum(attn.maximum(x, "
+                                               "least), most)"),
+        (lambda s, b, h, i, j: s * i.float(), "i.float takes no symbol; write the symbol alone: "
+                                              "whole numbers become numbers by themselves"),
         (lambda s, b, h, i, j: s**2, "s**2 takes no symbol; write x * x, or attn.exp(x * math.log(a)) for a ** x"),
-        (lambda s, b, h, i, j: s * np.exp(GAIN)[h], "np.exp(GAIN) takes no table, which an array is that the function names; only look it up, table[index], and compute"),
+        (lambda s, b, h, i, j: s * np.exp(GAIN)[h], "np.exp(GAIN) takes no table, which an array is that the function "
+                                                    "names; only look it up, table[index], and compute"),
         (lambda s, b, h, i, j: math.floor(s), "math.floor(s): must be real number, not "),
-        (lambda s, b: s, "<lambda>() takes 2 positional arguments but 5 were given; the function is called once, with symbols"),
+        (lambda s, b: s, "<lambda>() takes 2 positional arguments but 5 were given; "
+                         "the function is called once, with symbols"),
     ],
     ids=str,
 )

@@ -36,24 +36,30 @@ def strange(random):
     """Anything but what is needed; now and then something good."""
     shape = tuple(int(n) for n in random.integers(0, 5, size=int(random.integers(0, 6))))
     return [
-        None, True, False, 0, -1, 1, 2**31, 2**63, -(2**70), 0.0, 0.5, -1e300, float("nan"), float("inf"), "", "causal", "full", "top_left", "x" * 1000,
-        "causal & (", "window(2, 0)", b"bytes", [], [1, 2], (), (None,), {}, set(), object(), int, len, lambda s, b, h, i, j: s * 2, lambda: 1, Ellipsis,
-        slice(3), range(4), Broken(), Liar(), np.float32(3), np.int64(3), np.bool_(True), np.datetime64("2020"), memoryview(b"abcd"),
-        np.zeros(shape, np.float32), np.ones(shape, np.float64), np.zeros(shape, bool), np.ones(shape, np.int64), np.zeros(shape, np.int32),
-        np.zeros(shape, np.uint8), np.zeros(shape, ">f4"), np.zeros(shape, object), np.zeros(shape, complex), np.zeros(shape, "S3"),
-        np.full(shape, np.nan, np.float32), np.zeros((1,) * 12, np.float32), np.broadcast_to(np.float32(1), (2, 3, 4, 8)),
-        np.zeros((2, 3, 4, 8), np.float32), np.zeros((2, 3, 4, 8), np.float32)[:, :, ::-1], np.zeros((0, 3, 4, 8), np.float32),
-        np.array([0, 2, 4]), np.array([4, 2, 0]), np.array([-1, 2**62]), np.rec.array([(1.0, 2)]), np.ma.masked_array(np.zeros(3), mask=True),
-        attn.Mask.causal(), attn.Mask.attend(np.zeros((7, 7), bool)), attn.Bias.alibi(3), attn.Bias(), attn.Score.dot(), attn.Weights.top_k(2), attn.Weights.rows(np.array([0, 9])), attn.Mask.__new__(attn.Mask),
-        attn.Score.general(np.zeros((8, 8), np.float32)), attn.ScoreExpression("s * 2"), attn.ScoreTable(np.zeros(3, np.float32)), attn.KvCache(1, 4, 2),
-        attn.KvCache(1, 4, 2).create(), attn.Mask, attn,
+        None, True, False, 0, -1, 1, 2**31, 2**63, -(2**70), 0.0, 0.5, -1e300, float("nan"), float("inf"), "", "causal",
+        "full", "top_left", "x" * 1000, "causal & (", "window(2, 0)", b"bytes", [], [1, 2], (), (None,), {}, set(),
+        object(), int, len, lambda s, b, h, i, j: s * 2, lambda: 1, Ellipsis, slice(3), range(4), Broken(), Liar(),
+        np.float32(3), np.int64(3), np.bool_(True), np.datetime64("2020"), memoryview(b"abcd"),
+        np.zeros(shape, np.float32), np.ones(shape, np.float64), np.zeros(shape, bool), np.ones(shape, np.int64),
+        np.zeros(shape, np.int32), np.zeros(shape, np.uint8), np.zeros(shape, ">f4"), np.zeros(shape, object),
+        np.zeros(shape, complex), np.zeros(shape, "S3"), np.full(shape, np.nan, np.float32),
+        np.zeros((1,) * 12, np.float32), np.broadcast_to(np.float32(1), (2, 3, 4, 8)),
+        np.zeros((2, 3, 4, 8), np.float32), np.zeros((2, 3, 4, 8), np.float32)[:, :, ::-1],
+        np.zeros((0, 3, 4, 8), np.float32), np.array([0, 2, 4]), np.array([4, 2, 0]), np.array([-1, 2**62]),
+        np.rec.array([(1.0, 2)]), np.ma.masked_array(np.zeros(3), mask=True), attn.Mask.causal(),
+        attn.Mask.attend(np.zeros((7, 7), bool)), attn.Bias.alibi(3), attn.Bias(), attn.Score.dot(),
+        attn.Weights.top_k(2), attn.Weights.rows(np.array([0, 9])), attn.Mask.__new__(attn.Mask),
+        attn.Score.general(np.zeros((8, 8), np.float32)), attn.ScoreExpression("s * 2"),
+        attn.ScoreTable(np.zeros(3, np.float32)), attn.KvCache(1, 4, 2), attn.KvCache(1, 4, 2).create(), attn.Mask,
+        attn,
     ]  # fmt: skip
 
 
 def targets():
     """Functions and methods that take arguments, with the names of their keywords."""
     attention = [name for name in attn._core.attention_options]
-    explain = ["to", "score", "mask", "heads", "dim", "dk", "dv", "positions", "tokens", "cut_words", "w_query", "w_key", "w_value", "embedding", "softcap", "temperature",
+    explain = ["to", "score", "mask", "heads", "dim", "dk", "dv", "positions", "tokens", "cut_words", "w_query",
+               "w_key", "w_value", "embedding", "softcap", "temperature",
                "bias", "score_mod", "sink", "dropout_p", "weights", "packed", "cache", "query", "gradients", "language"]
     lengths = ["query_lengths", "key_lengths", "key_start", "query_start"]
     cache = ["value_heads", "value_dim", "dtype", "storage", "scale_group"]
@@ -62,22 +68,27 @@ def targets():
         (attn.attention, 3, attention), (attn.attention, 3, attention), (attn.attention, 3, attention),
         (attn.additive_attention, 6, attention[1:]), (attn.attention_scores, 2, ["score", "scale"]),
         (attn.attention_cached, 3, attention), (attn.explain, 1, explain),
-        (attn.Mask, 1, []), (attn.Mask.parse, 1, []), (attn.Mask.causal, 1, []), (attn.Mask.window, 3, []), (attn.Mask.prefix, 1, []),
-        (attn.Mask.documents, 2, []), (attn.Mask.attend, 1, []), (attn.Mask.block, 1, []), (attn.Mask.key_padding, 1, []),
-        (attn.Mask.causal().dense, 4, lengths), (attn.Mask.causal().print, 2, lengths), (attn.Mask.causal().check, 4, lengths),
-        (attn.Bias.dense, 1, []), (attn.Bias.alibi, 2, []), (attn.Bias.alibi_slopes, 1, []), (attn.Bias.relative, 4, []),
-        (attn.Bias.alibi(2).with_arrays, 1, []), (attn.Score.general, 1, []), (attn.Score.additive, 3, []), (attn.ScoreExpression, 2, []),
-        (attn.ScoreTable, 2, []), (attn.ScoreTable(np.zeros(3, np.float32)).__getitem__, 1, []), (attn.where, 3, []), (attn.exp, 1, []),
-        (attn.tanh, 1, []), (attn.minimum, 2, []), (attn.maximum, 2, []), (attn.manual_seed, 1, []), (attn.set_trace, 1, []),
-        (attn.Weights.rows, 1, []), (attn.Weights.top_k, 1, []), (attn.KvCache, 3, cache), (attn.KvCache(1, 4, 2).append, 3, []), (attn.KvCache(1, 4, 2).gather, 2, []), (attn.KvCache(1, 4, 2).fork, 1, []),
-        (attn.KvCache(1, 4, 2).truncate, 2, []), (attn._core.attention, 4, []), (attn._core.attention_recorded, 5, []),
-        (attn._core.attention_inputs, 4, []), (attn._core.attention_forward, 6, []), (attn._core.attention_backward, 5, []),
-        (attn._core.linear_into, 4, []), (attn._core.matmul_into, 3, []), (attn._core.attention_recorded(X, X, X, NONE)[1].backward, 2, []),
-        (attn.KvCache(1, 4, 2).release, 1, []), (attn.KvCache(1, 4, 2).evict, 2, []), (attn.KvCache(1, 4, 2).length, 1, []),
-        (attn.KvCache(1, 4, 2).first, 1, []), (attn.KvCache(1, 4, 2).alive, 1, []), (attn.ScoreExpression("s").apply, 1, []),
-        (attn.ScoreExpression("s").aligned, 1, []), (lambda x: attn.ScoreExpression("s") + x, 1, []), (lambda x: x % attn.ScoreExpression("s"), 1, []),
-        (lambda x: attn.Mask.all() & x, 1, []), (lambda x: attn.Bias() + x, 1, []), (attn.Score.dot().with_arrays, 1, []),
-        (attn.explain("a b").text, 2, []), (attn.explain("a b").__getitem__, 1, []),
+        (attn.Mask, 1, []), (attn.Mask.parse, 1, []), (attn.Mask.causal, 1, []), (attn.Mask.window, 3, []),
+        (attn.Mask.prefix, 1, []), (attn.Mask.documents, 2, []), (attn.Mask.attend, 1, []), (attn.Mask.block, 1, []),
+        (attn.Mask.key_padding, 1, []), (attn.Mask.causal().dense, 4, lengths), (attn.Mask.causal().print, 2, lengths),
+        (attn.Mask.causal().check, 4, lengths), (attn.Bias.dense, 1, []), (attn.Bias.alibi, 2, []),
+        (attn.Bias.alibi_slopes, 1, []), (attn.Bias.relative, 4, []), (attn.Bias.alibi(2).with_arrays, 1, []),
+        (attn.Score.general, 1, []), (attn.Score.additive, 3, []), (attn.ScoreExpression, 2, []),
+        (attn.ScoreTable, 2, []), (attn.ScoreTable(np.zeros(3, np.float32)).__getitem__, 1, []), (attn.where, 3, []),
+        (attn.exp, 1, []), (attn.tanh, 1, []), (attn.minimum, 2, []), (attn.maximum, 2, []), (attn.manual_seed, 1, []),
+        (attn.set_trace, 1, []), (attn.Weights.rows, 1, []), (attn.Weights.top_k, 1, []), (attn.KvCache, 3, cache),
+        (attn.KvCache(1, 4, 2).append, 3, []), (attn.KvCache(1, 4, 2).gather, 2, []),
+        (attn.KvCache(1, 4, 2).fork, 1, []), (attn.KvCache(1, 4, 2).truncate, 2, []), (attn._core.attention, 4, []),
+        (attn._core.attention_recorded, 5, []), (attn._core.attention_inputs, 4, []),
+        (attn._core.attention_forward, 6, []), (attn._core.attention_backward, 5, []), (attn._core.linear_into, 4, []),
+        (attn._core.matmul_into, 3, []), (attn._core.attention_recorded(X, X, X, NONE)[1].backward, 2, []),
+        (attn.KvCache(1, 4, 2).release, 1, []), (attn.KvCache(1, 4, 2).evict, 2, []),
+        (attn.KvCache(1, 4, 2).length, 1, []), (attn.KvCache(1, 4, 2).first, 1, []),
+        (attn.KvCache(1, 4, 2).alive, 1, []), (attn.ScoreExpression("s").apply, 1, []),
+        (attn.ScoreExpression("s").aligned, 1, []), (lambda x: attn.ScoreExpression("s") + x, 1, []),
+        (lambda x: x % attn.ScoreExpression("s"), 1, []), (lambda x: attn.Mask.all() & x, 1, []),
+        (lambda x: attn.Bias() + x, 1, []), (attn.Score.dot().with_arrays, 1, []), (attn.explain("a b").text, 2, []),
+        (attn.explain("a b").__getitem__, 1, []),
     ]  # fmt: skip
 
 
@@ -99,7 +110,8 @@ def sized(function, arguments, chosen):
 def is_inner(function):
     """What the package calls itself: nanobind's own lines tell what does not fit."""
     owner = getattr(function, "__self__", None)
-    return isinstance(owner, attn._core.Tape) or getattr(function, "__name__", "") == "with_arrays" or (owner is None and function not in map(vars(attn).get, attn.__all__))
+    return (isinstance(owner, attn._core.Tape) or getattr(function, "__name__", "") == "with_arrays"
+            or (owner is None and function not in map(vars(attn).get, attn.__all__)))
 
 
 def throw(random, function, count, keywords, objects, good):
@@ -110,8 +122,11 @@ def throw(random, function, count, keywords, objects, good):
     try:
         with np.errstate(all="ignore"):
             function(*arguments, **chosen)
-    except (TypeError, ValueError, attn.CacheFull, IndexError if getattr(function, "__name__", "") == "__getitem__" else TypeError) as error:
-        assert str(error) and (is_inner(function) or "argument types are supported:\n" not in str(error)), (function, arguments, chosen, str(error))
+    except (TypeError, ValueError, attn.CacheFull,
+            IndexError if getattr(function, "__name__", "") == "__getitem__" else TypeError) as error:
+        assert str(error) and (is_inner(function)
+                               or "argument types are supported:\n" not in str(error)), (
+                                   function, arguments, chosen, str(error))
         return str(error)
     except RuntimeError as error:  # what an object of the caller raised when it was asked
         assert "no index" in str(error) or "no float" in str(error), (function, arguments, chosen)
@@ -134,13 +149,16 @@ def test_5000_random_wrong_calls_of_every_function(random):
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"mask": np.ones((4, 4), bool)}, "attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out"),
+        ({"mask": np.ones((4, 4), bool)}, "attn.Mask.attend(x) where True takes part, "
+                                          "attn.Mask.block(x) where True is shut out"),
         ({"mask": "causl"}, "causal, window(left, right), prefix(n), all, none"),
         ({"softcap": "2"}, "attention: softcap is a str; a number is needed"),
         ({"softcap": -1.0}, "softcap is -1"),
-        ({"weights": "all"}, 'attention: weights is "all"; it must be one of "none", "full", "head_average", "column_sums"'),
+        ({"weights": "all"}, 'attention: weights is "all"; '
+                             'it must be one of "none", "full", "head_average", "column_sums"'),
         ({"weights": True}, "weights is a bool"),
-        ({"weights": "top_k(x)"}, 'weights is "top_k(x)"; rows take their numbers, "rows(0, 5)", top_k how many, "top_k(3)"'),
+        ({"weights": "top_k(x)"}, 'weights is "top_k(x)"; rows take their numbers, "rows(0, 5)", '
+                                  'top_k how many, "top_k(3)"'),
         ({"bias": "alibi"}, "bias is a str; an attn.Bias is needed, as attn.Bias.alibi(heads)"),
         ({"dropout_p": 1.5}, "dropout_p is 1.5"),
         ({"dropout_seed": -1}, "dropout_seed must be from 0 to 2^64 - 1"),
@@ -195,7 +213,8 @@ def test_names_of_options_are_checked():
 )
 def test_functions_that_want_numbers_are_told_what_they_get(function):
     x = np.zeros((2, 3, 4, 8), np.float32)
-    told = "called once, with symbols, never with numbers: it is made of .* attn.exp, attn.tanh, attn.where|takes no symbol; write "
+    told = ("called once, with symbols, never with numbers: it is made of .* attn.exp, attn.tanh, attn.where|"
+            "takes no symbol; write ")
     with pytest.raises(TypeError, match=told):
         attn.attention(x, x, x, score=function)
 

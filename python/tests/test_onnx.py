@@ -13,7 +13,8 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # other operators' cases overflow on purpose while they are made
     from onnx.backend.test.loader import load_model_tests
 
-    CASES = [case for case in load_model_tests(kind="node") if case.name.startswith("test_attention_") and len(case.model.graph.node) == 1]
+    CASES = [case for case in load_model_tests(kind="node")
+             if case.name.startswith("test_attention_") and len(case.model.graph.node) == 1]
 
 
 def units(x):
@@ -33,7 +34,8 @@ def assert_same(got, wanted, case):
 
 def test_all_cases_are_here():
     opsets = [case.model.opset_import[0].version for case in CASES]
-    print(f"{len(CASES)} single Attention nodes of onnx {onnx.__version__}: " + ", ".join(f"{opsets.count(n)} of opset {n}" for n in sorted(set(opsets))))
+    print(f"{len(CASES)} single Attention nodes of onnx {onnx.__version__}: "
+          + ", ".join(f"{opsets.count(n)} of opset {n}" for n in sorted(set(opsets))))
     if onnx.__version__.startswith("1.23."):
         assert len(CASES) == 93
     assert CASES
@@ -73,9 +75,11 @@ def test_only_the_cpu():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
 def test_heads_without_columns_weigh_all_keys_alike(dtype):
-    q, k, v = np.zeros((2, 4, 3, 0), dtype), np.zeros((2, 2, 5, 0), dtype), np.arange(2 * 2 * 5 * 6).reshape(2, 2, 5, 6).astype(dtype)
+    q, k, v = (np.zeros((2, 4, 3, 0), dtype), np.zeros((2, 2, 5, 0), dtype),
+               np.arange(2 * 2 * 5 * 6).reshape(2, 2, 5, 6).astype(dtype))
     y, *_ = backend.attention(q, k, v)
-    np.testing.assert_allclose(y, np.broadcast_to(v.repeat(2, axis=1).mean(axis=2, keepdims=True), y.shape), rtol=1e-2 if dtype == np.float16 else 1e-6)
+    np.testing.assert_allclose(y, np.broadcast_to(v.repeat(2, axis=1).mean(axis=2, keepdims=True), y.shape),
+                               rtol=1e-2 if dtype == np.float16 else 1e-6)
     flat = [x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], x.shape[1] * x.shape[3]) for x in (q, k, v)]
     z, *_ = backend.attention(*flat, q_num_heads=4, kv_num_heads=2)
     assert np.array_equal(z, y.transpose(0, 2, 1, 3).reshape(2, 3, 24))
@@ -99,12 +103,15 @@ def test_wrong_calls_say_what_is_needed():
         ({"Q": [[1.0]]}, TypeError, "Attention: Q is a list; a NumPy array is needed"),
         ({"V": None}, TypeError, "V is None"),
         ({"attn_mask": [True]}, TypeError, "attn_mask is a list"),
-        ({"Q": np.zeros((4, 8), np.float32)}, ValueError, "Q has shape [4, 8]; it must be [B, H, T, D], or [B, T, H * D]"),
+        ({"Q": np.zeros((4, 8), np.float32)}, ValueError, "Q has shape [4, 8]; it must be [B, H, T, D], or [B, T, "
+                                                          "H * D]"),
         ({"K": np.zeros((1, 4, 16), np.float32)}, ValueError, "K has shape [1, 4, 16]; it must be"),
         ({"qk_matmul_output_mode": 4}, ValueError, "qk_matmul_output_mode is 4; it must be from 0 to 3"),
         ({"softmax_precision": 7}, ValueError, "softmax_precision is 7; it must be a floating type"),
-        ({"past_key": np.zeros((1, 3, 2, 8), np.float32), "past_value": np.zeros((1, 2, 2, 8), np.float32)}, ValueError, "past_key is float32 of shape [1, 3, 2, 8]; it must be float32 [1, 2, past, 8]"),
-        ({"past_key": np.zeros((1, 2, 2, 8), np.float32), "past_value": np.zeros((1, 2, 2, 8))}, ValueError, "past_value is float64"),
+        ({"past_key": np.zeros((1, 3, 2, 8), np.float32), "past_value": np.zeros((1, 2, 2, 8), np.float32)}, ValueError,
+         "past_key is float32 of shape [1, 3, 2, 8]; it must be float32 [1, 2, past, 8]"),
+        ({"past_key": np.zeros((1, 2, 2, 8), np.float32), "past_value": np.zeros((1, 2, 2, 8))}, ValueError,
+         "past_value is float64"),
     ],
     ids=lambda x: str(x)[:30],
 )
@@ -117,7 +124,8 @@ def test_what_a_model_gives_wrongly(change, error, text):
 
 def test_heads_that_do_not_divide_and_too_many_inputs():
     x = np.zeros((1, 4, 16), np.float32)
-    with pytest.raises(ValueError, match=r"K has shape \[1, 4, 16\]; its last dim must be a multiple of kv_num_heads 3"):
+    with pytest.raises(ValueError,
+                       match=r"K has shape \[1, 4, 16\]; its last dim must be a multiple of kv_num_heads 3"):
         backend.attention(x, x, x, q_num_heads=4, kv_num_heads=3)
     with pytest.raises(ValueError, match="q_num_heads -4"):
         backend.attention(x, x, x, q_num_heads=-4, kv_num_heads=2)
@@ -129,17 +137,24 @@ def test_heads_that_do_not_divide_and_too_many_inputs():
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda x: backend.prepare([1]), TypeError, "attn: model is a list; an onnx.ModelProto, the path of a file or its bytes is needed"),
+        (lambda x: backend.prepare([1]), TypeError, "attn: model is a list; an onnx.ModelProto, "
+                                                    "the path of a file or its bytes is needed"),
         (lambda x: backend.prepare("no such.onnx"), ValueError, 'attn: model is "no such.onnx"; there is no such file'),
         (lambda x: backend.prepare(b"no model"), ValueError, "attn: model is not one of ONNX: "),
         (lambda x: backend.prepare(model_of(), 0), TypeError, 'attn: device is a int; a text is needed, as "CPU"'),
-        (lambda x: backend.run_model(model_of(), [x, x]), ValueError, "attn: input v is missing; the graph has q, k, v"),
-        (lambda x: backend.run_model(model_of(), {"q": x, "k": x, "v": x, "w": x}), ValueError, "attn: the graph has no input w; it has q, k, v"),
-        (lambda x: backend.run_model(model_of(), [x, "k", x]), TypeError, "attn: input k is a str; a NumPy array is needed"),
+        (lambda x: backend.run_model(model_of(), [x, x]), ValueError,
+         "attn: input v is missing; the graph has q, k, v"),
+        (lambda x: backend.run_model(model_of(), {"q": x, "k": x, "v": x, "w": x}), ValueError,
+         "attn: the graph has no input w; it has q, k, v"),
+        (lambda x: backend.run_model(model_of(), [x, "k", x]), TypeError,
+         "attn: input k is a str; a NumPy array is needed"),
         (lambda x: backend.attention(x, x, x, scale=[1]), TypeError, "Attention: scale is a list; a number is needed"),
-        (lambda x: backend.attention(x, x, x, is_causal=0.5), TypeError, "Attention: is_causal is a float; a whole number is needed"),
-        (lambda x: backend.attention(x.astype(int), x, x), TypeError, "Attention: Q is int64; it must be float32 or float64 or float16 or bfloat16"),
-        (lambda x: backend.attention(x, x, x, np.float32(0) + np.zeros(())), TypeError, "Attention: attn_mask is a float64; a NumPy array is needed"),
+        (lambda x: backend.attention(x, x, x, is_causal=0.5), TypeError,
+         "Attention: is_causal is a float; a whole number is needed"),
+        (lambda x: backend.attention(x.astype(int), x, x), TypeError,
+         "Attention: Q is int64; it must be float32 or float64 or float16 or bfloat16"),
+        (lambda x: backend.attention(x, x, x, np.float32(0) + np.zeros(())), TypeError,
+         "Attention: attn_mask is a float64; a NumPy array is needed"),
     ],
 )
 def test_what_users_give_wrongly(call, error, text):

@@ -1,4 +1,5 @@
-# python/tests/test_package.py: the package as a whole: examples in docstrings, stubs, version, threads, warnings, use after fork, leaks.
+# python/tests/test_package.py: the package as a whole: examples in docstrings, stubs, version, threads, warnings,
+# use after fork, leaks.
 import doctest
 import gc
 import importlib
@@ -24,7 +25,8 @@ without_torch = [name for name in ("_functions", "_explain", "_tracing", "plot")
 
 
 def run(code, **environment):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, env={**os.environ, **environment})
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, **environment})
 
 
 def test_the_version_is_the_librarys():
@@ -64,7 +66,8 @@ def test_everything_public_is_documented():
 
 
 def test_options_stand_in_the_order_of_the_extension():
-    names = [n for n in inspect.signature(attn.attention).parameters if n not in ("q", "k", "v", "return_plan", "unknown")]
+    names = [n for n in inspect.signature(attn.attention).parameters
+             if n not in ("q", "k", "v", "return_plan", "unknown")]
     assert tuple(names) == attn._core.attention_options
 
 
@@ -72,13 +75,16 @@ STUB = pathlib.Path(attn.__file__).with_name("_core.pyi")
 
 
 def test_stubs_agree_with_the_extension(tmp_path):
-    """By stubtest, and what it cannot see through (nanobind's metaclass, functions, static methods and constructors) by their own signatures."""
+    """By stubtest, and what it cannot see through (nanobind's metaclass, functions,
+    static methods and constructors) by their own signatures."""
     pytest.importorskip("mypy", reason="mypy is not installed")
     covered = list(stub_signatures.of_extension(attn._core))
-    covered += [f"{name}.__init__" for name in covered if inspect.isclass(getattr(attn._core, name, None))]  # those that Python cannot construct too
+    # those that Python cannot construct too
+    covered += [f"{name}.__init__" for name in covered if inspect.isclass(getattr(attn._core, name, None))]
     (tmp_path / "allowed").write_text("\n".join(rf"attn\._core\.{re.escape(name)}" for name in ["Align", *covered]))
     result = subprocess.run(
-        [sys.executable, "-m", "mypy.stubtest", "attn._core", "--ignore-missing-stub", "--ignore-disjoint-bases", "--allowlist", str(tmp_path / "allowed"), "--ignore-unused-allowlist"],
+        [sys.executable, "-m", "mypy.stubtest", "attn._core", "--ignore-missing-stub", "--ignore-disjoint-bases",
+         "--allowlist", str(tmp_path / "allowed"), "--ignore-unused-allowlist"],
         capture_output=True, text=True, cwd="/",
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr
@@ -91,10 +97,12 @@ WRONG = {  # in the stub: what it is exchanged for, the function that is told of
     "def exp(x: Any) -> ScoreExpression: ...\n": ("", "exp"),
     "def version() -> str": ("def version() -> int", "version"),
     "quick: bool = False) -> VerifyReport": ("quick: bool = True) -> VerifyReport", "verify"),
-    "def linear_into(input: Any, weight: Any, bias: Any, out: Any)": ("def linear_into(input: Any, weight: Any, bias: Any = None, out: Any = None)", "linear_into"),
+    "def linear_into(input: Any, weight: Any, bias: Any, out: Any)": ("def linear_into(input: Any, weight: Any, bias: "
+                                                                      "Any = None, out: Any = None)", "linear_into"),
     "def num_threads() -> int": ("def num_threads(*, all: bool = False) -> int", "num_threads"),
     "    @staticmethod\n    def window(left": ("    def window(self, left", "Mask.window"),
-    "    def __init__(self, values: Any, name: str | None = None)": ("    def __init__(self, values: Any, label: str | None = None)", "ScoreTable.__init__"),
+    "    def __init__(self, values: Any, name: str | None = None)": ("    def __init__(self, values: Any, label: "
+                                                                     "str | None = None)", "ScoreTable.__init__"),
     "        *,\n        value_heads: int = 0": ("        value_heads: int = 0", "KvCache.__init__"),
     "class Weights:\n": ("class Weights:\n    def __init__(self) -> None: ...\n", "Weights.__init__"),
     "    @property\n    def passed(self) -> bool": ("    def passed(self) -> bool", "VerifyReport.passed"),
@@ -124,23 +132,31 @@ def test_the_package_type_checks(tmp_path):
         'steps: list[attn.ExplainStep] = [e["weights"], e[0], *e, *e[1:3]]\n'
         'print(e.texts, e.text(width=80), len(e), "mask" in e, e.plot("weights"))\n'
     )
-    result = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), "use.py"], capture_output=True, text=True, cwd=tmp_path)
+    result = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"),
+                             "use.py"], capture_output=True, text=True, cwd=tmp_path)
     assert result.returncode == 0, result.stdout
     (tmp_path / "use.py").write_text('import attn\nattn.Mask.window("a")\n')
-    result = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), "use.py"], capture_output=True, text=True, cwd=tmp_path)
+    result = subprocess.run([sys.executable, "-m", "mypy", "--cache-dir", str(tmp_path / "cache"), "use.py"],
+                            capture_output=True, text=True, cwd=tmp_path)
     assert result.returncode == 1, "py.typed is not found"
 
 
-@pytest.mark.parametrize("module", ["attn", "attn.plot", "attn.torch", "attn.integrations.transformers", "attn.integrations.onnx"])
+@pytest.mark.parametrize("module",
+                         ["attn", "attn.plot", "attn.torch", "attn.integrations.transformers",
+                          "attn.integrations.onnx"])
 def test_what_is_called_has_types(module):
     """py.typed says so; a program that is checked strictly may not call a function without them."""
-    for needed in {"attn.torch": ["torch"], "attn.integrations.transformers": ["torch", "transformers"], "attn.integrations.onnx": ["onnx"]}.get(module, []):
+    for needed in {"attn.torch": ["torch"], "attn.integrations.transformers": ["torch", "transformers"],
+                   "attn.integrations.onnx": ["onnx"]}.get(module, []):
         pytest.importorskip(needed)
     module = importlib.import_module(module)
-    names = {"attn.integrations.transformers": ["register"], "attn.integrations.onnx": ["attention"], "attn.plot": ["heat_map"]}.get(module.__name__, getattr(module, "__all__", []))
+    names = {"attn.integrations.transformers": ["register"], "attn.integrations.onnx": ["attention"],
+             "attn.plot": ["heat_map"]}.get(module.__name__, getattr(module, "__all__", []))
     found = [vars(module)[name] for name in names]
     methods = [x for kind in found if isinstance(kind, type) for x in vars(kind).values()]
-    functions = [x for x in (*found, *methods) if isinstance(x, types.FunctionType) and not x.__name__.startswith(("_check", "_project", "_masks", "_is"))]
+    functions = [x for x in (*found, *methods)
+                 if isinstance(x, types.FunctionType)
+                 and not x.__name__.startswith(("_check", "_project", "_masks", "_is"))]
     assert functions
     for function in functions:
         signature = inspect.signature(function)
@@ -153,7 +169,8 @@ def test_eight_threads_at_once(random):
     slope = np.linspace(0.1, 0.5, 3, dtype=np.float32)
 
     def one(x):
-        return attn.attention(x, x, x, mask="causal", bias=attn.Bias.alibi(3), score=lambda s, b, h, i, j: s - slope[h] * (i - j))
+        return attn.attention(x, x, x, mask="causal", bias=attn.Bias.alibi(3),
+                              score=lambda s, b, h, i, j: s - slope[h] * (i - j))
 
     expected = [one(x).tobytes() for x in q]
     wrong = []
@@ -238,7 +255,8 @@ def calls_of_every_kind():
     x = np.ones((1, 2, 24, 16), np.float32)
     allowed, slope = np.tri(24, dtype=bool), np.ones(2, np.float32)
     attn.scaled_dot_product_attention(x, x, x, attn_mask=allowed)
-    attn.attention(x, x, x, mask=attn.Mask.attend(allowed) & attn.Mask.causal(), bias=attn.Bias.alibi(slope), weights="full", return_logsumexp=True)
+    attn.attention(x, x, x, mask=attn.Mask.attend(allowed) & attn.Mask.causal(), bias=attn.Bias.alibi(slope),
+                   weights="full", return_logsumexp=True)
     attn.attention(x, x, x, score=lambda s, b, h, i, j: s - slope[h] * (i - j))
     results, tape = attn._core.attention_recorded(x, x, x, (None,) * len(attn._core.attention_options))
     tape.backward([x, None, None], True)[1].backward([x] * 3)
@@ -272,7 +290,8 @@ def test_references_are_given_back():
 
     before = counts()
     for _ in range(10):
-        attn.attention(x, x, x, mask=attn.Mask.attend(mask), bias=attn.Bias.alibi(slope), score=lambda s, b, h, i, j: s * slope[h], weights="full")
+        attn.attention(x, x, x, mask=attn.Mask.attend(mask), bias=attn.Bias.alibi(slope),
+                       score=lambda s, b, h, i, j: s * slope[h], weights="full")
         with pytest.raises(ValueError, match="temperature"):
             attn.attention(x, x, x, mask=attn.Mask.attend(mask), bias=attn.Bias.alibi(slope), temperature=-1.0)
     assert counts() == before
@@ -334,14 +353,17 @@ print(first, touched())
 
 
 def test_import_touches_neither_numpy_nor_torch():
-    result = run("import sys, attn; print(*(name for name in ('numpy', 'torch', 'matplotlib', 'ml_dtypes') if name in sys.modules))")
+    result = run("import sys, attn; print(*(name for name in ('numpy', 'torch', 'matplotlib', "
+                 "'ml_dtypes') if name in sys.modules))")
     assert result.returncode == 0 and result.stdout.strip() == "", result.stdout + result.stderr
 
 
 def test_info_and_trace():
     about = attn.info()
-    assert about["target"] in about["targets"] and about["threads"] >= 1 and about["numerics_version"] == attn.numerics_version
-    result = run("import attn, numpy as np; attn.set_trace(True); x = np.ones((1, 1, 2, 4), np.float32); attn.attention(x, x, x); attn.set_trace(False); attn.attention(x, x, x)")
+    assert (about["target"] in about["targets"] and about["threads"] >= 1
+            and about["numerics_version"] == attn.numerics_version)
+    result = run("import attn, numpy as np; attn.set_trace(True); x = np.ones((1, 1, 2, 4), np.float32); "
+                 "attn.attention(x, x, x); attn.set_trace(False); attn.attention(x, x, x)")
     assert result.stderr.count("attention f32 B=1 Hq=1") == 1, result.stderr
 
 

@@ -12,7 +12,8 @@ x = np.ones((1, 2, 64, 16), np.float32)
 def compute():
     while True:
         seen = np.ones((64, 64), bool)
-        attn.attention(x, x, x, mask=attn.Mask.attend(seen) & attn.Mask.causal(), bias=attn.Bias.dense(x[0, :, :, :1].copy()))
+        attn.attention(x, x, x, mask=attn.Mask.attend(seen) & attn.Mask.causal(),
+                       bias=attn.Bias.dense(x[0, :, :, :1].copy()))
 for _ in range(4):
     threading.Thread(target=compute, daemon=True).start()
 time.sleep(0.3)

@@ -1,4 +1,5 @@
-# python/tests/test_tape.py: recorded calls: gradients and gradients of gradients against central differences in float64.
+# python/tests/test_tape.py: recorded calls: gradients and gradients of gradients against
+# central differences in float64.
 import numpy as np
 import pytest
 
@@ -31,17 +32,20 @@ def calls(random):
     sinks, w, gain = random.standard_normal(2), random.standard_normal((4, 4)), random.random(2)
     yield {}, []
     yield {"mask": attn.Mask.causal("bottom_right"), "softcap": 2.0, "sinks": sinks, "temperature": 1.5}, [sinks]
-    bias = attn.Bias.alibi(slope, "bottom_right") + attn.Bias.dense(dense) + attn.Bias.relative(table, max_distance=16, align="bottom_right")
+    bias = (attn.Bias.alibi(slope, "bottom_right") + attn.Bias.dense(dense)
+            + attn.Bias.relative(table, max_distance=16, align="bottom_right"))
     yield {"bias": bias}, [slope, dense, table]
     yield {"score": attn.Score.general(w)}, [w]
-    expression = attn.ScoreExpression(lambda s, b, h, i, j: attn.tanh(s) * gain[h] + (i - j) * 0.1).aligned("bottom_right")
+    expression = attn.ScoreExpression(lambda s, b, h, i, j: attn.tanh(s) * gain[h] + (i - j)
+                                      * 0.1).aligned("bottom_right")
     yield {"score_mod": expression}, [gain]
 
 
 @pytest.mark.parametrize("number", range(5))
 def test_gradients(random, number):
     given, more = list(calls(random))[number]
-    q, k, v = random.standard_normal((1, 2, 3, 4)), random.standard_normal((1, 2, 5, 4)), random.standard_normal((1, 2, 5, 4))
+    q, k, v = (random.standard_normal((1, 2, 3, 4)), random.standard_normal((1, 2, 5, 4)),
+               random.standard_normal((1, 2, 5, 4)))
     weight, weight_lse = random.standard_normal((1, 2, 3, 4)), random.standard_normal((1, 2, 3))
     inputs = [q, k, v, *more]
 
@@ -57,7 +61,8 @@ def test_gradients(random, number):
     for x, gradient in zip(inputs, gradients, strict=True):
         assert gradient.shape == x.shape
         assert np.abs(gradient - difference(loss, x)).max() < 1e-7
-    only = attn._core.attention_recorded(*arguments, [n == 1 for n in range(len(inputs))])[1].backward([weight, None, weight_lse])
+    only = attn._core.attention_recorded(*arguments,
+                                         [n == 1 for n in range(len(inputs))])[1].backward([weight, None, weight_lse])
     assert len(only) == 1 and np.array_equal(only[0], gradients[1])
 
 

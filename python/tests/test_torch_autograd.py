@@ -24,8 +24,10 @@ def operands(Hq=2, Hk=1, L=3, S=4, E=2, Ev=1, dtype=torch.float64):
 CALLS = {
     "plain": lambda q, k, v: attn.scaled_dot_product_attention(q, k, v, enable_gqa=True),
     "causal": lambda q, k, v: attn.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.7, enable_gqa=True),
-    "bool mask": lambda q, k, v: attn.scaled_dot_product_attention(q, k, v, torch.tensor([[1, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]).bool(), enable_gqa=True),
-    "own score": lambda q, k, v: attn.attention(q, k, v, softcap=2.0, mask=attn.Mask.causal("bottom_right"), sinks=torch.tensor([0.3, -0.5], dtype=torch.float64)),
+    "bool mask": lambda q, k, v: attn.scaled_dot_product_attention(
+        q, k, v, torch.tensor([[1, 1, 0, 1], [0, 0, 0, 0], [1, 0, 0, 0]]).bool(), enable_gqa=True),
+    "own score": lambda q, k, v: attn.attention(q, k, v, softcap=2.0, mask=attn.Mask.causal("bottom_right"),
+                                                sinks=torch.tensor([0.3, -0.5], dtype=torch.float64)),
     "window": lambda q, k, v: attn.attention(q, k, v, mask=attn.Mask.window(1, 1, "bottom_right"), temperature=2.0),
 }
 
@@ -47,12 +49,14 @@ def test_gradcheck_of_a_float_mask():
 
 def test_gradcheck_of_the_operator_with_everything():
     q, k, v = operands()
-    bias, sinks = torch.randn(2, 1, 4, dtype=torch.float64, requires_grad=True), torch.randn(2, dtype=torch.float64, requires_grad=True)
+    bias, sinks = (torch.randn(2, 1, 4, dtype=torch.float64, requires_grad=True),
+                   torch.randn(2, dtype=torch.float64, requires_grad=True))
     mask, seed = torch.rand(1, 1, 3, 4) > 0.2, torch.tensor(-77)
 
     def call(weights):
         def run(q, k, v, bias, sinks):
-            results = torch.ops.attn.attention(q, k, v, mask, bias, sinks, seed, 0.3, 5.0, True, 4, -1, True, 0.3, weights)
+            results = torch.ops.attn.attention(q, k, v, mask, bias, sinks, seed, 0.3, 5.0, True, 4, -1, True, 0.3,
+                                               weights)
             return results[:2] if weights else results[0]
 
         return run
@@ -64,9 +68,11 @@ def test_gradcheck_of_the_operator_with_everything():
 
 def test_gradients_of_biases_sinks_and_scores():
     q, k, v = operands(Hq=2, Hk=2)
-    slopes, sinks = torch.rand(2, dtype=torch.float64, requires_grad=True), torch.randn(2, dtype=torch.float64, requires_grad=True)
+    slopes, sinks = (torch.rand(2, dtype=torch.float64, requires_grad=True),
+                     torch.randn(2, dtype=torch.float64, requires_grad=True))
     w_q, w_k, w = (torch.randn(*sizes, dtype=torch.float64, requires_grad=True) for sizes in ((3, 2), (3, 2), (3,)))
-    call = lambda q, k, v, slopes, sinks: attn.attention(q, k, v, bias=attn.Bias.alibi(slopes, "bottom_right"), sinks=sinks, return_logsumexp=True)
+    call = lambda q, k, v, slopes, sinks: attn.attention(q, k, v, bias=attn.Bias.alibi(slopes, "bottom_right"),
+                                                         sinks=sinks, return_logsumexp=True)
     assert torch.autograd.gradcheck(call, (q, k, v, slopes, sinks))
     additive = lambda *x: attn.additive_attention(*x)
     assert torch.autograd.gradcheck(additive, (q, k, v, w_q, w_k, w))
@@ -101,8 +107,11 @@ def test_compiles_to_one_graph():
 def test_operators_pass_torchs_own_checks():
     q, k, v = operands()
     seed = torch.tensor(3)
-    torch.library.opcheck(torch.ops.attn.attention.default, (q, k, v, None, None, None, seed, 0.5, 0.0, True, -1, -1, False, 0.0, 0))
-    torch.library.opcheck(torch.ops.attn.linear.default, (torch.randn(3, 4, requires_grad=True), torch.randn(5, 4, requires_grad=True), torch.randn(5, requires_grad=True)))
+    torch.library.opcheck(torch.ops.attn.attention.default,
+                          (q, k, v, None, None, None, seed, 0.5, 0.0, True, -1, -1, False, 0.0, 0))
+    torch.library.opcheck(torch.ops.attn.linear.default,
+                          (torch.randn(3, 4, requires_grad=True), torch.randn(5, 4, requires_grad=True),
+                           torch.randn(5, requires_grad=True)))
 
 
 def test_vmap_and_functional_gradients():
@@ -119,12 +128,15 @@ def test_vmap_and_functional_gradients():
             assert torch.equal(a[n], b)
     mask = torch.rand(5, 6, 6) > 0.3
     masked = torch.func.vmap(lambda q, m: attn.torch.scaled_dot_product_attention(q, q, q, m))(x, mask)
-    assert torch.equal(masked, torch.stack([attn.torch.scaled_dot_product_attention(y, y, y, m) for y, m in zip(x, mask)]))
+    assert torch.equal(masked,
+                       torch.stack([attn.torch.scaled_dot_product_attention(y, y, y, m) for y, m in zip(x, mask)]))
 
 
 def test_dropout_is_seeded_by_torch_and_repeated_backwards():
     q, k, v = (torch.randn(2, 3, 64, 8, dtype=torch.float64, requires_grad=True) for _ in range(3))
-    call = lambda: attn.torch.scaled_dot_product_attention(q, k, torch.eye(64, dtype=torch.float64).expand(2, 3, 64, 64), dropout_p=0.25)
+    call = lambda: attn.torch.scaled_dot_product_attention(q, k,
+                                                           torch.eye(64, dtype=torch.float64).expand(2, 3, 64, 64),
+                                                           dropout_p=0.25)
     torch.manual_seed(1)
     first = call()
     torch.manual_seed(1)
@@ -147,14 +159,16 @@ def test_lazy_views_and_strides():
     negated = torch.imag(x.conj())
     assert negated.is_neg()
     q = torch.randn(2, 3, 5, 4)
-    assert torch.equal(attn.torch.scaled_dot_product_attention(negated, q, q), attn.torch.scaled_dot_product_attention(negated.clone(), q, q))
+    assert torch.equal(attn.torch.scaled_dot_product_attention(negated, q, q),
+                       attn.torch.scaled_dot_product_attention(negated.clone(), q, q))
     y = negated.detach().requires_grad_()
     attn.torch.scaled_dot_product_attention(y, q, q).sum().backward()
     z = negated.clone().detach().requires_grad_()
     attn.torch.scaled_dot_product_attention(z, q, q).sum().backward()
     assert torch.equal(y.grad, z.grad)
     columns = torch.randn(2, 3, 5, 8)[..., ::2]
-    assert torch.equal(attn.torch.scaled_dot_product_attention(columns, q, q), attn.torch.scaled_dot_product_attention(columns.contiguous(), q, q))
+    assert torch.equal(attn.torch.scaled_dot_product_attention(columns, q, q),
+                       attn.torch.scaled_dot_product_attention(columns.contiguous(), q, q))
 
 
 def test_output_is_laid_out_as_query():
@@ -275,14 +289,16 @@ def test_an_output_that_was_changed_in_place_is_an_error(name):
     for change in (torch.relu_, lambda y: y.add_(1), lambda y: y[0].zero_()):
         y = CALLS_OF_ONE[name](x)
         change(y)
-        with pytest.raises(RuntimeError, match="the output of shape .* was changed in place|modified by an inplace operation"):
+        with pytest.raises(RuntimeError,
+                           match="the output of shape .* was changed in place|modified by an inplace operation"):
             y.sum().backward()
 
 
 READ_AGAIN = {
     "key_lengths": lambda of: (x := of([2]), {"key_lengths": x}),
     "bias": lambda of: (x := torch.zeros(3, 3), {"bias": attn.Bias.dense(x) + attn.Bias.alibi(2)}),
-    "mask": lambda of: (x := of([[True] * 3] * 3), {"mask": attn.Mask.causal() & ~attn.Mask.block(x) | attn.Mask.prefix(2)}),
+    "mask": lambda of: (x := of([[True] * 3] * 3),
+                        {"mask": attn.Mask.causal() & ~attn.Mask.block(x) | attn.Mask.prefix(2)}),
     "mask of documents": lambda of: (x := of([0, 0, 2]), {"mask": attn.Mask.documents(of([0, 1, 2]), x)}),
     "mask of a prefix": lambda of: (x := of([2]), {"mask": attn.Mask.prefix(x)}),
     "score_mod": lambda of: (x := of([2, 3]), {"score_mod": lambda s, b, h, i, j: s * x[h]}),
@@ -297,7 +313,8 @@ def test_what_the_backward_pass_reads_again_must_stay(name, of):
     array, options = READ_AGAIN[name](of)
     y = attn.attention(x, x, x, **options)
     array[...] = 0
-    with pytest.raises(RuntimeError, match=f"attention: (the array of )?{name.split()[0]} of shape .* was changed in place"):
+    with pytest.raises(RuntimeError,
+                       match=f"attention: (the array of )?{name.split()[0]} of shape .* was changed in place"):
         (y[0] if isinstance(y, tuple) else y).sum().backward()
 
 
@@ -331,14 +348,16 @@ def test_what_the_backward_pass_reads_again_is_held():
         return lengths
 
     expected = gradients(lambda: torch.tensor([200]), False, False)
-    for case in ((lambda: np.array([200]), False, False), (unaligned, False, False), (lambda: torch.tensor([200]), True, False), (lambda: torch.tensor([200]), False, True)):
+    for case in ((lambda: np.array([200]), False, False), (unaligned, False, False),
+                 (lambda: torch.tensor([200]), True, False), (lambda: torch.tensor([200]), False, True)):
         assert all(torch.equal(a, b) for a, b in zip(gradients(*case), expected))
 
 
 def test_a_parameter_that_a_function_reaches_by_an_attribute_has_its_gradient():
     module = torch.nn.ParameterDict({"gain": torch.tensor(0.7)})
     x, gain, found = torch.randn(1, 2, 3, 4), module["gain"], []
-    for function in (lambda s, b, h, i, j: s * gain, lambda s, b, h, i, j: s * module["gain"], lambda s, b, h, i, j: s * module.gain):
+    for function in (lambda s, b, h, i, j: s * gain, lambda s, b, h, i, j: s * module["gain"],
+                     lambda s, b, h, i, j: s * module.gain):
         found.append(torch.autograd.grad(attn.attention(x, x, x, score_mod=function).square().sum(), gain)[0])
     assert found[0] != 0 and found[0] == found[1] == found[2]
 
@@ -359,12 +378,14 @@ def test_slopes_of_float32_beside_doubles_are_widened():
     slopes, i = torch.tensor([0.3, 0.1]), torch.arange(9, dtype=torch.float64)
     weights = (x @ x.mT / 2 - slopes.double().view(2, 1, 1) * (i[:, None] - i)).softmax(-1)
     (expected,) = torch.autograd.grad(weights.square().sum(), x)
-    (found,) = torch.autograd.grad(attn.attention(x, x, x, bias=attn.Bias.alibi(slopes), weights="full")[1].square().sum(), x)
+    (found,) = torch.autograd.grad(attn.attention(x, x, x, bias=attn.Bias.alibi(slopes),
+                                                  weights="full")[1].square().sum(), x)
     assert torch.allclose(found, expected, rtol=1e-13, atol=1e-14)
 
 
 def test_an_output_without_rows_has_gradients_too():
     gain, x = torch.ones(2, requires_grad=True), torch.ones(1, 2, 0, 4)
     for order in (False, True):
-        (found,) = torch.autograd.grad(attn.attention(x, x, x, score_mod=lambda s, b, h, i, j: s * gain[h]).sum(), gain, create_graph=order, allow_unused=True)
+        (found,) = torch.autograd.grad(attn.attention(x, x, x, score_mod=lambda s, b, h, i, j: s * gain[h]).sum(), gain,
+                                       create_graph=order, allow_unused=True)
         assert found is None or not found.any()

@@ -1,4 +1,5 @@
-# python/tests/test_torch_changes.py: what is changed between the passes: an error, or the gradients of what the call read; never those of something else.
+# python/tests/test_torch_changes.py: what is changed between the passes: an error, or the gradients of what the call
+# read; never those of something else.
 import numpy as np
 import pytest
 
@@ -50,7 +51,8 @@ class Source:
         with torch.inference_mode(self.name == "inference"):
             for x in self.made:
                 kind = np.asarray(x).dtype.kind
-                x[...] = (~x if isinstance(x, torch.Tensor) else np.logical_not(x)) if kind == "b" else x * 0 + 1 if kind == "i" else x * 3
+                x[...] = ((~x if isinstance(x, torch.Tensor) else np.logical_not(x)) if kind == "b"
+                          else x * 0 + 1 if kind == "i" else x * 3)
 
 
 def gain(array):
@@ -63,10 +65,12 @@ OPTIONS = {
     "a broadcast bias": lambda made: {"bias": made(X[0, :1, :1, :1])},
     "Bias.dense": lambda made: {"bias": attn.Bias.dense(made(X[0, 0, :, :1].repeat(5, 1)))},
     "Bias.alibi": lambda made: {"bias": attn.Bias.alibi(made(X[0, 0, 0, :2]))},
-    "Bias.relative": lambda made: {"bias": attn.Bias.relative(made(X[0, :, :4, :1].repeat(2, 1).reshape(8, 2)), max_distance=16)},
+    "Bias.relative": lambda made: {
+        "bias": attn.Bias.relative(made(X[0, :, :4, :1].repeat(2, 1).reshape(8, 2)), max_distance=16)},
     "sinks": lambda made: {"sinks": made(X[0, 0, 0, :2])},
     "Mask.attend": lambda made: {"mask": attn.Mask.attend(made(np.tri(5, dtype=bool)))},
-    "Mask.documents": lambda made: {"mask": attn.Mask.documents(made(np.array([0, 0, 2, 2, 2])), made(np.array([0, 0, 2, 2, 2])))},
+    "Mask.documents": lambda made: {
+        "mask": attn.Mask.documents(made(np.array([0, 0, 2, 2, 2])), made(np.array([0, 0, 2, 2, 2])))},
     "key_lengths": lambda made: {"key_lengths": made(np.array([3, 4]))},
     "query_lengths": lambda made: {"query_lengths": made(np.array([3, 4]))},
     "key_start": lambda made: {"key_start": made(np.array([2, 0]))},
@@ -87,7 +91,8 @@ def total(results):
 
 
 def noticed_or_right(call, change, order=1):
-    """The gradients of call(q), whose other arguments are changed before the last pass: those without the change, or an error."""
+    """The gradients of call(q), whose other arguments are changed before the last pass:
+    those without the change, or an error."""
     runs = []
     for changes in (False, True):
         q = torch.from_numpy(X).requires_grad_()
@@ -113,19 +118,24 @@ def test_options_of_attention(name, source, order):
     made = Source(source)
     options = OPTIONS[name](made)
     clean = OPTIONS[name](Source(source))
-    noticed_or_right(lambda q, changes: attn.attention(q, q.detach() * 2, q, **(options if changes else clean)), made.change, order)
+    noticed_or_right(lambda q, changes: attn.attention(q, q.detach() * 2, q, **(options if changes else clean)),
+                     made.change, order)
 
 
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("source", SOURCES[:2])
-@pytest.mark.parametrize("way", ["attention", "with options", "scaled_dot_product_attention", "with a mask", "with a float mask", "additive", "the module"])
+@pytest.mark.parametrize("way",
+                         ["attention", "with options", "scaled_dot_product_attention", "with a mask",
+                          "with a float mask", "additive", "the module"])
 def test_tensors(way, source, order):
     made = Source(source)
-    tensors = [made(X), made(OTHERS), made(np.tri(5, dtype=bool)), made(X[0, :, :, :1]), made(X[0, 0]), made(X[0, 1]), made(X[0, 0, :, 0])]
+    tensors = [made(X), made(OTHERS), made(np.tri(5, dtype=bool)), made(X[0, :, :, :1]), made(X[0, 0]), made(X[0, 1]),
+               made(X[0, 0, :, 0])]
     module = attn.torch.MultiheadAttention(4, 2, batch_first=True)
     calls = {
         "attention": lambda q, k, v, *_: attn.attention(q, k, v),
-        "with options": lambda q, k, v, mask, bias, *_: attn.attention(q, k, v, bias=bias, softcap=2.0, weights="full", return_logsumexp=True),
+        "with options": lambda q, k, v, mask, bias, *_: attn.attention(
+            q, k, v, bias=bias, softcap=2.0, weights="full", return_logsumexp=True),
         "scaled_dot_product_attention": lambda q, k, v, *_: attn.torch.scaled_dot_product_attention(q, k, v),
         "with a mask": lambda q, k, v, mask, *_: attn.torch.scaled_dot_product_attention(q, k, v, mask),
         "with a float mask": lambda q, k, v, mask, bias, *_: attn.torch.scaled_dot_product_attention(q, k, v, bias),
@@ -177,7 +187,8 @@ def test_what_a_graph_holds(name, source):
     options = OPTIONS[name](made)
     clean = OPTIONS[name](Source(source))
     torch._dynamo.reset()
-    call = lambda q, changes: torch.compile(lambda q: attn.attention(q, q.detach() * 2, q, **(options if changes else clean)), backend="aot_eager")(q)
+    call = lambda q, changes: torch.compile(
+        lambda q: attn.attention(q, q.detach() * 2, q, **(options if changes else clean)), backend="aot_eager")(q)
     assert noticed_or_right(call, made.change) == "noticed"
 
 
@@ -197,8 +208,10 @@ ATTENDS = {
     "scaled_dot_product_attention": lambda q, k, v: attn.torch.scaled_dot_product_attention(q, k, v, is_causal=True),
     "the module": lambda q, k, v: MODULE(q[0], k[0], v[0])[0],
     "linear": lambda q, k, v: attn.torch.linear(q, k[0, 0], v[0, 0, :, 0]),
-    "a graph": lambda q, k, v: torch.compile(lambda q, k, v: attn.attention(q, k, v, softcap=3.0), backend="aot_eager")(q, k, v),
-    "vmap": lambda q, k, v: torch.func.vmap(lambda q, k, v: attn.attention(q, k, v, softcap=3.0))(q[None], k[None], v[None])[0],
+    "a graph": lambda q, k, v: torch.compile(lambda q, k, v: attn.attention(q, k, v, softcap=3.0),
+                                             backend="aot_eager")(q, k, v),
+    "vmap": lambda q, k, v: torch.func.vmap(
+        lambda q, k, v: attn.attention(q, k, v, softcap=3.0))(q[None], k[None], v[None])[0],
 }
 MODULE = attn.torch.MultiheadAttention(4, 2, batch_first=True)
 
@@ -218,7 +231,8 @@ def after_a_change(attend, change):
 @pytest.mark.parametrize("name", IN_PLACE)
 @pytest.mark.parametrize("way", ATTENDS)
 def test_the_output_is_changed_in_place(way, name):
-    """The gradients of the change on a copy, or torch's error of version counters, which its own fused function raises of its output too."""
+    """The gradients of the change on a copy, or torch's error of version counters,
+    which its own fused function raises of its output too."""
     attend, change = ATTENDS[way], IN_PLACE[name]
     leaves = [torch.from_numpy(x.copy()).requires_grad_() for x in (X, OTHERS, X * 0.5)]
     y = attend(*leaves)

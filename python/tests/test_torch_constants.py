@@ -60,7 +60,8 @@ def test_a_constant_that_was_changed_is_noticed():
 def test_q_k_and_v_are_tensors_together():
     q = torch.from_numpy(X).requires_grad_()
     for q, k, v, name in ((q, X, q, "k"), (q, q, X, "v")):
-        with pytest.raises(TypeError, match=f"attention: {name} is a ndarray; a torch tensor is needed, as the others are"):
+        with pytest.raises(TypeError,
+                           match=f"attention: {name} is a ndarray; a torch tensor is needed, as the others are"):
             attn.attention(q, k, v)
 
 

@@ -1,4 +1,5 @@
-# python/tests/test_torch_differential.py: random calls of scaled_dot_product_attention beside PyTorch, forward and gradients.
+# python/tests/test_torch_differential.py: random calls of scaled_dot_product_attention beside PyTorch,
+# forward and gradients.
 import math
 
 import numpy as np
@@ -16,12 +17,14 @@ DTYPES = (torch.float32, torch.float32, torch.float64, torch.bfloat16)
 
 CALLS_AGAIN = 256
 
-# Further from the truth than the rule allows even so, and not beyond so many times its bound (numerics section 7). torch's error depends on the
-# processor, by which MKL chooses its products: a miss of one is none of another.
+# Further from the truth than the rule allows even so, and not beyond so many times its bound (numerics section 7).
+# torch's error depends on the processor, by which MKL chooses its products: a miss of one is none of another.
 MISSES = {
-    # On AMD: "long chains". Logits of hundreds (q thirty times as large), where the rounding of a score, one chain over D, is the error of what follows.
+    # On AMD: "long chains". Logits of hundreds (q thirty times as large), where the rounding of a score, one chain over
+    # D, is the error of what follows.
     (203, "dq"): 1.2, (1096, "dk"): 1.2, (1326, "dq"): 1.1, (1326, "dk"): 1.6,
-    # On Intel with AVX-512: "delta". One row with two keys has a gradient; its delta is a chain of its own, torch's sums dP over the keys.
+    # On Intel with AVX-512: "delta". One row with two keys has a gradient;
+    # its delta is a chain of its own, torch's sums dP over the keys.
     (1856, "dq"): 1.6, (1856, "dk"): 1.6,
 }  # fmt: skip
 
@@ -72,7 +75,8 @@ class Case:
             S = L
         E = d.one_of(1, 2, 3, 8, 16, 24, 32, 33, 64)
         Ev = E if d.chance(0.7) else d.one_of(1, 2, 5, 16, 40)
-        H, Hk, Hv = d.one_of((1, 1, 1), (2, 2, 2), (4, 2, 2), (4, 1, 1), (6, 2, 3), (3, 3, 3)) if rank > 2 else (1, 1, 1)
+        H, Hk, Hv = (d.one_of((1, 1, 1), (2, 2, 2), (4, 2, 2), (4, 1, 1), (6, 2, 3), (3, 3, 3)) if rank > 2
+                     else (1, 1, 1))
         lead = {2: (), 3: (), 4: (d.whole(1, 3),), 5: (2, d.whole(1, 2))}[rank]
         heads = lambda h: () if rank == 2 else (h,)
         self.gqa = (H, H) != (Hk, Hv)
@@ -106,15 +110,18 @@ class Case:
 
     def __repr__(self):
         mask = None if self.mask is None else (self.mask.dtype, tuple(self.mask.shape))
-        return f"{self.dtype} q {tuple(self.q.shape)} k {tuple(self.k.shape)} v {tuple(self.v.shape)} mask {mask} causal {self.causal} scale {self.scale}"
+        return (f"{self.dtype} q {tuple(self.q.shape)} k {tuple(self.k.shape)} v {tuple(self.v.shape)} mask {mask} "
+                f"causal {self.causal} scale {self.scale}")
 
 
 def joined_mask(case, q, k, mask):
-    """(mask, is_causal) for torch, whose own way with both at once depends on its path, and which gives NaN for a scale of 0 or below."""
+    """(mask, is_causal) for torch, whose own way with both at once depends on its path,
+    and which gives NaN for a scale of 0 or below."""
     if not case.causal or (mask is None and (case.scale is None or case.scale > 0)):
         return mask, case.causal
     seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
-    return seen if mask is None else mask & seen if mask.dtype is torch.bool else mask.masked_fill(~seen, -math.inf), False
+    return (seen if mask is None else mask & seen if mask.dtype is torch.bool else mask.masked_fill(~seen, -math.inf),
+            False)
 
 
 def by_torch(case, dtype):
@@ -132,7 +139,8 @@ def truth_of(case):
     q, k, v, mask = (None if x is None else x.detach().numpy() for x in case.operands(torch.float64))
     lead, L, S = q.shape[:-2], q.shape[-2], k.shape[-2]
     times = lambda x: q.shape[-3] // x.shape[-3] if q.ndim > 2 else 1
-    wide = lambda x, n: np.broadcast_to(np.repeat(x, n, -3) if n > 1 else x, (*lead, *x.shape[-2:])).astype(np.longdouble)
+    wide = lambda x, n: np.broadcast_to(np.repeat(x, n, -3) if n > 1 else x,
+                                        (*lead, *x.shape[-2:])).astype(np.longdouble)
     Q, K, V = wide(q, 1), wide(k, times(k)), wide(v, times(v))
     scale = np.longdouble(1) / np.sqrt(np.longdouble(q.shape[-1])) if case.scale is None else np.longdouble(case.scale)
     scores = scale * np.matmul(Q, np.swapaxes(K, -1, -2))
@@ -170,7 +178,8 @@ def by_attn(case):
         mask = mask.detach().to(case.dtype).requires_grad_()
     output = attn.scaled_dot_product_attention(q, k, v, mask, 0.0, case.causal, case.scale, case.gqa)
     with torch.no_grad():  # the way without a history gives the same bits
-        plain = attn.scaled_dot_product_attention(case.q, case.k, case.v, case.mask, 0.0, case.causal, case.scale, case.gqa)
+        plain = attn.scaled_dot_product_attention(case.q, case.k, case.v, case.mask, 0.0, case.causal, case.scale,
+                                                  case.gqa)
     assert torch.equal(plain, output.detach())
     return gradients(output, q, k, v, mask, case.grad)
 
@@ -192,8 +201,8 @@ def compared(seed, again=0):
 
 
 def check(seed):
-    """By the error rule, each tensor, beside torch's plain call; where one call does not hold it, as numerics section 7 says: 256 calls like it,
-    with other numbers, as one tensor. The names of the tensors that were asked again."""
+    """By the error rule, each tensor, beside torch's plain call; where one call does not hold it, as numerics section 7
+    says: 256 calls like it, with other numbers, as one tensor. The names of the tensors that were asked again."""
     case, found = compared(seed)
     label = f"seed {seed}: {case}"
     again = []
@@ -256,7 +265,8 @@ def test_nan_and_inf_stay_where_they_are_seen(seed):
 def test_a_fully_masked_row_is_zero_with_zero_gradients():
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         q, k, v = (torch.randn(1, 2, 3, 8, dtype=dtype, requires_grad=True) for _ in range(3))
-        for hide in (torch.tensor([[True] * 3, [False] * 3, [True] * 3]), torch.tensor([[0.0] * 3, [-math.inf] * 3, [0.0] * 3])):
+        for hide in (torch.tensor([[True] * 3, [False] * 3, [True] * 3]),
+                     torch.tensor([[0.0] * 3, [-math.inf] * 3, [0.0] * 3])):
             output = attn.scaled_dot_product_attention(q, k, v, hide)
             assert torch.equal(output[:, :, 1], torch.zeros_like(output[:, :, 1]))
             (dq,) = torch.autograd.grad(output.sum(), q)
@@ -265,7 +275,8 @@ def test_a_fully_masked_row_is_zero_with_zero_gradients():
 
 def test_nothing_to_do():
     for L, S, N in ((0, 3, 2), (3, 0, 2), (3, 3, 0)):
-        q, k, v = torch.randn(N, 2, L, 8, requires_grad=True), torch.randn(N, 2, S, 8, requires_grad=True), torch.randn(N, 2, S, 5, requires_grad=True)
+        q, k, v = (torch.randn(N, 2, L, 8, requires_grad=True), torch.randn(N, 2, S, 8, requires_grad=True),
+                   torch.randn(N, 2, S, 5, requires_grad=True))
         output = attn.scaled_dot_product_attention(q, k, v)
         assert torch.equal(output, torch.zeros(N, 2, L, 5))
         output.sum().backward()

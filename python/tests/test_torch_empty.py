@@ -1,4 +1,5 @@
-# python/tests/test_torch_empty.py: calls in which a size is 0, of every rank, beside torch's own: shapes, dtypes, values, gradients, transforms.
+# python/tests/test_torch_empty.py: calls in which a size is 0, of every rank, beside torch's own:
+# shapes, dtypes, values, gradients, transforms.
 import itertools
 
 import pytest
@@ -16,7 +17,8 @@ OPTIONS = ("plain", "causal", "bool", "float", "float that learns", "gqa", "scal
 
 
 def draw(*sizes, dtype=torch.float32):
-    return torch.randn(sizes, generator=torch.Generator().manual_seed(len(sizes) + sum(sizes)), dtype=torch.float64).to(dtype)
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(len(sizes) + sum(sizes)),
+                       dtype=torch.float64).to(dtype)
 
 
 def operands(rank, none, option, dtype):
@@ -28,7 +30,9 @@ def operands(rank, none, option, dtype):
         if rank < 3:
             return None
         groups = [*lead[:-1], 2 if sizes["Hq"] else 0]
-    q, k, v = (draw(*shape, dtype=dtype) for shape in ((*lead, sizes["L"], sizes["E"]), (*groups, sizes["S"], sizes["E"]), (*groups, sizes["S"], sizes["Ev"])))
+    q, k, v = (draw(*shape, dtype=dtype)
+               for shape in ((*lead, sizes["L"], sizes["E"]), (*groups, sizes["S"], sizes["E"]),
+                             (*groups, sizes["S"], sizes["Ev"])))
     mask, keywords = None, {}
     if option == "causal":
         keywords["is_causal"] = True
@@ -92,10 +96,12 @@ def test_every_size_of_none():
         ours = results(attn.torch.scaled_dot_product_attention, option, q, k, v, mask, keywords)
         compare(label, ours, theirs, truth)
         with attn.torch.patch():
-            compare(f"{label}, patched", results(F.scaled_dot_product_attention, option, q, k, v, mask, keywords), theirs, truth)
+            compare(f"{label}, patched", results(F.scaled_dot_product_attention, option, q, k, v, mask, keywords),
+                    theirs, truth)
         with torch.no_grad():
             if not isinstance(theirs, Exception):
-                assert_as_close_as(attn.torch.scaled_dot_product_attention(q, k, v, mask, **keywords), theirs[0], truth[0], f"{label}, no gradients")
+                assert_as_close_as(attn.torch.scaled_dot_product_attention(q, k, v, mask, **keywords), theirs[0],
+                                   truth[0], f"{label}, no gradients")
         count += 1
     assert count > 600
 
@@ -123,23 +129,29 @@ def test_sizes_of_none_elsewhere(how):
         assert not isinstance(ours, Exception), f"{label}: {ours!r}"
         for a, b in zip(ours, theirs, strict=True):
             assert a.shape == b.shape and a.dtype == b.dtype, label
-            torch.testing.assert_close(a, b, rtol=2e-2 if how == "autocast" else 1e-5, atol=1e-2 if how == "autocast" else 1e-6)
+            torch.testing.assert_close(a, b, rtol=2e-2 if how == "autocast" else 1e-5,
+                                       atol=1e-2 if how == "autocast" else 1e-6)
 
 
-LINEAR = [(x, w, with_bias) for x in ((0,), (4,), (0, 4), (3, 0), (2, 0, 4), (0, 3, 4), (2, 3, 0), (0, 0), (2, 3, 4), (1, 0, 2, 4)) for w in ((5, x[-1]), (0, x[-1])) for with_bias in (True, False)]
+LINEAR = [(x, w, with_bias)
+          for x in ((0,), (4,), (0, 4), (3, 0), (2, 0, 4), (0, 3, 4), (2, 3, 0), (0, 0), (2, 3, 4), (1, 0, 2, 4))
+          for w in ((5, x[-1]), (0, x[-1])) for with_bias in (True, False)]
 
 
 @pytest.mark.parametrize("how", ["plain", "patched", "autocast", "vmap", "twice"])
 def test_linear(how):
-    for dtype, (x_sizes, w_sizes, with_bias) in itertools.product((torch.float32, torch.bfloat16, torch.float64), LINEAR):
+    for dtype, (x_sizes, w_sizes,
+                with_bias) in itertools.product((torch.float32, torch.bfloat16, torch.float64), LINEAR):
         if how == "vmap" and len(x_sizes) == 1:
             continue
-        tensors = [draw(*x_sizes, dtype=dtype), draw(*w_sizes, dtype=dtype), *([draw(w_sizes[0], dtype=dtype)] if with_bias else [])]
+        tensors = [draw(*x_sizes, dtype=dtype), draw(*w_sizes, dtype=dtype),
+                   *([draw(w_sizes[0], dtype=dtype)] if with_bias else [])]
 
         def run(function, dtype=None):
             leaves = [x.detach().clone().to(dtype or x.dtype).requires_grad_() for x in tensors]
             with torch.autocast("cpu", torch.bfloat16, enabled=how == "autocast" and dtype is None):
-                y = torch.func.vmap(function, (0, *(None for _ in leaves[1:])))(*leaves) if how == "vmap" else function(*leaves)
+                y = (torch.func.vmap(function, (0, *(None for _ in leaves[1:])))(*leaves) if how == "vmap"
+                     else function(*leaves))
             first = torch.autograd.grad((y * y).sum(), leaves, create_graph=how == "twice")
             second = torch.autograd.grad(sum((x * x).sum() for x in first), leaves) if how == "twice" else ()
             return (y, *first, *second)
@@ -155,12 +167,15 @@ def test_linear(how):
 
 
 def test_the_module():
-    for batch, rows, keys, options in itertools.product((0, 2), (0, 3), (0, 4), ({}, {"add_zero_attn": True}, {"add_bias_kv": True}, {"kdim": 5, "vdim": 6})):
+    for batch, rows, keys, options in itertools.product((0, 2), (0, 3), (0, 4),
+                                                        ({}, {"add_zero_attn": True}, {"add_bias_kv": True},
+                                                         {"kdim": 5, "vdim": 6})):
         torch.manual_seed(0)
         theirs = torch.nn.MultiheadAttention(8, 2, batch_first=True, **options)
         ours = attn.torch.MultiheadAttention(8, 2, batch_first=True, **options)
         ours.load_state_dict(theirs.state_dict())
-        q, k, v = draw(batch, rows, 8), draw(batch, keys, options.get("kdim", 8)), draw(batch, keys, options.get("vdim", 8))
+        q, k, v = (draw(batch, rows, 8), draw(batch, keys, options.get("kdim", 8)),
+                   draw(batch, keys, options.get("vdim", 8)))
         runs = []
         for module in (theirs, ours):
             x = q.clone().requires_grad_()

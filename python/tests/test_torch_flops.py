@@ -25,14 +25,16 @@ def test_a_patched_layer_counts_as_torchs_own():
 
 
 def test_gradients_of_linear_count_as_torchs_own():
-    x, weight, bias = torch.randn(2, 7, 16, requires_grad=True), torch.randn(24, 16, requires_grad=True), torch.randn(24, requires_grad=True)
+    x, weight, bias = (torch.randn(2, 7, 16, requires_grad=True), torch.randn(24, 16, requires_grad=True),
+                       torch.randn(24, requires_grad=True))
     torchs = counted(lambda: torch.nn.functional.linear(x, weight, bias).sum().backward())
     assert counted(lambda: attn.torch.linear(x, weight, bias).sum().backward()) == torchs == 3 * 2 * 14 * 16 * 24
 
 
 @pytest.mark.parametrize("heads", [6, 2])
 def test_attention_counts_five_products_backward(heads):
-    q, k, v = torch.randn(2, 6, 5, 8, requires_grad=True), torch.randn(2, heads, 9, 8, requires_grad=True), torch.randn(2, heads, 9, 12, requires_grad=True)
+    q, k, v = (torch.randn(2, 6, 5, 8, requires_grad=True), torch.randn(2, heads, 9, 8, requires_grad=True),
+               torch.randn(2, heads, 9, 12, requires_grad=True))
     scores, output = 2 * 2 * 6 * 5 * 9 * 8, 2 * 2 * 6 * 5 * 9 * 12
     for call in (
         lambda: attn.torch.scaled_dot_product_attention(q, k, v, enable_gqa=True),
@@ -46,7 +48,8 @@ def test_packed_sequences_count_their_own_pairs_alone():
     x = torch.randn(12, 4, 8)
     lengths = torch.tensor([0, 3, 12], dtype=torch.int32)
     for given in (lengths, lengths.numpy()):
-        assert counted(lambda: attn.attention(x, x, x, cu_seqlens_q=given, cu_seqlens_k=given)) == 2 * 4 * (3 * 3 + 9 * 9) * (8 + 8)
+        assert (counted(lambda: attn.attention(x, x, x, cu_seqlens_q=given, cu_seqlens_k=given))
+                == 2 * 4 * (3 * 3 + 9 * 9) * (8 + 8))
 
 
 def test_scores_with_weights_count_their_projections():
@@ -54,4 +57,5 @@ def test_scores_with_weights_count_their_projections():
     pairs, output = 2 * 3 * 5 * 7, 2 * 2 * 3 * 5 * 7 * 8
     additive = attn.Score.additive(torch.randn(10, 6), torch.randn(10, 4), torch.randn(10))
     assert counted(lambda: attn.attention(q, k, v, score=additive)) == 2 * 10 * (q.numel() + k.numel() + pairs) + output
-    assert counted(lambda: attn.attention(q, k, v, score=attn.Score.general(torch.randn(6, 4)))) == 2 * 4 * (q.numel() + pairs) + output
+    assert (counted(lambda: attn.attention(q, k, v, score=attn.Score.general(torch.randn(6, 4))))
+            == 2 * 4 * (q.numel() + pairs) + output)

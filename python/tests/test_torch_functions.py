@@ -1,4 +1,5 @@
-# python/tests/test_torch_functions.py: functions as score_mod in graphs and transforms: what they close over is seen there, with its gradients.
+# python/tests/test_torch_functions.py: functions as score_mod in graphs and transforms:
+# what they close over is seen there, with its gradients.
 import subprocess
 import sys
 
@@ -15,7 +16,8 @@ B, H, T, D = 2, 3, 6, 4
 
 
 def draw(*sizes, dtype=torch.float32):
-    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes) + len(sizes)), dtype=torch.float64).to(dtype)
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes) + len(sizes)),
+                       dtype=torch.float64).to(dtype)
 
 
 class Layer(torch.nn.Module):
@@ -23,7 +25,8 @@ class Layer(torch.nn.Module):
 
     def __init__(self, dtype=torch.float32):
         super().__init__()
-        self.slope, self.table, self.gain = (torch.nn.Parameter(draw(*sizes, dtype=dtype) * 0.5) for sizes in ((H,), (H, 2 * T), ()))
+        self.slope, self.table, self.gain = (torch.nn.Parameter(draw(*sizes, dtype=dtype) * 0.5)
+                                             for sizes in ((H,), (H, 2 * T), ()))
         self.made = attn.ScoreTable(self.slope)
         self.number = 0.25
         self.register_buffer("places", torch.arange(2 * T) // 2)
@@ -72,7 +75,8 @@ class Everything(Layer):
     def function(self, by):
         gain, slope = self.gain, self.slope
         return lambda s, b, h, i, j: by.where(
-            (i >= j) & (i - j < 3) | (j % 2 == 0), by.tanh(s * by.exp(-slope[h])) - by.maximum(-s, gain), by.minimum(s, gain)
+            (i >= j) & (i - j < 3) | (j % 2 == 0), by.tanh(s * by.exp(-slope[h])) - by.maximum(-s, gain),
+            by.minimum(s, gain)
         )
 
 
@@ -136,13 +140,15 @@ class Constants(Layer):
         return lambda s, b, h, i, j: s * gain - exp(-0.5) * (i - j)
 
 
-LAYERS = (Local, Pairs, Table, MadeBefore, AttributeOfATable, Number, Everything, Method, Default, Chosen, Mixed, Wrapped, Squares, Opposite, Constants)
+LAYERS = (Local, Pairs, Table, MadeBefore, AttributeOfATable, Number, Everything, Method, Default, Chosen, Mixed,
+          Wrapped, Squares, Opposite, Constants)
 each_layer = pytest.mark.parametrize("kind", LAYERS, ids=lambda kind: kind.__name__)
 
 
 def composed(x, function):
     """The same in torch's operations, with the whole matrix."""
-    b, h, i, j = (torch.arange(n).view([-1 if d == at else 1 for d in range(4)]) for at, n in enumerate((*x.shape[:2], x.shape[2], x.shape[2])))
+    b, h, i, j = (torch.arange(n).view([-1 if d == at else 1 for d in range(4)])
+                  for at, n in enumerate((*x.shape[:2], x.shape[2], x.shape[2])))
     scores = function(x @ x.transpose(-1, -2) * x.shape[-1] ** -0.5, b, h, i, j)
     return scores.to(x.dtype).softmax(-1) @ x
 
@@ -184,13 +190,17 @@ def test_transforms(kind):
         return torch.func.functional_call(layer, parameters, (x,)).square().sum()
 
     expected = [results(layer, item) for item in x]
-    if kind not in (MadeBefore, AttributeOfATable):  # their tables hold the module's own parameters, whatever a call puts in their place
+    # their tables hold the module's own parameters, whatever a call puts in their place
+    if kind not in (MadeBefore, AttributeOfATable):
         used = lambda found: [g for g in found.values() if g.any()]
-        assert all(torch.equal(a, b) for a, b in zip(used(torch.func.grad(loss)(parameters, x[0])), expected[0][2:], strict=True))
+        assert all(torch.equal(a, b)
+                   for a, b in zip(used(torch.func.grad(loss)(parameters, x[0])), expected[0][2:], strict=True))
         many = used(torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, x))
         for n in range(2):
             assert all(torch.equal(a[n], b) for a, b in zip(many, expected[n][2:], strict=True))
-        per_item = torch.func.vmap(loss, ({name: 0 for name in parameters}, None))({name: torch.stack((p, 2 * p)) for name, p in parameters.items()}, x[0])
+        per_item = torch.func.vmap(loss,
+                                   ({name: 0 for name in parameters},
+                                    None))({name: torch.stack((p, 2 * p)) for name, p in parameters.items()}, x[0])
         assert torch.equal(per_item[0], loss(parameters, x[0])) and not torch.equal(*per_item)
     mapped = torch.func.vmap(layer)(x)
     assert all(torch.equal(a, b[0]) for a, b in zip(mapped, expected, strict=True))
@@ -209,7 +219,8 @@ def test_transforms_inside_of_a_graph(kind):
 
 @pytest.mark.parametrize("dynamic", [True, None, False])
 def test_numbers_and_sizes_that_change(dynamic):
-    call = lambda x, number: attn.attention(x, x, x, score_mod=lambda s, b, h, i, j: s * number + x.shape[2] - j / x.shape[-2])
+    call = lambda x, number: attn.attention(x, x, x,
+                                            score_mod=lambda s, b, h, i, j: s * number + x.shape[2] - j / x.shape[-2])
     torch._dynamo.reset()
     compiled = torch.compile(call, fullgraph=True, backend="aot_eager", dynamic=dynamic)
     for number, length in ((0.5, 6), (0.7, 6), (0.7, 9), (3.0, 4), (2, 4), (0.5, 6), (-0.0, 5)):
@@ -247,7 +258,8 @@ def test_training(compiled):
         torch._dynamo.reset()
         layer = Squares(dtype)
         run = torch.compile(layer, fullgraph=True, backend="aot_eager") if compiled and by is attn else layer
-        optimizer, x, target = torch.optim.SGD(layer.parameters(), lr=0.05), draw(B, H, T, D, dtype=dtype), draw(B, H, T, D, dtype=dtype).flip(2)
+        optimizer, x, target = (torch.optim.SGD(layer.parameters(), lr=0.05), draw(B, H, T, D, dtype=dtype),
+                                draw(B, H, T, D, dtype=dtype).flip(2))
         for _ in range(10):
             optimizer.zero_grad()
             (run(x, by=by) - target).square().sum().backward()
@@ -272,8 +284,10 @@ def test_checkpoints(kind, compiled):
     leaf, expected = x.detach().requires_grad_(), results(layer, x)
     for _ in range(2):
         y = run(leaf)
-        found = [g for g in torch.autograd.grad((y / 2).square().sum(), (leaf, *layer.parameters()), allow_unused=True) if g is not None]
-        assert torch.equal(y / 2, expected[0]) and all(torch.equal(a, b) for a, b in zip(found, expected[1:], strict=True))
+        found = [g for g in torch.autograd.grad((y / 2).square().sum(), (leaf, *layer.parameters()), allow_unused=True)
+                 if g is not None]
+        assert torch.equal(y / 2, expected[0]) and all(torch.equal(a, b)
+                                                       for a, b in zip(found, expected[1:], strict=True))
 
 
 def test_checkpoints_inside_of_each_other():
@@ -332,7 +346,8 @@ def test_a_saved_graph_has_its_parameters(kind, strict, tmp_path):
     layer, x = kind(), draw(B, H, T, D)
     torch.export.save(torch.export.export(layer, (x,), strict=strict), tmp_path / "layer.pt2")
     torch.save((x, layer(x).detach()), tmp_path / "layer.pt")
-    result = subprocess.run([sys.executable, "-W", "ignore", "-c", EXPORTED, tmp_path / "layer.pt2", tmp_path / "layer.pt"], capture_output=True, text=True)
+    result = subprocess.run([sys.executable, "-W", "ignore", "-c", EXPORTED, tmp_path / "layer.pt2",
+                             tmp_path / "layer.pt"], capture_output=True, text=True)
     assert result.stdout == "True\n", result.stderr
 
 

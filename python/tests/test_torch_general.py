@@ -1,4 +1,5 @@
-# python/tests/test_torch_general.py: attn.attention with all of its options under torch.compile, torch.func and fake tensors.
+# python/tests/test_torch_general.py: attn.attention with all of its options under torch.compile,
+# torch.func and fake tensors.
 import enum
 import gc
 import re
@@ -25,7 +26,8 @@ CU = torch.tensor([0, 2, T])
 
 
 def make(*sizes):
-    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes) + len(sizes)), dtype=torch.float64).requires_grad_()
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes) + len(sizes)),
+                       dtype=torch.float64).requires_grad_()
 
 
 Q, K, V, BIAS, SINKS = make(B, H, T, D), make(B, H, S, D), make(B, H, S, D + 1), make(H, T, S), make(H)
@@ -49,18 +51,23 @@ def deep(s, b, h, i, j):
 # name: (function, its inputs, all of which can have gradients)
 CALLS = {
     "plain": (lambda q, k, v: attn.attention(q, k, v), (Q, K, V)),
-    "a mask in words, softcap, temperature": (lambda q, k, v: attn.attention(q, k, v, mask="causal(bottom_right)", softcap=3, temperature=0.7), (Q, K, V)),
+    "a mask in words, softcap, temperature": (
+        lambda q, k, v: attn.attention(q, k, v, mask="causal(bottom_right)", softcap=3, temperature=0.7), (Q, K, V)),
     "a mask from outside": (lambda q, k, v: attn.attention(q, k, v, mask=MASK, scale=0.3), (Q, K, V)),
     "a mask with an array": (lambda q, k, v: attn.attention(q, k, v, mask=SEEN), (Q, K, V)),
-    "a bias with a gradient, sinks": (lambda q, k, v, b, s: attn.attention(q, k, v, bias=b, sinks=s), (Q, K, V, BIAS, SINKS)),
+    "a bias with a gradient, sinks": (lambda q, k, v, b, s: attn.attention(q, k, v, bias=b, sinks=s),
+                                      (Q, K, V, BIAS, SINKS)),
     "ALiBi from outside": (lambda q, k, v: attn.attention(q, k, v, bias=ALIBI), (Q, K, V)),
     "dot": (lambda q, k, v: attn.attention(q, k, v, score="dot"), (Q, K, V)),
     "additive": (lambda *x: attn.additive_attention(*x, mask="window(2, 2, top_left)"), (Q, K, V, W_Q, W_K, W)),
     "an expression from outside": (lambda q, k, v: attn.attention(q, k, v, score_mod=TABLE), (Q, K, V)),
-    "a function": (lambda q, k, v: attn.attention(q, k, v, score=lambda s, b, h, i, j: attn.tanh(s) - 0.1 * j), (Q, K, V)),
+    "a function": (lambda q, k, v: attn.attention(q, k, v, score=lambda s, b, h, i, j: attn.tanh(s) - 0.1 * j),
+                   (Q, K, V)),
     "a long function": (lambda q, k, v: attn.attention(q, k, v, score_mod=long), (Q, K, V)),
     "a deep function": (lambda q, k, v: attn.attention(q, k, v, score_mod=deep), (Q, K, V)),
-    "a function with nan": (lambda q, k, v: attn.attention(q, k, v, score_mod=lambda s, b, h, i, j: attn.where(s < -1e9, float("nan"), s)), (Q, K, V)),
+    "a function with nan": (lambda q, k, v: attn.attention(q, k, v,
+                                                           score_mod=lambda s, b, h, i, j: attn.where(
+                                                               s < -1e9, float("nan"), s)), (Q, K, V)),
     "an expression in words": (lambda q, k, v: attn.attention(q, k, v, score_mod="s * 2 - j"), (Q, K, V)),
     "lengths": (lambda q, k, v: attn.attention(q, k, v, key_lengths=LENGTHS), (Q, K, V)),
     "packed": (lambda q: attn.attention(q, q, q, cu_seqlens_q=CU, cu_seqlens_k=CU, mask="causal"), (PACKED,)),
@@ -103,12 +110,16 @@ def test_one_graph_with_the_bits_of_eager(name):
 def test_gradients_under_torch_func(name):
     call, inputs = CALLS[name]
     plain = tuple(x.detach() for x in inputs)
-    total = lambda *x: sum((y * torch.linspace(0.5, 1.5, y.numel(), dtype=y.dtype).view(y.shape)).sum() for y in several(call(*x)))
-    for ours, expected in zip(torch.func.grad(total, argnums=tuple(range(len(plain))))(*plain), gradients(call, inputs), strict=True):
+    total = lambda *x: sum((y * torch.linspace(0.5, 1.5, y.numel(), dtype=y.dtype).view(y.shape)).sum()
+                           for y in several(call(*x)))
+    for ours, expected in zip(torch.func.grad(total, argnums=tuple(range(len(plain))))(*plain), gradients(call, inputs),
+                              strict=True):
         assert torch.equal(ours, expected)
 
 
-@pytest.mark.parametrize("name", ["plain", "a bias with a gradient, sinks", "additive", "an expression from outside", "weights"])
+@pytest.mark.parametrize("name",
+                         ["plain", "a bias with a gradient, sinks", "additive", "an expression from outside",
+                          "weights"])
 def test_second_gradients_under_torch_func(name):
     """The gradient of a gradient's size, beside autograd's own."""
     call, inputs = CALLS[name]
@@ -188,13 +199,15 @@ TOP = attn.Weights.top_k(2)
 
 def test_by_inductor_and_with_other_sizes():
     torch._dynamo.reset()
-    layer = lambda q, k, v, sinks: attn.attention(q.sin(), k, v, mask="causal(bottom_right)", sinks=sinks, softcap=5.0).cos()
+    layer = lambda q, k, v, sinks: attn.attention(q.sin(), k, v, mask="causal(bottom_right)", sinks=sinks,
+                                                  softcap=5.0).cos()
     compiled = torch.compile(layer, fullgraph=True)
     for rows in (5, 4, 7):
         q = make(B, H, rows, D)
         ours, expected = compiled(q, K, V, SINKS), layer(q, K, V, SINKS)
         assert (ours - expected).abs().max() <= 1e-14
-        for a, b in zip(torch.autograd.grad(ours.sum(), (q, K, V, SINKS)), torch.autograd.grad(expected.sum(), (q, K, V, SINKS))):
+        for a, b in zip(torch.autograd.grad(ours.sum(), (q, K, V, SINKS)),
+                        torch.autograd.grad(expected.sum(), (q, K, V, SINKS))):
             assert (a - b).abs().max() <= 1e-14
 
 
@@ -249,7 +262,8 @@ def test_lengths_that_change(name, dynamic):
     for length in (5, 7, 12, 1):
         x = make(B, H, length, D)
         assert torch.equal(compiled(x), DYNAMIC[name](x))
-        assert torch.equal(torch.autograd.grad(compiled(x).sum(), x)[0], torch.autograd.grad(DYNAMIC[name](x).sum(), x)[0])
+        assert torch.equal(torch.autograd.grad(compiled(x).sum(), x)[0],
+                           torch.autograd.grad(DYNAMIC[name](x).sum(), x)[0])
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -259,12 +273,16 @@ def test_a_number_of_the_shape_is_not_kept_silently(strict):
             return attn.attention(x, x, x, scale=x.shape[-2] ** -0.5)
 
     with pytest.raises(Exception, match=r"(?i)constraint"):
-        torch.export.export(Call(), (Q.detach(),), dynamic_shapes=({2: torch.export.Dim("rows", min=2, max=64)},), strict=strict)
+        torch.export.export(Call(), (Q.detach(),), dynamic_shapes=({2: torch.export.Dim("rows", min=2, max=64)},),
+                            strict=strict)
 
 
 def test_compilers_are_not_imported_for_a_call():
-    call = "import sys, torch, attn; x = torch.ones(1, 1, 2, 4, requires_grad=True); attn.attention(x, x, x, softcap=2.0).sum().backward()"
-    result = subprocess.run([sys.executable, "-c", f"{call}; print(*({{'sympy', 'torch._dynamo'}} & set(sys.modules)))"], capture_output=True, text=True)
+    call = ("import sys, torch, attn; x = torch.ones(1, 1, 2, 4, requires_grad=True); "
+            "attn.attention(x, x, x, softcap=2.0).sum().backward()")
+    result = subprocess.run([sys.executable, "-c",
+                             f"{call}; print(*({{'sympy', 'torch._dynamo'}} & set(sys.modules)))"], capture_output=True,
+                            text=True)
     assert result.returncode == 0 and result.stdout == "\n", result.stdout + result.stderr
 
 
@@ -286,10 +304,13 @@ mask = attn.Mask.attend(torch.zeros(2, 2, dtype=torch.bool))
 torch.compile(lambda x: attn.attention(x, x, x, mask=mask), backend="aot_eager")(x)
 print(torch.equal(torch.export.load(sys.argv[1]).module()(*inputs), expected))
 """
-    return subprocess.run([sys.executable, "-W", "ignore", "-c", program, tmp_path / "call.pt2", tmp_path / "call.pt"], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-W", "ignore", "-c", program, tmp_path / "call.pt2", tmp_path / "call.pt"],
+                          capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("name", ["a mask in words, softcap, temperature", "a mask from outside", "a function", "an expression in words"])
+@pytest.mark.parametrize("name",
+                         ["a mask in words, softcap, temperature", "a mask from outside", "a function",
+                          "an expression in words"])
 def test_a_saved_graph_is_read_elsewhere(name, tmp_path):
     result = exported(name, tmp_path)
     assert result.stdout == "True\n", result.stderr
@@ -297,7 +318,9 @@ def test_a_saved_graph_is_read_elsewhere(name, tmp_path):
 
 def test_a_saved_graph_with_arrays_of_its_process_says_so(tmp_path):
     result = exported("ALiBi from outside", tmp_path)
-    assert "ValueError: attention: a saved graph names a Mask, Bias, Score, Weights or function of the process that made it, with arrays" in result.stderr
+    assert ("ValueError: attention: a saved graph names a Mask, Bias, Score, "
+            "Weights or function of the process that made it, with arrays"
+            in result.stderr)
 
 
 SAME_WORDS = """
@@ -324,12 +347,14 @@ for option in OPTIONS:
 
 
 def test_a_saved_graph_finds_no_other_values_of_the_same_words(tmp_path):
-    run = lambda *args: subprocess.run([sys.executable, "-W", "ignore", "-c", SAME_WORDS, tmp_path, *args], capture_output=True, text=True)
+    run = lambda *args: subprocess.run([sys.executable, "-W", "ignore", "-c", SAME_WORDS, tmp_path, *args],
+                                       capture_output=True, text=True)
     saved = run("save", "1")
     assert saved.returncode == 0, saved.stderr
     read = run("read", "2")
     lines = read.stdout.splitlines()
-    assert len(lines) == 2 and all(line.startswith("attention: a saved graph names a Mask, Bias") for line in lines), read.stdout + read.stderr
+    assert len(lines) == 2 and all(line.startswith("attention: a saved graph names a Mask, Bias")
+                                   for line in lines), read.stdout + read.stderr
 
 
 def test_shapes_without_values():
@@ -341,7 +366,8 @@ def test_shapes_without_values():
     with torch._subclasses.FakeTensorMode():
         fake = torch.empty(B, H, T, D, dtype=torch.bfloat16)
         results = attn.attention(fake, fake, fake, weights="full", return_logsumexp=True)
-    for ours, expected in zip(results, attn.attention(half, half, half, weights="full", return_logsumexp=True), strict=True):
+    for ours, expected in zip(results, attn.attention(half, half, half, weights="full", return_logsumexp=True),
+                              strict=True):
         assert ours.shape == expected.shape and ours.dtype == expected.dtype
 
 
@@ -353,7 +379,8 @@ def test_the_operators_pass_torchs_own_checks():
     torch.library.opcheck(torch.ops.attn.general.default, ([Q, K, V], texts))
     grad = torch.ones(B, H, T, D + 1, dtype=torch.float64)
     backward = ([grad], [0], [Q, K, V], texts, [0, 2], torch.empty(0, dtype=torch.int64))
-    torch.library.opcheck(torch.ops.attn.general_backward.default, backward, test_utils=("test_schema", "test_faketensor"))
+    torch.library.opcheck(torch.ops.attn.general_backward.default, backward,
+                          test_utils=("test_schema", "test_faketensor"))
     assert all(torch.isfinite(x).all() for x in torch.ops.attn.general_backward(*backward))
 
 
@@ -366,9 +393,11 @@ def test_fake_tensors_outside_their_mode():
     y, lse = attn.attention(q.requires_grad_(), q, q, mask="causal", return_logsumexp=True)
     assert type(y) is type(lse) is type(q) and y.shape == q.shape and lse.shape == (1, 2, 3)
     assert torch.autograd.grad(y.sum(), q)[0].shape == q.shape
-    with pytest.raises(TypeError, match="attention_scores: q is a .*FakeTensor without values; a tensor in memory is needed"):
+    with pytest.raises(TypeError,
+                       match="attention_scores: q is a .*FakeTensor without values; a tensor in memory is needed"):
         attn.attention_scores(q, q)
-    for weights in ("sum", 3, True, np.zeros(3), torch.zeros(2)):  # what the results' shapes are made of is told as where there are values
+    # what the results' shapes are made of is told as where there are values
+    for weights in ("sum", 3, True, np.zeros(3), torch.zeros(2)):
         with pytest.raises((TypeError, ValueError)) as told:
             attn.attention(Q, K, V, weights=weights)
         for x in (q, Q.detach().to("meta")):

@@ -1,4 +1,5 @@
-# python/tests/test_torch_half_masks.py: float masks beside bf16 and f16: of 16 bits, of zeros, of numbers that hide nothing.
+# python/tests/test_torch_half_masks.py: float masks beside bf16 and f16:
+# of 16 bits, of zeros, of numbers that hide nothing.
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -21,7 +22,8 @@ def rows(dtype, keys=70, rows=70, dim=16):
 def test_zeros_change_no_bit(dtype, shape):
     q, k, v = rows(dtype)
     plain = attn.torch.scaled_dot_product_attention(q, k, v)
-    assert torch.equal(attn.torch.scaled_dot_product_attention(q, k, v, attn_mask=torch.zeros(shape, dtype=dtype)), plain)
+    assert torch.equal(attn.torch.scaled_dot_product_attention(q, k, v, attn_mask=torch.zeros(shape, dtype=dtype)),
+                       plain)
     for of_bias in (*HALVES, torch.float32):
         assert torch.equal(attn.attention(q, k, v, bias=torch.zeros(shape, dtype=of_bias)), plain)
 
@@ -42,7 +44,8 @@ def test_a_mask_of_16_bits_has_the_bits_of_the_same_in_float32(dtype):
 
 
 def left_padded(value, dtype):
-    """As transformers makes it: a causal mask, two items with 5 and 0 positions of padding; rows of padding see nothing but `value`."""
+    """As transformers makes it: a causal mask, two items with 5 and 0 positions of padding;
+    rows of padding see nothing but `value`."""
     hidden = torch.ones(70, 70).triu(1).bool().expand(2, 1, 70, 70).clone()
     hidden[0, :, :, :5] = True
     return torch.zeros(2, 1, 70, 70, dtype=dtype).masked_fill(hidden, value)

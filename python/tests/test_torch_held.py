@@ -1,4 +1,5 @@
-# python/tests/test_torch_held.py: a Bias, a Score or an expression that holds what is learned, in graphs and transforms: its gradients are eager's.
+# python/tests/test_torch_held.py: a Bias, a Score or an expression that holds what is learned, in graphs and
+# transforms: its gradients are eager's.
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -11,7 +12,8 @@ B, H, T, D = 2, 3, 6, 4
 
 
 def draw(*sizes, dtype=torch.float32):
-    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes) + len(sizes)), dtype=torch.float64).to(dtype)
+    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes) + len(sizes)),
+                       dtype=torch.float64).to(dtype)
 
 
 class Layer(torch.nn.Module):
@@ -19,7 +21,8 @@ class Layer(torch.nn.Module):
 
     def __init__(self, make, dtype=torch.float32):
         super().__init__()
-        sizes = {"slope": (H,), "table": (H, T), "pairs": (H, T, T), "w": (D, D), "w_q": (5, D), "w_k": (5, D), "line": (5,)}
+        sizes = {"slope": (H,), "table": (H, T), "pairs": (H, T, T), "w": (D, D), "w_q": (5, D), "w_k": (5, D),
+                 "line": (5,)}
         for name, size in sizes.items():
             setattr(self, name, torch.nn.Parameter(draw(*size, dtype=dtype) * 0.5))
         self.options = make(self)
@@ -37,11 +40,14 @@ HOLDS = {
     "Bias.alibi": lambda layer: {"bias": attn.Bias.alibi(layer.slope)},
     "Bias.dense": lambda layer: {"bias": attn.Bias.dense(layer.pairs)},
     "Bias.relative": lambda layer: {"bias": attn.Bias.relative(layer.pairs[0, :, :H].contiguous(), max_distance=16)},
-    "a sum beside numbers and NumPy": lambda layer: {"bias": attn.Bias.alibi(H) + attn.Bias.dense(layer.pairs) + attn.Bias.dense(draw(T, T).numpy()) + attn.Bias.alibi(layer.slope)},
+    "a sum beside numbers and NumPy": lambda layer: {"bias": attn.Bias.alibi(H) + attn.Bias.dense(layer.pairs)
+                                                     + attn.Bias.dense(draw(T, T).numpy())
+                                                     + attn.Bias.alibi(layer.slope)},
     "Score.general": lambda layer: {"score": attn.Score.general(layer.w)},
     "Score.additive": lambda layer: {"score": attn.Score.additive(layer.w_q, layer.w_k, layer.line)},
     "an expression": lambda layer: {"score_mod": looked_up(layer)},
-    "all of them": lambda layer: {"bias": attn.Bias.alibi(layer.slope), "score": attn.Score.general(layer.w), "score_mod": looked_up(layer)},
+    "all of them": lambda layer: {"bias": attn.Bias.alibi(layer.slope), "score": attn.Score.general(layer.w),
+                                  "score_mod": looked_up(layer)},
 }
 each = pytest.mark.parametrize("name", HOLDS)
 
@@ -50,7 +56,9 @@ def results(module, layer, x):
     """The output, and the gradients of x and of what is learned."""
     leaf = x.detach().requires_grad_()
     y = module(leaf)
-    return y, *(g for g in torch.autograd.grad(y.square().sum(), (leaf, *layer.parameters()), allow_unused=True, retain_graph=True) if g is not None)
+    return y, *(g
+                for g in torch.autograd.grad(y.square().sum(), (leaf, *layer.parameters()), allow_unused=True,
+                                             retain_graph=True) if g is not None)
 
 
 @pytest.mark.parametrize("fullgraph", [True, False])
@@ -73,7 +81,8 @@ def test_a_graph_has_the_bits_of_eager(name, fullgraph):
 def test_checkpoints_in_a_graph(name):
     torch._dynamo.reset()
     layer, x = Layer(HOLDS[name]), draw(B, H, T, D)
-    compiled = torch.compile(lambda x: torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False), fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(lambda x: torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False), fullgraph=True,
+                             backend="aot_eager")
     assert all(torch.equal(a, b) for a, b in zip(results(compiled, layer, x), results(layer, layer, x), strict=True))
 
 
@@ -84,7 +93,8 @@ def test_transforms(name):
     assert torch.equal(torch.func.grad(lambda x: layer(x).square().sum())(x), of_x)
     mapped = torch.func.vmap(layer)(torch.stack((x, x * 2)))
     assert torch.equal(mapped[0], y)
-    found = [g for g in torch.autograd.grad(mapped[0].square().sum(), layer.parameters(), allow_unused=True) if g is not None]
+    found = [g for g in torch.autograd.grad(mapped[0].square().sum(), layer.parameters(), allow_unused=True)
+             if g is not None]
     assert all(torch.equal(a, b) for a, b in zip(found, learned, strict=True))
 
 
@@ -101,7 +111,8 @@ def test_training_in_a_graph():
             optimizer.step()
         return [p.detach() for p in layer.parameters()]
 
-    start, ours, expected = [p.detach() for p in Layer(HOLDS["all of them"]).parameters()], trained(True), trained(False)
+    start, ours, expected = ([p.detach() for p in Layer(HOLDS["all of them"]).parameters()], trained(True),
+                             trained(False))
     assert all(torch.equal(a, b) for a, b in zip(ours, expected, strict=True))
     assert not torch.equal(ours[0], start[0])
 
@@ -128,10 +139,12 @@ def test_an_expression_whose_text_does_not_read_back_is_an_error_of_one_line():
     one, other = attn.ScoreTable(torch.nn.Parameter(draw(H)), "a"), attn.ScoreTable(draw(H), "a")
     mod = attn.ScoreExpression(lambda s, b, h, i, j: s * one[h] + other[h])
     call = lambda x: attn.attention(x, x, x, score_mod=mod)
-    text = r"score_mod holds a tensor that wants a gradient, and its text does not read back, .*attn.ScoreTable\(x, name\)"
+    text = (r"score_mod holds a tensor that wants a gradient, and its text does not read back, "
+            r".*attn.ScoreTable\(x, name\)")
     x = draw(B, H, T, D)
     assert torch.isfinite(call(x)).all()
-    for run in (torch.compile(call, backend="aot_eager"), torch.compile(call, backend="aot_eager", fullgraph=True), lambda x: torch.func.vmap(call)(x[None])):
+    for run in (torch.compile(call, backend="aot_eager"), torch.compile(call, backend="aot_eager", fullgraph=True),
+                lambda x: torch.func.vmap(call)(x[None])):
         torch._dynamo.reset()
         with pytest.raises(TypeError, match=text):
             run(x)

@@ -1,4 +1,5 @@
-# python/tests/test_torch_mistakes.py: wrong calls with torch tensors: always TypeError or ValueError with a text, never a crash.
+# python/tests/test_torch_mistakes.py: wrong calls with torch tensors:
+# always TypeError or ValueError with a text, never a crash.
 import faulthandler
 
 import numpy as np
@@ -18,14 +19,19 @@ def strange(random):
     """Tensors of all kinds, now and then a good one, beside what is no tensor."""
     shape = tuple(int(n) for n in random.integers(0, 5, size=int(random.integers(0, 6))))
     return [
-        *(torch.zeros(shape, dtype=dtype) for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.bool, torch.int64, torch.int32, torch.uint8, torch.complex64)),
-        torch.zeros(shape, requires_grad=True), torch.full(shape, float("nan")), torch.zeros(shape, device="meta"), torch.zeros(3, 4).to_sparse(), torch.zeros((1,) * 10),
-        torch.zeros(2, 3, 4, 8), torch.zeros(2, 3, 4, 8, requires_grad=True), torch.zeros(2, 3, 8, 4).transpose(2, 3), torch.zeros(1, 1, 4, 8).expand(2, 3, 4, 8),
-        torch.imag(torch.zeros(2, 3, 4, 8, dtype=torch.complex64).conj()), torch.zeros(2, 0, 4, 8), torch.zeros(0), torch.ones(4, 4).bool(), torch.zeros(4, 4), torch.zeros(8, 8),
-        torch.nn.Parameter(torch.zeros(8, 8)), torch.quantize_per_tensor(torch.zeros(2, 2), 0.1, 0, torch.quint8), torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(1, 3)]),
+        *(torch.zeros(shape, dtype=dtype)
+          for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.bool, torch.int64,
+                        torch.int32, torch.uint8, torch.complex64)),
+        torch.zeros(shape, requires_grad=True), torch.full(shape, float("nan")), torch.zeros(shape, device="meta"),
+        torch.zeros(3, 4).to_sparse(), torch.zeros((1,) * 10), torch.zeros(2, 3, 4, 8),
+        torch.zeros(2, 3, 4, 8, requires_grad=True), torch.zeros(2, 3, 8, 4).transpose(2, 3),
+        torch.zeros(1, 1, 4, 8).expand(2, 3, 4, 8), torch.imag(torch.zeros(2, 3, 4, 8, dtype=torch.complex64).conj()),
+        torch.zeros(2, 0, 4, 8), torch.zeros(0), torch.ones(4, 4).bool(), torch.zeros(4, 4), torch.zeros(8, 8),
+        torch.nn.Parameter(torch.zeros(8, 8)), torch.quantize_per_tensor(torch.zeros(2, 2), 0.1, 0, torch.quint8),
+        torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(1, 3)]),
         torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(1, 3)], layout=torch.jagged),
-        torch.tensor([0, 2, 4]), torch.tensor([4, 2, 0]), torch.tensor([-1, 2**62]), torch.float32, torch.device("cpu"), torch.nn.Linear(2, 2), torch,
-        *test_mistakes.strange(random),
+        torch.tensor([0, 2, 4]), torch.tensor([4, 2, 0]), torch.tensor([-1, 2**62]), torch.float32, torch.device("cpu"),
+        torch.nn.Linear(2, 2), torch, *test_mistakes.strange(random),
     ]  # fmt: skip
 
 
@@ -49,7 +55,8 @@ def test_a_number_that_wants_a_gradient():
     """Refused: a learned temperature would stay as it is without a word."""
     q, learned = torch.randn(1, 2, 5, 8), torch.tensor(0.7, requires_grad=True)
     compiled = torch.compile(lambda x: attn.attention(q, q, q, scale=x).sum(), backend="eager")
-    calls = [lambda x, name=name: attn.attention(q, q, q, **{name: x}).sum() for name in ("scale", "softcap", "temperature", "dropout_p")]
+    calls = [lambda x, name=name: attn.attention(q, q, q, **{name: x}).sum()
+             for name in ("scale", "softcap", "temperature", "dropout_p")]
     for call in (*calls, lambda x: attn.torch.scaled_dot_product_attention(q, q, q, scale=x).sum(), compiled):
         with pytest.raises(TypeError, match="wants a gradient, which numbers do not get"):
             call(learned)
@@ -67,9 +74,11 @@ def test_5000_random_wrong_calls(random, name):
 
     def objects():
         # What is not dense goes to torch's own module, and its mistakes are told by it.
-        return [x for x in strange(random) if name != "MultiheadAttention" or not isinstance(x, torch.Tensor) or not (x.is_nested or x.is_sparse)]
+        return [x for x in strange(random)
+                if name != "MultiheadAttention" or not isinstance(x, torch.Tensor) or not (x.is_nested or x.is_sparse)]
 
-    refused = sum(test_mistakes.throw(random, function, count, keywords, objects(), good) is not None for _ in range(CALLS_EACH))
+    refused = sum(test_mistakes.throw(random, function, count, keywords, objects(), good) is not None
+                  for _ in range(CALLS_EACH))
     print(f"{name}: {refused} refused calls")
     assert refused > CALLS_EACH // 2
 
@@ -100,7 +109,9 @@ def test_a_gradient_that_numpy_would_lose_is_refused():
     x, leaf = np.ones((1, 2, 3, 4), np.float32), torch.ones(1, 2, 3, 4, requires_grad=True)
     for options in ({}, {"bias": torch.zeros(3, 3, requires_grad=True)}, {"sinks": torch.zeros(2, requires_grad=True)}):
         k = leaf if not options else x
-        with pytest.raises(TypeError, match=f"{'k' if not options else next(iter(options))} wants a gradient and the first array is no torch tensor"):
+        with pytest.raises(TypeError,
+                           match=f"{'k' if not options else next(iter(options))} wants a gradient and the first array "
+                                 "is no torch tensor"):
             attn.attention(x, k, x, **options)
         with torch.no_grad():
             assert type(attn.attention(x, k, x, **options)) is np.ndarray
@@ -108,7 +119,8 @@ def test_a_gradient_that_numpy_would_lose_is_refused():
         attn.scaled_dot_product_attention(x, leaf, x)
     number = torch.tensor(0.5, requires_grad=True)
     for name in ("scale", "softcap", "temperature", "dropout_p"):
-        for call in (attn.attention, attn.scaled_dot_product_attention, attn.attention_scores)[: 2 if name == "dropout_p" else 3 if name == "scale" else 1]:
+        for call in (attn.attention, attn.scaled_dot_product_attention,
+                     attn.attention_scores)[: 2 if name == "dropout_p" else 3 if name == "scale" else 1]:
             values = (x, x) if call is attn.attention_scores else (x, x, x)
             with pytest.raises(TypeError, match=f"{call.__name__}: {name} wants a gradient, which numbers do not get"):
                 call(*values, **{name: number})

@@ -50,7 +50,8 @@ def inputs(module, self_attention=False, batched=True):
     generator = torch.Generator().manual_seed(1)
     rows = S if self_attention else L
     q = torch.randn(N, rows, E, generator=generator)
-    k, v = (q, q) if self_attention else (torch.randn(N, S, module.kdim, generator=generator), torch.randn(N, S, module.vdim, generator=generator))
+    k, v = (q, q) if self_attention else (torch.randn(N, S, module.kdim, generator=generator),
+                                          torch.randn(N, S, module.vdim, generator=generator))
     if not batched:
         q, k, v = q[0], k[0], v[0]
     elif not module.batch_first:
@@ -59,7 +60,8 @@ def inputs(module, self_attention=False, batched=True):
 
 
 def run(module, tensors, dtype, **call):
-    call = {name: x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x for name, x in call.items()}
+    call = {name: x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+            for name, x in call.items()}
     leaves = {}
     given = [leaves.setdefault(id(x), x.detach().to(dtype).requires_grad_()) for x in tensors]
     output, weights = module(*given, **call)
@@ -77,14 +79,17 @@ def test_as_torch(kind):
     for name, given in masks(theirs.num_heads).items():
         for how in (dict(need_weights=False), dict(), dict(average_attn_weights=False)):
             tensors = inputs(theirs)
-            (a, aw), (b, bw), (c, _) = run(ours, tensors, torch.float32, **given, **how), run(theirs, tensors, torch.float32, **given, **how), run(truth, tensors, torch.float64, **given, **how)
+            (a, aw), (b, bw), (c, _) = (run(ours, tensors, torch.float32, **given, **how),
+                                        run(theirs, tensors, torch.float32, **given, **how),
+                                        run(truth, tensors, torch.float64, **given, **how))
             assert (aw is None) == (bw is None)
             for n, (x, y, z) in enumerate(zip(a, b, c)):
                 close(x, y, z, f"{kind}, {name}, {how}: {n}")
 
 
 def close(x, y, z, label):
-    """The error rule, with the error that rounding x's size of numbers gives at least: gradients here are sums of many that cancel."""
+    """The error rule, with the error that rounding x's size of numbers gives at least:
+    gradients here are sums of many that cancel."""
     assert x.shape == y.shape
     scale = max(z.abs().max().item(), 1.0)
     error, theirs = ((t.detach().double() - z).abs().max().item() for t in (x, y))
@@ -110,7 +115,9 @@ def test_a_causal_hint():
     x = inputs(theirs, self_attention=True)[0]
     mask = torch.nn.Transformer.generate_square_subsequent_mask(S)
     for how in (dict(need_weights=False), dict()):
-        assert (ours(x, x, x, attn_mask=mask, is_causal=True, **how)[0] - theirs(x, x, x, attn_mask=mask, is_causal=True, **how)[0]).abs().max() < 1e-6
+        assert ((ours(x, x, x, attn_mask=mask, is_causal=True, **how)[0]
+                 - theirs(x, x, x, attn_mask=mask, is_causal=True, **how)[0]).abs().max()
+                < 1e-6)
     with pytest.raises(ValueError, match="is_causal is a hint"):
         ours(x, x, x, is_causal=True)
 
@@ -124,7 +131,8 @@ def test_a_fully_masked_sample_gives_the_bias():
     padding[1] = True
     x.data[0, 0, 0] = 1.0
     output, weights = ours(x, x, x, key_padding_mask=padding)
-    assert torch.equal(output[1], torch.full_like(output[1], 0.5)) and torch.equal(weights[1], torch.zeros_like(weights[1]))
+    assert (torch.equal(output[1], torch.full_like(output[1], 0.5))
+            and torch.equal(weights[1], torch.zeros_like(weights[1])))
     output.sum().backward()
     assert torch.isfinite(x.grad).all()
 
@@ -170,7 +178,8 @@ def test_the_module_compiles_to_one_graph():
 
 
 def test_compiled_with_dropout_and_weights():
-    """Their gradients go by the definition, which asks the library what dropout kept: an operator, since a trace has no memory."""
+    """Their gradients go by the definition, which asks the library what dropout kept:
+    an operator, since a trace has no memory."""
     torch.manual_seed(0)
     ours = attn.torch.MultiheadAttention(E, H, dropout=0.4, batch_first=True)
     x = torch.randn(N, L, E, requires_grad=True)
@@ -189,14 +198,15 @@ def test_wrong_calls_of_the_module():
         (ValueError, "query has shape", lambda: ours(q[..., :3], k, v)),
         (ValueError, "rows must be as many", lambda: ours(q, k, v[:, 1:])),
         (ValueError, "attn_mask has shape", lambda: ours(q, k, v, attn_mask=torch.zeros(S, L))),
-        (TypeError, "key_padding_mask is torch.int64", lambda: ours(q, k, v, key_padding_mask=torch.zeros(N, S, dtype=torch.int64))),
+        (TypeError, "key_padding_mask is torch.int64",
+         lambda: ours(q, k, v, key_padding_mask=torch.zeros(N, S, dtype=torch.int64))),
         (ValueError, "its batch must be", lambda: ours(q, k[1:], v[1:])),
     ):
         with pytest.raises(error, match=text):
             call()
 
 
-# --- linear ------------------------------------------------------------------------------------------------------------
+# --- linear -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
@@ -207,19 +217,23 @@ def test_linear(dtype, shape):
     grad = torch.randn(*shape[:-1], 30, dtype=dtype)
     truth = [t.detach().double().requires_grad_() for t in (x, w, b)]
     for bias in (True, False):
-        a, c, z = (f(t[0], t[1], t[2] if bias else None) for f, t in ((attn.torch.linear, (x, w, b)), (F.linear, (x, w, b)), (F.linear, truth)))
+        a, c, z = (f(t[0], t[1], t[2] if bias else None)
+                   for f, t in ((attn.torch.linear, (x, w, b)), (F.linear, (x, w, b)), (F.linear, truth)))
         wanted = [[x, w, b], [x, w, b], truth]
-        results = [[y, *torch.autograd.grad(y, t[: 3 if bias else 2], grad.to(y.dtype))] for y, t in zip((a, c, z), wanted)]
+        results = [[y, *torch.autograd.grad(y, t[: 3 if bias else 2], grad.to(y.dtype))]
+                   for y, t in zip((a, c, z), wanted)]
         for ours, theirs, exact in zip(*results):
             if dtype is torch.float64:
-                assert (ours - theirs).abs().max() <= 64 * torch.finfo(dtype).eps * exact.abs().max() if exact.numel() else True
+                assert ((ours - theirs).abs().max() <= 64 * torch.finfo(dtype).eps * exact.abs().max() if exact.numel()
+                        else True)
             else:
                 assert_as_close_as(ours, theirs, exact, f"linear {dtype} {shape}")
 
 
 def test_gradients_of_linear():
     x, w, b = (torch.randn(*s, dtype=torch.float64, requires_grad=True) for s in ((2, 3, 4), (5, 4), (5,)))
-    assert torch.autograd.gradcheck(attn.torch.linear, (x, w, b)) and torch.autograd.gradgradcheck(attn.torch.linear, (x, w, b))
+    assert (torch.autograd.gradcheck(attn.torch.linear, (x, w, b))
+            and torch.autograd.gradgradcheck(attn.torch.linear, (x, w, b)))
 
 
 def test_a_row_has_the_same_bits_in_any_batch():
@@ -228,7 +242,7 @@ def test_a_row_has_the_same_bits_in_any_batch():
     assert all(torch.equal(attn.torch.linear(x[n : n + 1], w, b)[0], whole[n]) for n in range(64))
 
 
-# --- patch -------------------------------------------------------------------------------------------------------------
+# --- patch ------------------------------------------------------------------------------------------------------------
 
 
 def test_patch_and_undo():
@@ -236,7 +250,8 @@ def test_patch_and_undo():
     x = torch.randn(2, 3, 5, 8)
     with attn.torch.patch(linear=True) as outer:
         assert F.scaled_dot_product_attention is not sdpa and F.linear is not linear
-        assert torch.equal(F.scaled_dot_product_attention(x, x, x, scale=0.5), attn.torch.scaled_dot_product_attention(x, x, x, scale=0.5))
+        assert torch.equal(F.scaled_dot_product_attention(x, x, x, scale=0.5),
+                           attn.torch.scaled_dot_product_attention(x, x, x, scale=0.5))
         layer = torch.nn.Linear(8, 4)
         assert torch.equal(layer(x), attn.torch.linear(x, layer.weight, layer.bias))
         with attn.torch.patch():
@@ -260,7 +275,8 @@ def test_what_attn_does_not_take_goes_to_torch():
         with pytest.raises(RuntimeError):
             F.scaled_dot_product_attention(torch.zeros(2, 3), torch.zeros(2, 4), torch.zeros(2, 4))
         assert type(F.linear(torch.zeros(2, 3).as_subclass(Own), torch.zeros(4, 3))) is Own
-        assert F.linear(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(4, 3, dtype=torch.float64)).dtype is torch.float64
+        assert (F.linear(torch.zeros(2, 3, dtype=torch.float64), torch.zeros(4, 3, dtype=torch.float64)).dtype
+                is torch.float64)
         assert F.linear(torch.eye(3).to_sparse(), torch.eye(3)).shape == (3, 3)
         meta = torch.empty(1, 2, 3, 4, device="meta")
         assert F.scaled_dot_product_attention(meta, meta, meta).is_meta
@@ -275,8 +291,10 @@ def test_a_patched_model_trains_and_compiles():
     with attn.torch.patch(linear=True):
         layer.zero_grad()
         layer(x).square().sum().backward()
-        assert all((p.grad - g).abs().max() <= 1e-4 * g.abs().max().clamp(min=1) for p, g in zip(layer.parameters(), wanted))
-        compiled = torch.compile(lambda q: F.linear(F.scaled_dot_product_attention(q, q, q), torch.ones(3, 8)), fullgraph=True, backend="aot_eager")
+        assert all((p.grad - g).abs().max() <= 1e-4 * g.abs().max().clamp(min=1)
+                   for p, g in zip(layer.parameters(), wanted))
+        compiled = torch.compile(lambda q: F.linear(F.scaled_dot_product_attention(q, q, q), torch.ones(3, 8)),
+                                 fullgraph=True, backend="aot_eager")
         q = torch.randn(2, 2, 5, 8)
         assert (compiled(q) - F.linear(F.scaled_dot_product_attention(q, q, q), torch.ones(3, 8))).abs().max() < 1e-5
 

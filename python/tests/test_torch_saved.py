@@ -1,4 +1,5 @@
-# python/tests/test_torch_saved.py: what attn.attention keeps between its passes is torch's: hooks, checkpoints, save_on_cpu, retain_graph.
+# python/tests/test_torch_saved.py: what attn.attention keeps between its passes is torch's:
+# hooks, checkpoints, save_on_cpu, retain_graph.
 import contextlib
 import weakref
 
@@ -8,12 +9,14 @@ torch = pytest.importorskip("torch")
 
 import attn
 
-LEARNED = [torch.randn(6, 4, requires_grad=True), torch.randn(6, 4, requires_grad=True), torch.randn(6, requires_grad=True)]
+LEARNED = [torch.randn(6, 4, requires_grad=True), torch.randn(6, 4, requires_grad=True),
+           torch.randn(6, requires_grad=True)]
 CALLS = {
     "plain": lambda q, k, bias: attn.attention(q, k, k),
     "a bias": lambda q, k, bias: attn.attention(q, k, k, bias=bias, mask="causal"),
     "weights": lambda q, k, bias: attn.attention(q, k, k, bias=bias, weights="full", return_logsumexp=True),
-    "the largest weights": lambda q, k, bias: (lambda y, w: (y, w[0]))(*attn.attention(q, k, k, weights=attn.Weights.top_k(2))),
+    "the largest weights": lambda q, k, bias: (
+        lambda y, w: (y, w[0]))(*attn.attention(q, k, k, weights=attn.Weights.top_k(2))),
     "dropout": lambda q, k, bias: attn.attention(q, k, k, bias=bias, dropout_p=0.5, dropout_seed=3),
     "a function": lambda q, k, bias: attn.attention(q, k, k, bias=bias, score_mod=lambda s, b, h, i, j: attn.tanh(s)),
     "additive": lambda q, k, bias: attn.additive_attention(q, k, k, *(x.to(q.dtype) for x in LEARNED), bias=bias),
@@ -37,7 +40,8 @@ def give(kept):
 @pytest.mark.parametrize("name", CALLS)
 def test_hooks_have_all_that_is_held(name, dtype):
     """What they give back is what the passes read; q, k, v and a bias of tensors are let go."""
-    x, bias = (torch.randn(sizes, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_() for sizes in ((1, 2, 9, 4), (2, 9, 9)))
+    x, bias = (torch.randn(sizes, generator=torch.Generator().manual_seed(0)).to(dtype).requires_grad_()
+               for sizes in ((1, 2, 9, 4), (2, 9, 9)))
     runs = []
     for hooks in (contextlib.nullcontext(), torch.autograd.graph.saved_tensors_hooks(keep, give)):
         q, k, b = x * 2, x * 3, bias * 1

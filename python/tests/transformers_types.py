@@ -1,4 +1,5 @@
-# python/tests/transformers_types.py: which model types of transformers 5.24 "attn" serves; of those that can be made tiny.
+# python/tests/transformers_types.py: which model types of transformers 5.24 "attn" serves;
+# of those that can be made tiny.
 
 # attn's function is called, and eager's results come out. A type never leaves this list.
 SERVED = """

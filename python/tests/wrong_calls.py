@@ -1,5 +1,7 @@
-# python/tests/wrong_calls.py: everything that the package shows, called with whatever comes: python wrong_calls.py SEED FIRST COUNT.
-"""Each call is drawn from the seed and its number, which stands in the file PLACE names in the environment while it runs, so that a crash can be repeated alone."""
+# python/tests/wrong_calls.py: everything that the package shows, called with whatever comes:
+# python wrong_calls.py SEED FIRST COUNT.
+"""Each call is drawn from the seed and its number, which stands in the file PLACE names in the environment while it
+runs, so that a crash can be repeated alone."""
 
 import faulthandler
 import importlib
@@ -15,7 +17,8 @@ import numpy as np
 
 import attn
 
-MODULES = ["attn", "attn.torch", "attn.torch.functional", "attn.plot", "attn.integrations.transformers", "attn.integrations.onnx"]
+MODULES = ["attn", "attn.torch", "attn.torch.functional", "attn.plot", "attn.integrations.transformers",
+           "attn.integrations.onnx"]
 LONGEST = 1100  # characters of a text
 X = np.zeros((2, 3, 4, 8), np.float32)
 PARTS = ["ScoreExpression", "ScoreTable", "Mask", "Bias", "Score.additive"]  # which a call makes of its arguments
@@ -36,7 +39,8 @@ OBJECTS = {
     "VerifyReport": lambda: attn.verify("attention f32 Tq=2"),
     "Weights": lambda: attn.Weights.top_k(2),
 }
-METHODS = {"ScoreTable": ["__getitem__"], "Explanation": ["__getitem__", "__contains__"], "MultiheadAttention": ["forward"], "AttnBackend": ["run_model"]}
+METHODS = {"ScoreTable": ["__getitem__"], "Explanation": ["__getitem__", "__contains__"],
+           "MultiheadAttention": ["forward"], "AttnBackend": ["run_model"]}
 
 
 def node():
@@ -49,7 +53,8 @@ def model():
     import onnx
 
     values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, X.shape) for name in "qkvy"]
-    return onnx.helper.make_model(onnx.helper.make_graph([node()], "attention", values[:3], values[3:]), opset_imports=[onnx.helper.make_opsetid("", 24)])
+    return onnx.helper.make_model(onnx.helper.make_graph([node()], "attention", values[:3], values[3:]),
+                                  opset_imports=[onnx.helper.make_opsetid("", 24)])
 
 
 class Hostile:
@@ -75,13 +80,15 @@ def names_of(function):
     if hasattr(function, "__nb_signature__"):
         return [name for name in re.findall(r"(\w+):", function.__nb_signature__[0][0]) if name != "self"]
     try:
-        return [x.name for x in inspect.signature(function).parameters.values() if x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD)]
+        return [x.name for x in inspect.signature(function).parameters.values()
+                if x.kind not in (x.VAR_POSITIONAL, x.VAR_KEYWORD)]
     except (TypeError, ValueError):
         return []
 
 
 class Target(NamedTuple):
-    """What is called: names that an error may tell, the function, names of its parameters, arguments that it may take."""
+    """What is called: names that an error may tell, the function, names of its parameters,
+    arguments that it may take."""
 
     names: list
     call: object
@@ -109,7 +116,8 @@ def targets():
             module = importlib.import_module(path)
         except ImportError:
             continue
-        public = getattr(module, "__all__", None) or [name for name, x in vars(module).items() if inspect.isfunction(x) and x.__module__ == path]
+        public = getattr(module, "__all__", None) or [name for name, x in vars(module).items()
+                                                      if inspect.isfunction(x) and x.__module__ == path]
         for name in public:
             x = getattr(module, name)
             if not callable(x) or name == "CacheFull":
@@ -125,37 +133,52 @@ def targets():
             if name not in ("MultiheadAttention", "Explanation", "AttnBackend"):
                 found.append(Target([name], x, names_of(x.__init__), good))
             one = OBJECTS[name]()  # a class without an example: add it
-            methods = METHODS.get(name, []) + [method for method in vars(x) if not method.startswith("_") and name != "MultiheadAttention"]
+            methods = METHODS.get(name, []) + [method for method in vars(x)
+                                               if not method.startswith("_") and name != "MultiheadAttention"]
             calls = [(method, call) for method in methods if callable(call := getattr(one, method))]
-            found += [Target([name, method, *own, *["ScoreExpression"] * (name == "ScoreTable")], call, names_of(call), good) for method, call in calls]
+            found += [Target([name, method, *own, *["ScoreExpression"] * (name == "ScoreTable")], call, names_of(call),
+                             good) for method, call in calls]
     expression = attn.ScoreExpression("s")
     number = lambda x: 1 if isinstance(x, (str, bytes, bytearray)) else x  # noqa: E731: of a text it is Python's own %
-    operators = (lambda x=None: expression + x, lambda x=None: number(x) % expression, lambda x=None: attn.Mask.all() & x, lambda x=None: attn.Bias() + x, lambda x=None: expression < x)
-    found += [Target(["ScoreExpression", "operand", "Mask", "Bias", "ScoreTable", "'<'", "lambda"], f, ["x"]) for f in operators]
+    operators = (lambda x=None: expression + x, lambda x=None: number(x) % expression,
+                 lambda x=None: attn.Mask.all() & x, lambda x=None: attn.Bias() + x, lambda x=None: expression < x)
+    found += [Target(["ScoreExpression", "operand", "Mask", "Bias", "ScoreTable", "'<'", "lambda"], f, ["x"])
+              for f in operators]
     return found
 
 
 def values(random):
     shape = tuple(int(n) for n in random.integers(0, 5, size=int(random.integers(0, 6))))
-    dtype = random.choice(["float32", "float64", "float16", "bool", "int64", "int32", "uint8", "int8", "uint64", "complex64", ">f4", "S3", "O"])
+    dtype = random.choice(["float32", "float64", "float16", "bool", "int64", "int32", "uint8", "int8", "uint64",
+                           "complex64", ">f4", "S3", "O"])
     some = [
-        None, True, False, 0, 1, 2, 7, -1, -7, -(2**31), 2**31, 2**40, 2**63, -(2**70), 10**400, 0.0, 0.5, -3.5, 1e300, float("nan"), float("inf"), -float("inf"), 3 + 4j,
-        "", "causal", "full", "dot", "top_left", "float32", "top_k(2)", "rows(0, -9)", "window(2, 0)", "zh", "alibi", "causal & (", "\x1b[31mred\x1b[0m", "two\nlines", "x" * 100_000, "\u202e\x00",
-        "\ud800", "~" * 900, "(" * 190, b"bytes", bytearray(3), [], [1, 2], [0, 2, 4], [2.5], [True], [[1], [2, 3]], ["a", "b"], [None], (), (1, 2), range(4), range(-3, 0), range(2**70),
-        {}, {"a": 1}, {1: "a"}, set(), frozenset([1]), object(), Hostile(), Hostile, int, len, lambda *given: None, Ellipsis, NotImplemented, slice(3), iter([1]), (n for n in [1]),
-        lambda s, b, h, i, j: s * 2, lambda: 1, lambda *a: "x" * 10_000, np.float32(3), np.int8(3), np.bool_(True), np.datetime64("2020"), np.array("x"), memoryview(b"abcd"),
-        np.zeros(shape, dtype), np.full(shape, np.nan, np.float32), np.full(shape, np.inf, np.float64), np.zeros((1,) * 12, np.float32), X, X[..., ::-1], X[:, :, :2], X[0], X[0, 0], X.astype(np.float64),
-        np.broadcast_to(np.float32(1), (2, 3, 4, 8)), np.zeros((0, 3, 4, 8), np.float32), np.ones((2, 4), np.int64), np.ones((4, 4), bool), np.array([0, 2, 4]), np.array([-1, 2**62]),
-        np.rec.array([(1.0, 2)]), np.ma.masked_array(np.zeros(3), mask=True), attn, attn.Mask, *(make() for name, make in OBJECTS.items() if name not in ("AttnBackend", "MultiheadAttention", "VerifyReport")),
-        attn.Mask("window(1, 0)"), attn.Mask.__new__(attn.Mask), attn.Weights.rows([0, 9]), attn.Bias(),
+        None, True, False, 0, 1, 2, 7, -1, -7, -(2**31), 2**31, 2**40, 2**63, -(2**70), 10**400, 0.0, 0.5, -3.5, 1e300,
+        float("nan"), float("inf"), -float("inf"), 3 + 4j, "", "causal", "full", "dot", "top_left", "float32",
+        "top_k(2)", "rows(0, -9)", "window(2, 0)", "zh", "alibi", "causal & (", "\x1b[31mred\x1b[0m", "two\nlines",
+        "x" * 100_000, "\u202e\x00", "\ud800", "~" * 900, "(" * 190, b"bytes", bytearray(3), [], [1, 2], [0, 2, 4],
+        [2.5], [True], [[1], [2, 3]], ["a", "b"], [None], (), (1, 2), range(4), range(-3, 0), range(2**70), {},
+        {"a": 1}, {1: "a"}, set(), frozenset([1]), object(), Hostile(), Hostile, int, len, lambda *given: None,
+        Ellipsis, NotImplemented, slice(3), iter([1]), (n for n in [1]), lambda s, b, h, i, j: s * 2, lambda: 1,
+        lambda *a: "x" * 10_000, np.float32(3), np.int8(3), np.bool_(True), np.datetime64("2020"), np.array("x"),
+        memoryview(b"abcd"), np.zeros(shape, dtype), np.full(shape, np.nan, np.float32),
+        np.full(shape, np.inf, np.float64), np.zeros((1,) * 12, np.float32), X, X[..., ::-1], X[:, :, :2], X[0],
+        X[0, 0], X.astype(np.float64), np.broadcast_to(np.float32(1), (2, 3, 4, 8)), np.zeros((0, 3, 4, 8), np.float32),
+        np.ones((2, 4), np.int64), np.ones((4, 4), bool), np.array([0, 2, 4]), np.array([-1, 2**62]),
+        np.rec.array([(1.0, 2)]), np.ma.masked_array(np.zeros(3), mask=True), attn, attn.Mask,
+        *(make() for name, make in OBJECTS.items()
+          if name not in ("AttnBackend", "MultiheadAttention", "VerifyReport")), attn.Mask("window(1, 0)"),
+          attn.Mask.__new__(attn.Mask), attn.Weights.rows([0, 9]), attn.Bias(),
     ]  # fmt: skip
     if "torch" in sys.modules:
         import torch
 
         some += [
-            torch.zeros(2, 3, 4, 8), torch.zeros(2, 3, 4, 8, requires_grad=True), torch.zeros(shape), torch.ones(shape, dtype=torch.int8), torch.zeros(shape, dtype=torch.bfloat16), torch.zeros(3, 4).to_sparse(),
-            torch.zeros(shape, device="meta"), torch.zeros(shape, dtype=torch.complex64), torch.nested.nested_tensor([torch.zeros(2, 3)]), torch.tensor([0, 2, 4]), torch.float32, torch.nn.Linear(2, 2),
-            torch.zeros(2, 4, 8), torch.zeros(2, 4, dtype=torch.bool), torch.tensor(0.5, requires_grad=True),
+            torch.zeros(2, 3, 4, 8), torch.zeros(2, 3, 4, 8, requires_grad=True), torch.zeros(shape),
+            torch.ones(shape, dtype=torch.int8), torch.zeros(shape, dtype=torch.bfloat16),
+            torch.zeros(3, 4).to_sparse(), torch.zeros(shape, device="meta"), torch.zeros(shape, dtype=torch.complex64),
+            torch.nested.nested_tensor([torch.zeros(2, 3)]), torch.tensor([0, 2, 4]), torch.float32,
+            torch.nn.Linear(2, 2), torch.zeros(2, 4, 8), torch.zeros(2, 4, dtype=torch.bool),
+            torch.tensor(0.5, requires_grad=True),
         ]  # fmt: skip
     return some
 
@@ -166,7 +189,8 @@ def call_of(random, all_targets):
     some = values(random)
     pick = lambda: some[int(random.integers(len(some)))]  # noqa: E731
     good = random.random() < 0.5
-    arguments = [right[n] if good and n < len(right) else pick() for n in range(int(random.integers(0, len(parameters) + 2)))]
+    arguments = [right[n] if good and n < len(right) else pick()
+                 for n in range(int(random.integers(0, len(parameters) + 2)))]
     keywords = {name: pick() for name in parameters[len(arguments) :] if random.random() < 0.2}
     if random.random() < 0.1:
         keywords[["nothing", "is_causal", "mask", "window", "x" * 1000][int(random.integers(5))]] = pick()
@@ -184,7 +208,8 @@ def wrong_text(text, names):
         return "control characters"
     if len(text) > LONGEST:
         return f"{len(text)} characters"
-    known = [*names, "heat_map"] if "plot" in names else [*names, "case:"] if "verify" in names else names  # what they call, and a line of the table
+    # what they call, and a line of the table
+    known = [*names, "heat_map"] if "plot" in names else [*names, "case:"] if "verify" in names else names
     return "" if any(name.lower() in first.lower() for name in known) else "names no function"
 
 
@@ -205,7 +230,8 @@ def main(seed, first, count):
             continue
         except (TypeError, ValueError, attn.CacheFull) as error:
             told = f"{type(error).__name__}: {ascii(str(error))}"
-            wrong = wrong_text(str(error), [*names, type(error).__name__] if isinstance(error, attn.CacheFull) else names)
+            wrong = wrong_text(str(error),
+                               [*names, type(error).__name__] if isinstance(error, attn.CacheFull) else names)
         except MemoryError:
             wrong = told = ""
         except (IndexError, KeyError) as error:
@@ -214,7 +240,8 @@ def main(seed, first, count):
             wrong, told = "" if str(error) in ("no index", "no float") else "another exception", ascii(error)
         refused += 1
         if wrong:
-            given = ", ".join([*map(type_and_text, arguments), *(f"{name[:20]}={type_and_text(x)}" for name, x in keywords.items())])
+            given = ", ".join([*map(type_and_text, arguments),
+                               *(f"{name[:20]}={type_and_text(x)}" for name, x in keywords.items())])
             print(f"python wrong_calls.py {seed} {number} 1: {wrong}\n  {'.'.join(names)}({given})\n  {told[:600]}")
     attn.set_trace(False)
     attn.set_num_threads(1)

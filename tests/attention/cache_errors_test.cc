@@ -125,13 +125,14 @@ TEST(CacheErrors, Sequences) {
   const KvSequence s = cache.create(), gone = cache.create(), foreign = other.create();
   cache.append(s, k, v);
   cache.release(gone);
-  const std::pair<const char*, std::function<void(KvSequence)>> calls[] = {{"append", [&](KvSequence x) { cache.append(x, k, v); }},
-                                                                           {"fork", [&](KvSequence x) { cache.fork(x); }},
-                                                                           {"release", [&](KvSequence x) { cache.release(x); }},
-                                                                           {"truncate", [&](KvSequence x) { cache.truncate(x, 0); }},
-                                                                           {"evict", [&](KvSequence x) { cache.evict(x, 0); }},
-                                                                           {"length", [&](KvSequence x) { cache.length(x); }},
-                                                                           {"first", [&](KvSequence x) { cache.first(x); }}};
+  using Call = std::pair<const char*, std::function<void(KvSequence)>>;
+  const Call calls[] = {{"append", [&](KvSequence x) { cache.append(x, k, v); }},
+                        {"fork", [&](KvSequence x) { cache.fork(x); }},
+                        {"release", [&](KvSequence x) { cache.release(x); }},
+                        {"truncate", [&](KvSequence x) { cache.truncate(x, 0); }},
+                        {"evict", [&](KvSequence x) { cache.evict(x, 0); }},
+                        {"length", [&](KvSequence x) { cache.length(x); }},
+                        {"first", [&](KvSequence x) { cache.first(x); }}};
   const auto refuses_gone = [&] {
     for (const auto& [name, call] : calls)
       EXPECT_EQ(error_of<ValueError>([&] { call(gone); }), std::string(name) + ": the sequence was released");

@@ -92,9 +92,9 @@ TEST(RunCommand, ReturnsTheWeightsAskedFor) {
 
 TEST(RunCommand, ReadsAndWritesJson) {
   const Folder folder;
-  const std::string file = folder.write(
-      "call.json",
-      R"({"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": {"dtype": "f32", "shape": [2, 2], "values": [1, 2, 3, 4]}, "scale": 0.5})");
+  const std::string file = folder.write("call.json",
+                                        R"({"q": [[1, 0]], "k": [[1, 0], [0, 1]],
+          "v": {"dtype": "f32", "shape": [2, 2], "values": [1, 2, 3, 4]}, "scale": 0.5})");
   const Said said = attn_says("run " + file + " --json");
   ASSERT_EQ(said.code, 0) << said.err;
   const nlohmann::json document = nlohmann::json::parse(said.out);
@@ -122,9 +122,10 @@ TEST(RunCommand, LooksUpTheFilesTensorsInItsExpression) {
       in.q, in.k, in.v, {.score_mod = [&](auto s, auto, auto h, auto, auto j) { return s - slopes(h) * buckets(j); }});
   EXPECT_TRUE(bits_equal(load_safetensors(folder.file("out.safetensors")).at("output"), result.output));
   // in JSON: whole numbers, numbers and flags as they are written; a number alone has rank 0
-  const std::string file = folder.write(
-      "call.json",
-      R"json({"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[1], [2]], "c": 0.5, "n": [1, 0], "flag": [true, false], "t": [0.25, 3.5],
+  const std::string file =
+      folder.write("call.json",
+                   R"json({"q": [[1, 0]], "k": [[1, 0], [0, 1]], "v": [[1], [2]], "c": 0.5, "n": [1, 0],
+    "flag": [true, false], "t": [0.25, 3.5],
     "score_mod": "where(flag[j], c * s, t[n[j]])"})json");
   const Said json = attn_says("run " + file + " --json");
   ASSERT_EQ(json.code, 0) << json.err;

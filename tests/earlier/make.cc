@@ -1,5 +1,6 @@
 // tests/earlier/make.cc: writes one of each file that attn stores, for the tests of later versions; run once a release.
-// B=build/release/src; g++ -std=c++20 -Iinclude tests/earlier/make.cc $B/libattn_model.a $B/libattn.a -ldl -o build/make_earlier
+// B=build/release/src
+// g++ -std=c++20 -Iinclude tests/earlier/make.cc $B/libattn_model.a $B/libattn.a -ldl -o build/make_earlier
 // build/make_earlier tests/earlier/VERSION
 #include <attn/attn.h>
 #include <attn/model.h>

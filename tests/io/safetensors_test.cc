@@ -139,9 +139,9 @@ TEST(Safetensors, DamagedFilesAreRefusedWithTheByte) {
        "data_offsets has more than two numbers"},
       {file_with(one(R"("dtype":"F32","shape":[2],"data_offsets":[0])"), 8), 55,
        "data_offsets has fewer than two numbers"},
-      {file_with(
-           R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"y":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
-           12),
+      {file_with(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                 R"("y":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+                 12),
        108, "the data of tensor \"y\" begin at 4; those before end at 8"},
       {file_with(R"({"__metadata__":{"a":1}})", 0), 29, "a number has no place here"},
       {file_with(R"({"__metadata__":{"a":"b","a":"c"}})", 0), 33, "\"a\" stands there twice"},

@@ -55,9 +55,9 @@ TEST(Configs, ThatAreNone) {
   EXPECT_EQ(config_error(with("gpt2", "is_causal", nullptr)),
             "config.json: is_causal is null; attn's models have it true");
   EXPECT_NO_THROW(ModelConfig::from_json(with("gpt2", "scale_attn_by_inverse_layer_idx", nullptr)));
-  EXPECT_EQ(
-      config_error(with("llama", "quantization_config", {{"quant_method", "fp8"}})),
-      R"(config.json: quantization_config is {"quant_method":"fp8"}; attn's models are not quantised: it must be null)");
+  EXPECT_EQ(config_error(with("llama", "quantization_config", {{"quant_method", "fp8"}})),
+            R"(config.json: quantization_config is {"quant_method":"fp8"}; )"
+            "attn's models are not quantised: it must be null");
   EXPECT_EQ(config_error(with("gpt2", "num_attention_heads", 2)),
             "config.json: num_attention_heads is 2; n_head says 3");
   EXPECT_EQ(config_error(with("llama", "partial_rotary_factor", 0.5)),
@@ -75,10 +75,9 @@ TEST(Configs, ThatAreNone) {
   all_full["layer_types"] =
       std::vector<std::string>(all_full["num_hidden_layers"].get<std::size_t>(), "full_attention");
   EXPECT_NO_THROW(ModelConfig::from_json(all_full.dump(), "config.json"));
-  EXPECT_EQ(
-      config_error(
-          R"({"model_type": "gpt2", "vocab_size": 9, "n_positions": 9, "n_layer": 2000000000, "n_head": 1, "n_embd": 500000000})"),
-      "config.json: ModelConfig: the weights are more numbers than can be counted");
+  EXPECT_EQ(config_error(R"({"model_type": "gpt2", "vocab_size": 9, "n_positions": 9, )"
+                         R"("n_layer": 2000000000, "n_head": 1, "n_embd": 500000000})"),
+            "config.json: ModelConfig: the weights are more numbers than can be counted");
   EXPECT_EQ(error_of<FormatError>([] { ModelConfig::from_json("{\"model_type\": "); }),
             "config.json: not JSON (byte offset 15)");
   for (const char* field : {"model_type", "vocab_size", "rope_parameters", "eos_token_id"}) {
@@ -219,14 +218,14 @@ TEST(Configs, TheWindowIsThatOfTransformers) {
   EXPECT_EQ(mistral.without("sliding_window").config().sliding_window, 4096);
   EXPECT_EQ(mistral.with({{"use_sliding_window", false}}).config().sliding_window, 4) << "Qwen's word";
   EXPECT_EQ(mistral.with({{"layer_types", full}}).config().sliding_window, 4) << "the mask is that of sliding_window";
-  EXPECT_EQ(
-      mistral.with({{"layer_types", mixed}}).error(),
-      R"(config.json: layer_types is ["full_attention","sliding_attention"]; attn's layers have one window: all must be full_attention, or all sliding_attention)");
+  EXPECT_EQ(mistral.with({{"layer_types", mixed}}).error(),
+            R"(config.json: layer_types is ["full_attention","sliding_attention"]; )"
+            "attn's layers have one window: all must be full_attention, or all sliding_attention");
   EXPECT_EQ(mistral.with({{"sliding_window", 0}}).error(),
             "config.json: sliding_window is 0; it must be null, or at least 1");
-  EXPECT_EQ(
-      mistral.with({{"sliding_window", nullptr}, {"layer_types", sliding}}).error(),
-      R"(config.json: layer_types is ["sliding_attention","sliding_attention"]; sliding_attention needs a sliding_window)");
+  EXPECT_EQ(mistral.with({{"sliding_window", nullptr}, {"layer_types", sliding}}).error(),
+            R"(config.json: layer_types is ["sliding_attention","sliding_attention"]; )"
+            "sliding_attention needs a sliding_window");
   EXPECT_TRUE(mistral.with({{"sliding_window", nullptr}, {"attention_chunk_size", 4}})
                   .error()
                   .starts_with("config.json: attention_chunk_size is 4; the model sees"));
@@ -237,9 +236,9 @@ TEST(Configs, TheWindowIsThatOfTransformers) {
   EXPECT_EQ(qwen.config().sliding_window, 4);
   EXPECT_EQ(qwen.with({{"use_sliding_window", false}, {"layer_types", nullptr}}).config().sliding_window, 0);
   EXPECT_EQ(qwen.with({{"layer_types", full}}).config().sliding_window, 0);
-  EXPECT_EQ(
-      qwen.with({{"use_sliding_window", false}}).error(),
-      R"(config.json: layer_types is ["sliding_attention","sliding_attention"]; sliding_attention needs a sliding_window, and use_sliding_window)");
+  EXPECT_EQ(qwen.with({{"use_sliding_window", false}}).error(),
+            R"(config.json: layer_types is ["sliding_attention","sliding_attention"]; )"
+            "sliding_attention needs a sliding_window, and use_sliding_window");
   EXPECT_TRUE(qwen.with({{"layer_types", mixed}})
                   .error()
                   .ends_with("attn's layers have one window: all must be full_attention, or all sliding_attention"));

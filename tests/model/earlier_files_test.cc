@@ -1,4 +1,5 @@
-// tests/model/earlier_files_test.cc: files that earlier versions wrote (tests/earlier) are read, and mean what they meant.
+// tests/model/earlier_files_test.cc: files that earlier versions wrote (tests/earlier) are read,
+// and mean what they meant.
 #include "support/golden.h"
 #include "support/places.h"
 

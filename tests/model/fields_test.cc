@@ -195,8 +195,10 @@ TEST(Fields, EachGoesThroughAConfig) {
 
 TEST(Fields, TrainingsOfBeforeAreRead) {
   const char* before =
-      R"({"activation":1,"attention_bias":true,"batch":3,"beta1":0.8,"beta2":0.95,"clip":0.5,"context":12,"dropout":0.1,"dtype":2,"eval_every":2,
-    "head_dim":0,"heads":2,"kv_heads":0,"layers":2,"lr":0.002,"mlp_bias":true,"mlp_width":0,"norm":0,"norm_eps":1e-05,"positions":0,"rotary_theta":10000.0,"seed":7,
+      R"({"activation":1,"attention_bias":true,"batch":3,"beta1":0.8,"beta2":0.95,"clip":0.5,
+    "context":12,"dropout":0.1,"dtype":2,"eval_every":2,
+    "head_dim":0,"heads":2,"kv_heads":0,"layers":2,"lr":0.002,"mlp_bias":true,"mlp_width":0,"norm":0,
+    "norm_eps":1e-05,"positions":0,"rotary_theta":10000.0,"seed":7,
     "steps":6,"tied_head":true,"vocab_size":13,"warmup":2,"weight_decay":0.2,"width":8})";
   TrainOptions expected = options();
   expected.model = {.vocab_size = 13, .context = 12, .layers = 2, .heads = 2, .width = 8, .dropout = 0.1};

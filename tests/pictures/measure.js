@@ -1,4 +1,5 @@
-// tests/pictures/measure.js: what the browser made of each picture: where every character stands, its contrast, its ink as an image.
+// tests/pictures/measure.js: what the browser made of each picture:
+// where every character stands, its contrast, its ink as an image.
 'use strict';
 const SCALE = 2;  // pixels of the image for one of the picture
 
@@ -19,7 +20,8 @@ async function pixels(svg, width, height) {
   canvas.height = height * SCALE;
   const context = canvas.getContext('2d', {willReadFrequently: true});
   context.drawImage(image, 0, 0, canvas.width, canvas.height);
-  return {data: context.getImageData(0, 0, canvas.width, canvas.height).data, width: canvas.width, height: canvas.height};
+  const {data, width, height} = context.getImageData(0, 0, canvas.width, canvas.height);
+  return {data, width, height};
 }
 
 // Whether a rectangle holds more than one colour.
@@ -41,7 +43,8 @@ function boxOnPage(svg, node) {
 }
 
 function measureText(svg, node, image) {
-  const text = node.textContent, characters = [], turned = node.hasAttribute('transform'), box = turned ? boxOnPage(svg, node) : node.getBBox();
+  const text = node.textContent, characters = [], turned = node.hasAttribute('transform');
+  const box = turned ? boxOnPage(svg, node) : node.getBBox();
   const points = [...text];
   let unit = 0, lost = 0;
   for (const point of points) {
@@ -51,7 +54,8 @@ function measureText(svg, node, image) {
     } else ++lost;
     unit += point.length;
   }
-  const left = turned ? box.x : Math.min(...characters.map(c => c[1])), right = turned ? box.x + box.width : Math.max(...characters.map(c => c[2]));
+  const left = turned ? box.x : Math.min(...characters.map(c => c[1]));
+  const right = turned ? box.x + box.width : Math.max(...characters.map(c => c[2]));
   const style = getComputedStyle(node), y = box.y + box.height / 2;
   let ground = null, cell = null;
   for (const rect of svg.querySelectorAll('rect')) {
@@ -85,5 +89,6 @@ async function measurePicture(svg) {
   const found = [];
   for (const svg of document.querySelectorAll('.picture > svg')) found.push(await measurePicture(svg));
   const dark = matchMedia('(prefers-color-scheme: dark)').matches;
-  document.getElementById('result').textContent = JSON.stringify({dark, host: `${host.fontSize} ${host.color}`, pictures: found});
+  document.getElementById('result').textContent =
+    JSON.stringify({dark, host: `${host.fontSize} ${host.color}`, pictures: found});
 })();

@@ -85,12 +85,13 @@ TEST(Storage, ValuesAndTypes) {
   EXPECT_EQ(scalar_tensor<float>(2.5f).item(), 2.5);
   EXPECT_EQ(zeros({1, 1}).item_int(), 0);
   EXPECT_EQ(error_of<ShapeError>([] { empty({2, -1}); }), "empty: sizes [2, -1] hold a negative one");
-  const std::pair<const char*, std::function<Tensor(Dims)>> others[] = {{"full", [](Dims sizes) { return full(sizes, 2); }},
-                                                                        {"zeros", [](Dims sizes) { return zeros(sizes); }},
-                                                                        {"ones", [](Dims sizes) { return ones(sizes); }},
-                                                                        {"rand", [](Dims sizes) { return rand(sizes); }},
-                                                                        {"randn", [](Dims sizes) { return randn(sizes); }},
-                                                                        {"randint", [](Dims sizes) { return randint(0, 2, sizes); }}};
+  using Made = std::pair<const char*, std::function<Tensor(Dims)>>;
+  const Made others[] = {{"full", [](Dims sizes) { return full(sizes, 2); }},
+                         {"zeros", [](Dims sizes) { return zeros(sizes); }},
+                         {"ones", [](Dims sizes) { return ones(sizes); }},
+                         {"rand", [](Dims sizes) { return rand(sizes); }},
+                         {"randn", [](Dims sizes) { return randn(sizes); }},
+                         {"randint", [](Dims sizes) { return randint(0, 2, sizes); }}};
   for (const auto& [name, make] : others)
     EXPECT_EQ(error_of<ShapeError>([&] { make({-1}); }), std::string(name) + ": sizes [-1] hold a negative one");
   EXPECT_EQ(error_of<ShapeError>([] { eye(-1); }), "eye: n is -1; it must not be negative");

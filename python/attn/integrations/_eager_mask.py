@@ -1,4 +1,5 @@
-# python/attn/integrations/_eager_mask.py: makes masks of transformers' "eager" form, whose numbers are computed only when code other than attn reads them.
+# python/attn/integrations/_eager_mask.py: makes masks of transformers' "eager" form, whose numbers are computed only
+# when code other than attn reads them.
 import copy
 
 import torch
@@ -15,7 +16,8 @@ def blind_rows(allowed):
 
 
 class EagerMask(torch.Tensor):
-    """An additive mask [B, 1, Tq, Tk] (0, or the dtype's lowest number where a key is hidden) that does not yet take memory.
+    """An additive mask [B, 1, Tq, Tk] (0, or the dtype's lowest number where a key is hidden)
+    that does not yet take memory.
 
     attn's function reads the short form: `allowed` (bool), or, where that is None, keys up to the row (`causal`
     computes that mask). Every other operation computes the numbers and reads them, so code that does not know attn
@@ -41,7 +43,8 @@ class EagerMask(torch.Tensor):
         return self._numbers
 
     def short_form(self, rows, keys):
-        """Returns (causal, mask, blind), which replace the mask in a call of that many rows and keys. blind: rows that see no key, or None."""
+        """Returns (causal, mask, blind), which replace the mask in a call of that many rows and keys. blind:
+        rows that see no key, or None."""
         if self._shared or self.shape[2:] != (rows, keys):
             return False, self.numbers(), None
         if self._blind is False:
@@ -67,7 +70,8 @@ class EagerMask(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        # Operations that write to the numbers, or return a view that may be written to: after them `allowed` no longer describes the mask.
+        # Operations that write to the numbers, or return a view that may be written to:
+        # after them `allowed` no longer describes the mask.
         shared = any(argument.alias_info is not None for argument in func._schema.arguments)
 
         def numbers(mask):

@@ -1,4 +1,5 @@
-# python/attn/integrations/_model_source.py: finds out from a transformers model's source whether it calls the registered attention function.
+# python/attn/integrations/_model_source.py: finds out from a transformers model's source
+# whether it calls the registered attention function.
 import functools
 import inspect
 import re
@@ -27,7 +28,8 @@ def _sources(model_class):
 
 
 def calls_attention(model_class):
-    """Returns whether the files name the registered functions or contain no attention; true also for a model whose source cannot be read."""
+    """Returns whether the files name the registered functions or contain no attention;
+    true also for a model whose source cannot be read."""
     sources = _sources(model_class)
     named = any(source is None or "ALL_ATTENTION_FUNCTIONS" in source for source in sources)
     return named or not any(_OF_ITS_OWN.search(source) for source in sources)

@@ -1,5 +1,6 @@
 # python/attn/integrations/onnx.py: provides a backend of ONNX whose Attention operator (opset 23 to 25) runs on attn.
-"""`attn.integrations.onnx.run_model(model, inputs)`: models whose Attention nodes are computed by attn, other nodes by onnx's reference."""
+"""`attn.integrations.onnx.run_model(model, inputs)`: models whose Attention nodes are computed by attn,
+other nodes by onnx's reference."""
 
 import operator
 import os
@@ -59,8 +60,8 @@ def _joined(weights, values, seen):
 def _step_by_step(q, k, v, scale, softcap, seen, bias, precision):
     """Computes the operator's function body, each step rounded to its type: (output, the scores after each step).
 
-    This order decides the bits of 16-bit results: q and k are each multiplied by sqrt(scale), and the softmax with its sum
-    is in the inputs' type unless softmax_precision names another. Uses whole matrices, as the function body does.
+    This order decides the bits of 16-bit results: q and k are each multiplied by sqrt(scale), and the softmax with its
+    sum is in the inputs' type unless softmax_precision names another. Uses whole matrices, as the function body does.
     """
     dtype = q.dtype
     factor = dtype.type(np.sqrt(scale))
@@ -91,7 +92,8 @@ def _fused(q, k, v, scale, softcap, mask, bias, lengths, mode):
         qk = (np.tanh(qk.astype(np.float64) / softcap) * softcap).astype(qk.dtype)
     if mode == _MASKED:
         seen = mask.dense(*qk.shape, **lengths)
-        qk = np.where(seen, qk.astype(np.float64) if bias is None else qk.astype(np.float64) + bias.astype(np.float64), -np.inf)
+        qk = np.where(seen, qk.astype(np.float64) if bias is None else qk.astype(np.float64) + bias.astype(np.float64),
+                      -np.inf)
     return output, qk
 
 
@@ -105,7 +107,8 @@ def _check_arrays(arrays):
         if x is None:
             raise TypeError(f"Attention: {name} is None; a NumPy array is needed")
         if x.ndim not in (3, 4) or x.ndim != Q.ndim:
-            raise ValueError(f"Attention: {name} has shape {list(x.shape)}; it must be [B, H, T, D], or [B, T, H * D], and of the rank of Q {list(Q.shape)}")
+            raise ValueError(f"Attention: {name} has shape {list(x.shape)}; it must be [B, H, T, D], or [B, T, H * "
+                             f"D], and of the rank of Q {list(Q.shape)}")
 
 
 def _check_dtypes(arrays):
@@ -137,7 +140,8 @@ def _check_numbers(mode, precision, windows):
     if mode not in range(4):
         raise ValueError(f"Attention: qk_matmul_output_mode is {mode}; it must be from 0 to 3")
     if precision not in (None, TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16):
-        raise ValueError(f"Attention: softmax_precision is {precision}; it must be a floating type: 1 (float), 10 (float16), 11 (double) or 16 (bfloat16)")
+        raise ValueError(f"Attention: softmax_precision is {precision}; it must be a floating type: 1 (float), 10 "
+                         "(float16), 11 (double) or 16 (bfloat16)")
     for name, size in windows.items():
         if size < -1:
             raise ValueError(f"Attention: {name} is {size}; it must be -1 (no limit) or not negative")
@@ -145,7 +149,8 @@ def _check_numbers(mode, precision, windows):
 
 def _check_heads(name, x, count, attribute):
     if count < 1 or x.shape[2] % count:
-        raise ValueError(f"Attention: {name} has shape {list(x.shape)}; its last dim must be a multiple of {attribute} {count}")
+        raise ValueError(f"Attention: {name} has shape {list(x.shape)}; "
+                         f"its last dim must be a multiple of {attribute} {count}")
 
 
 def _check_past(name, past, x, of):
@@ -174,22 +179,28 @@ def attention(
     right_window_size: int = -1,
     wants_qk: bool = True,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]:
-    """The operator Attention of ONNX (opset 23 to 25) on NumPy arrays: (Y, present_key, present_value, qk_matmul_output).
+    """The operator Attention of ONNX (opset 23 to 25) on NumPy arrays:
+    (Y, present_key, present_value, qk_matmul_output).
 
     Shapes: Q [B, Hq, Tq, D], K [B, Hk, Tk, D], V [B, Hk, Tk, Dv], or [B, T, H * D] with q_num_heads and kv_num_heads.
-    Positions count from the start of the cache: row i stands at past + i, or at nonpad_kv_seqlen[b] - Tq + i. A row that sees no key
-    gives 0. float32 and float64 run through `attn.attention`, in float64 if softmax_precision requires it. 16-bit inputs are computed
-    step by step as in the operator's function body, rounded where it rounds, with attn's products.
+    Positions count from the start of the cache: row i stands at past + i, or at nonpad_kv_seqlen[b] - Tq + i. A row
+    that sees no key gives 0. float32 and float64 run through `attn.attention`, in float64 if softmax_precision requires
+    it. 16-bit inputs are computed step by step as in the operator's function body, rounded where it rounds,
+    with attn's products.
     """
-    arrays = {"Q": Q, "K": K, "V": V, "attn_mask": attn_mask, "past_key": past_key, "past_value": past_value, "nonpad_kv_seqlen": nonpad_kv_seqlen}
+    arrays = {"Q": Q, "K": K, "V": V, "attn_mask": attn_mask, "past_key": past_key, "past_value": past_value,
+              "nonpad_kv_seqlen": nonpad_kv_seqlen}
     _check_arrays(arrays)
     _check_dtypes(arrays)
     scale, softcap = _number("scale", scale), _number("softcap", softcap)
     q_num_heads, kv_num_heads = _whole("q_num_heads", q_num_heads), _whole("kv_num_heads", kv_num_heads)
-    is_causal, qk_matmul_output_mode = _whole("is_causal", is_causal), _whole("qk_matmul_output_mode", qk_matmul_output_mode)
-    left_window_size, right_window_size = _whole("left_window_size", left_window_size), _whole("right_window_size", right_window_size)
+    is_causal, qk_matmul_output_mode = (_whole("is_causal", is_causal),
+                                        _whole("qk_matmul_output_mode", qk_matmul_output_mode))
+    left_window_size, right_window_size = (_whole("left_window_size", left_window_size),
+                                           _whole("right_window_size", right_window_size))
     softmax_precision = _whole("softmax_precision", softmax_precision)
-    _check_numbers(qk_matmul_output_mode, softmax_precision, {"left_window_size": left_window_size, "right_window_size": right_window_size})
+    _check_numbers(qk_matmul_output_mode, softmax_precision,
+                   {"left_window_size": left_window_size, "right_window_size": right_window_size})
     if (past_key is None) != (past_value is None):
         raise ValueError("Attention: past_key and past_value are given together or not at all")
     if nonpad_kv_seqlen is not None and past_key is not None:
@@ -227,9 +238,11 @@ def attention(
         if attn_mask.dtype == np.bool_:
             mask = mask & attn.Mask.attend(attn_mask)
         else:
-            bias = attn_mask if attn_mask.dtype in (q.dtype, np.float32) else attn_mask.astype(q.dtype if q.dtype == np.float64 else np.float32)
+            bias = (attn_mask if attn_mask.dtype in (q.dtype, np.float32)
+                    else attn_mask.astype(q.dtype if q.dtype == np.float64 else np.float32))
 
-    scale = scale if scale is not None else max(1, q.shape[-1]) ** -0.5  # without columns each score is 0, whatever the scale
+    # without columns each score is 0, whatever the scale
+    scale = scale if scale is not None else max(1, q.shape[-1]) ** -0.5
     mode = qk_matmul_output_mode if wants_qk else None
     softcap = softcap or 0.0
     if halves:
@@ -300,7 +313,8 @@ def _checked(model):
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     if not isinstance(model, (ModelProto, str, bytes)):
-        raise TypeError(f"attn: model is a {type(model).__name__}; an onnx.ModelProto, the path of a file or its bytes is needed")
+        raise TypeError(f"attn: model is a {type(model).__name__}; "
+                        "an onnx.ModelProto, the path of a file or its bytes is needed")
     if isinstance(model, str) and not os.path.isfile(model):
         raise ValueError(f'attn: model is "{shown(model, 300)}"; there is no such file')
     try:
@@ -328,7 +342,8 @@ class _Prepared(BackendRep):
         for name, kind in zip(names, self._evaluator.input_types):
             if name not in inputs and name not in known:
                 raise ValueError(f"attn: input {name} is missing; the graph has {', '.join(names)}")
-            if kind.HasField("tensor_type") and name in inputs and not isinstance(inputs[name], (np.ndarray, np.generic)):
+            if (kind.HasField("tensor_type") and name in inputs
+                    and not isinstance(inputs[name], (np.ndarray, np.generic))):
                 raise TypeError(f"attn: input {name} is a {type(inputs[name]).__name__}; a NumPy array is needed")
         return tuple(self._evaluator.run(None, inputs))
 
@@ -343,14 +358,16 @@ class AttnBackend(Backend):
 
     @classmethod
     def prepare(cls, model, device="CPU", **_):
-        """Prepares a model (or the path or bytes of one): `prepare(model).run(inputs)` runs it. Raises TypeError, ValueError."""
+        """Prepares a model (or the path or bytes of one): `prepare(model).run(inputs)` runs it.
+        Raises TypeError, ValueError."""
         if not cls.supports_device(device):
             raise ValueError(f"attn: device is {shown(device)}; it must be CPU")
         return _Prepared(_checked(model))
 
     @classmethod
     def run_model(cls, model, inputs, device="CPU", **_):
-        """Returns the outputs of a model; inputs: in the graph's order, or a dict by name. Raises TypeError, ValueError."""
+        """Returns the outputs of a model; inputs: in the graph's order, or a dict by name.
+        Raises TypeError, ValueError."""
         return cls.prepare(model, device).run(inputs)
 
     @classmethod

@@ -68,9 +68,11 @@ def _chosen(indices, keys):
 
 
 def _block_mask(module, block_indices, causal, mask, query, key, position_ids):
-    """Returns the module's own mask of the blocks that its rows chose, in the form of "eager"; without a mask it is causal."""
+    """Returns the module's own mask of the blocks that its rows chose, in the form of "eager";
+    without a mask it is causal."""
     if not hasattr(module, "indexer"):
-        raise TypeError(f"attention: block_indices are given, of which {type(module).__name__} makes no mask: it has no indexer")
+        raise TypeError(f"attention: block_indices are given, of which {type(module).__name__} makes no mask: "
+                        "it has no indexer")
     rows, keys = query.shape[2], key.shape[2]
     if mask is None and not causal:
         mask = query.new_ones(1, 1, rows, keys, dtype=torch.bool)
@@ -80,14 +82,16 @@ def _block_mask(module, block_indices, causal, mask, query, key, position_ids):
 
 
 def _check(tensors, elsewhere):
-    """Raises an error for an argument that is not a tensor as a layer passes it; shapes that do not match each other are reported later."""
+    """Raises an error for an argument that is not a tensor as a layer passes it;
+    shapes that do not match each other are reported later."""
     _call.check_tensors("attention", tensors, tuple(tensors)[3:], anywhere=elsewhere)
     query, key = tensors["query"], tensors["key"]
     batch = max(x.shape[0] if x.dim() else 0 for x in (query, key))
     for name in ("query", "key", "value"):
         x = tensors[name]
         if x.dim() != 4 or x.shape[0] not in (1, batch):
-            raise ValueError(f"attention: {name} has shape {list(x.shape)}; it must be [{batch}, H, T, D], or [1, H, T, D]")
+            raise ValueError(f"attention: {name} has shape {list(x.shape)}; "
+                             f"it must be [{batch}, H, T, D], or [1, H, T, D]")
     for name in ("attention_mask", "position_bias", "s_aux", "sinks"):
         x, masks = tensors[name], name == "attention_mask"
         if x is not None and not x.is_floating_point() and not (masks and x.dtype is torch.bool):
@@ -96,10 +100,14 @@ def _check(tensors, elsewhere):
     rows, indices, sinks = [batch, query.shape[2]], tensors["indices"], tensors["sinks"]
     if sinks is not None and not _fits(sinks, each := [batch, query.shape[1], query.shape[2], 1]):
         raise ValueError(f"attention: sinks has shape {list(sinks.shape)}; it must be {each}")
-    if indices is not None and (indices.dtype not in (torch.int32, torch.int64) or indices.dim() != 3 or list(indices.shape[:2]) != rows):
-        raise ValueError(f"attention: indices is {indices.dtype} of shape {list(indices.shape)}; it must be int32 or int64 [{rows[0]}, {rows[1]}, n]")
-    if indices is not None and _call.is_direct() and indices.numel() and not 0 <= indices.min() <= indices.max() < key.shape[2]:
-        raise ValueError(f"attention: indices is from {indices.min()} to {indices.max()}; it must be from 0 to {key.shape[2] - 1}")
+    if indices is not None and (indices.dtype not in (torch.int32, torch.int64) or indices.dim() != 3
+                                or list(indices.shape[:2]) != rows):
+        raise ValueError(f"attention: indices is {indices.dtype} of shape {list(indices.shape)}; it must be int32 or "
+                         f"int64 [{rows[0]}, {rows[1]}, n]")
+    if (indices is not None and _call.is_direct() and indices.numel()
+            and not 0 <= indices.min() <= indices.max() < key.shape[2]):
+        raise ValueError(f"attention: indices is from {indices.min()} to {indices.max()}; "
+                         f"it must be from 0 to {key.shape[2] - 1}")
 
 
 def _fits(x, sizes):
@@ -121,7 +129,8 @@ def _with_sinks(query, key, value, causal, mask, bias, sinks):
 
 
 def _as_eager(blind, value, output, weights):
-    """Computes a row that sees no key (mostly padding) as eager does: the mask's number dominates the scores, so all keys get the same weight."""
+    """Computes a row that sees no key (mostly padding) as eager does:
+    the mask's number dominates the scores, so all keys get the same weight."""
     mean = value.mean(dim=2, keepdim=True).repeat_interleave(output.shape[1] // value.shape[1], dim=1)
     return torch.where(blind, mean, output), (
         None if weights is None else torch.where(blind, 1 / value.shape[2], weights)
@@ -150,19 +159,19 @@ def attention(
 
     query [B, Hq, Tq, D], key [B, Hk, Tk, D], value [B, Hk, Tk, Dv] -> ([B, Tq, Hq, Dv], weights or None).
 
-    attention_mask: bool (True takes part) or floating (added), broadcastable to [B, Hq, Tq, Tk]. None means every key; or,
-    if the module says `is_causal` and there is more than one row, the keys up to the row, counted from the first key (so
-    keys of a static cache that are not written yet are not seen). `softcap`, `s_aux` (one logit for each head, which takes
-    weight) or `sinks` (one logit for each row: [B, Hq, Tq, 1]), `position_bias` (added), `indices` and `block_indices`
-    (the keys, or blocks of keys, that a row chose) are as the models pass them.
+    attention_mask: bool (True takes part) or floating (added), broadcastable to [B, Hq, Tq, Tk]. None means every key;
+    or, if the module says `is_causal` and there is more than one row, the keys up to the row, counted from the first
+    key (so keys of a static cache that are not written yet are not seen). `softcap`, `s_aux` (one logit for each head,
+    which takes weight) or `sinks` (one logit for each row: [B, Hq, Tq, 1]), `position_bias` (added), `indices` and
+    `block_indices` (the keys, or blocks of keys, that a row chose) are as the models pass them.
     """
     _call.check_tensors("attention", {"query": query}, anywhere=True)
     elsewhere = "ONNX is written" if _call.writes_onnx() else None
     if query.device.type not in ("cpu", "meta"):
         elsewhere = f"query is on {query.device}"
     tensors = dict(
-        query=query, key=key, value=value, attention_mask=attention_mask, position_bias=position_bias, s_aux=s_aux, sinks=sinks, indices=indices,
-        block_indices=block_indices,
+        query=query, key=key, value=value, attention_mask=attention_mask, position_bias=position_bias, s_aux=s_aux,
+        sinks=sinks, indices=indices, block_indices=block_indices,
     )  # fmt: skip
     _check(tensors, elsewhere is not None)
     # Dynamo cannot trace through the cache.
@@ -181,7 +190,8 @@ def attention(
         )
         causal, blind = False, None
     if attention_mask is None:
-        causal = causal or bool(getattr(module, "is_causal", False) if is_causal is None else _call.flag("attention", "is_causal", is_causal))
+        causal = causal or bool(getattr(module, "is_causal", False) if is_causal is None
+                                else _call.flag("attention", "is_causal", is_causal))
     if elsewhere is not None:
         if any(x is not None for x in (softcap, s_aux, sinks, indices)):
             raise ValueError(
@@ -239,7 +249,8 @@ def attention(
 
 
 def _suited(model, name):
-    """Returns `name`, or "eager" for a part that never calls the function; refuses a whole model that never does, as "sdpa" is refused."""
+    """Returns `name`, or "eager" for a part that never calls the function;
+    refuses a whole model that never does, as "sdpa" is refused."""
     cls, config = type(model), model.config
     parts = [part for part in (getattr(config, key, None) for key in config.sub_configs) if part is not None]
     _parts.update((id(part), part) for part in parts)
@@ -251,7 +262,8 @@ def _suited(model, name):
         return "eager"
     raise ValueError(
         f'attn: {cls.__name__} computes its attention itself and never calls the function that '
-        f'attn_implementation="{name}" names; load it with attn_implementation="eager" (attn.torch.patch(linear=True) still takes its linear maps)'
+        f'attn_implementation="{name}" names; load it with attn_implementation="eager" (attn.torch.patch(linear=True) '
+        'still takes its linear maps)'
     )
 
 
@@ -269,7 +281,8 @@ def _watch():
 
 
 def register(name: str = "attn") -> None:
-    """Registers attn_implementation=name: the attention function, the masks, and a check of models that never call the function.
+    """Registers attn_implementation=name: the attention function, the masks,
+    and a check of models that never call the function.
 
     The masks are needed: without a mask function transformers passes no mask at all, so padding would take part. They
     have the form of "eager" for all code but attn's function, so models and layers that compute attention themselves

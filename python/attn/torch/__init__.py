@@ -1,8 +1,10 @@
-# python/attn/torch/__init__.py: provides attn's functions and modules for torch tensors, with gradients, and in place of torch's own.
+# python/attn/torch/__init__.py: provides attn's functions and modules for torch tensors, with gradients,
+# and in place of torch's own.
 """attn for PyTorch on the CPU.
 
-`scaled_dot_product_attention` and `linear` replace torch's functions of these names, `MultiheadAttention` replaces torch's module; `patch()`
-installs them in torch itself. Gradients, second derivatives, torch.compile, torch.func and autocast work.
+`scaled_dot_product_attention` and `linear` replace torch's functions of these names, `MultiheadAttention` replaces
+torch's module; `patch()` installs them in torch itself. Gradients, second derivatives, torch.compile,
+torch.func and autocast work.
 """
 
 from attn.torch import _flops  # noqa: F401: registers formulas for torch's FlopCounterMode

@@ -1,4 +1,5 @@
-# python/attn/torch/_call.py: prepares one call of attention for the operators, and decides how a tensor is passed to the library.
+# python/attn/torch/_call.py: prepares one call of attention for the operators,
+# and decides how a tensor is passed to the library.
 """Tensors of rank 4 and a few numbers: both passes, the operator and its definition in torch share this form."""
 
 from typing import NamedTuple
@@ -34,21 +35,25 @@ class Numbers(NamedTuple):
 
 def is_direct():
     """Returns whether the library may read tensors directly: nothing traces, transforms or observes the operations."""
-    watched = torch.compiler.is_compiling() or _peek() is not None or _modes() or _function_modes() or _tracing() is not None
+    watched = (torch.compiler.is_compiling() or _peek() is not None or _modes() or _function_modes()
+               or _tracing() is not None)
     return not (watched or forward_ad._current_level >= 0)
 
 
 def is_forward():
-    """Returns whether forward-mode derivatives are computed (torch.func.jvp, dual_level): direct memory access and the operators would lose them."""
+    """Returns whether forward-mode derivatives are computed (torch.func.jvp, dual_level):
+    direct memory access and the operators would lose them."""
     return forward_ad._current_level >= 0
 
 
-is_forward._dynamo_marked_constant = True  # what torch.compiler.assume_constant_result sets, without importing the compiler: a trace has one level
+# what torch.compiler.assume_constant_result sets, without importing the compiler: a trace has one level
+is_forward._dynamo_marked_constant = True
 
 
 def has_tangent(tensors):
     """Returns whether a tensor carries a forward-mode derivative, or may do so under compilation or torch.func."""
-    return torch.compiler.is_compiling() or is_transformed() or any(forward_ad.unpack_dual(x).tangent is not None for x in tensors)
+    return (torch.compiler.is_compiling() or is_transformed()
+            or any(forward_ad.unpack_dual(x).tangent is not None for x in tensors))
 
 
 def is_direct_backward(*grads):
@@ -77,9 +82,10 @@ def is_plain(x):
 
 
 def is_memory(x):
-    """Returns whether the library may read `x` if it is a tensor: not a meta tensor, nor a subclass with operations of its own (FakeTensor,
-    DTensor)."""
-    return not isinstance(x, torch.Tensor) or (type(x) in TENSORS or type(x).__torch_dispatch__ is _NO_DISPATCH) and not x.is_meta
+    """Returns whether the library may read `x` if it is a tensor: not a meta tensor, nor a subclass with operations of
+    its own (FakeTensor, DTensor)."""
+    return (not isinstance(x, torch.Tensor)
+            or (type(x) in TENSORS or type(x).__torch_dispatch__ is _NO_DISPATCH) and not x.is_meta)
 
 
 def wants_gradient(*tensors):
@@ -92,8 +98,8 @@ def wants_gradient(*tensors):
 
 
 def check_tensors(function, tensors, optional=(), anywhere=False):
-    """Raises a TypeError for anything but a dense tensor, and a ValueError for a tensor outside the CPU, unless `anywhere`. Meta tensors pass,
-    because they have no values. None passes for the names in `optional`."""
+    """Raises a TypeError for anything but a dense tensor, and a ValueError for a tensor outside the CPU, unless
+    `anywhere`. Meta tensors pass, because they have no values. None passes for the names in `optional`."""
     for name, x in tensors.items():
         if (is_plain(x) and not (x.is_nested or x.is_quantized)) or (x is None and name in optional):
             continue
@@ -101,7 +107,8 @@ def check_tensors(function, tensors, optional=(), anywhere=False):
             shown = "None" if x is None else f"a {type(x).__name__}"
             raise TypeError(f"{function}: {name} is {shown}; a torch tensor is needed, as the others are")
         if x.is_nested:
-            raise TypeError(f"{function}: {name} is a nested tensor; give {name}.to_padded_tensor(0) and the lengths, or packed sequences to attn.attention")
+            raise TypeError(f"{function}: {name} is a nested tensor; give {name}.to_padded_tensor(0) and the lengths, "
+                            "or packed sequences to attn.attention")
         if x.is_quantized:
             raise TypeError(f"{function}: {name} is quantized; give {name}.dequantize()")
         if x.layout is not torch.strided:
@@ -114,14 +121,18 @@ def flag(function, name, x):
     """Reads True or False, Python's or NumPy's."""
     if isinstance(x, int) or type(x).__name__ in ("bool", "bool_"):
         return bool(x)
-    raise TypeError(f"{function}: {name} is {'None' if x is None else f'a {type(x).__name__}'}; True or False is needed")
+    raise TypeError(
+        f"{function}: {name} is {'None' if x is None else f'a {type(x).__name__}'}; True or False is needed")
 
 
 def check_constant(function, name, x):
-    """Raises a TypeError if a tensor that requires a gradient is given as a number: its gradient would be lost silently."""
+    """Raises a TypeError if a tensor that requires a gradient is given as a number:
+    its gradient would be lost silently."""
     if isinstance(x, torch.Tensor) and wants_gradient(x):
-        way = {"scale": "multiply q by it, with scale=1, or ", "temperature": "divide s by it in score_mod, or ", "softcap": "use it in score_mod, or "}
-        raise TypeError(f"{function}: {name} wants a gradient, which numbers do not get; {way.get(name, '')}give {name}.detach()")
+        way = {"scale": "multiply q by it, with scale=1, or ", "temperature": "divide s by it in score_mod, or ",
+               "softcap": "use it in score_mod, or "}
+        raise TypeError(f"{function}: {name} wants a gradient, which numbers do not get; "
+                        f"{way.get(name, '')}give {name}.detach()")
 
 
 def number(function, name, x):
@@ -145,8 +156,8 @@ def integers(function, name, x):
 
 
 def plain_number(x):
-    """Returns the value of a number. With dynamic=True the compiler passes numbers, also defaults, as symbols; a guard then compiles the graph again
-    for another value."""
+    """Returns the value of a number. With dynamic=True the compiler passes numbers, also defaults, as symbols; a guard
+    then compiles the graph again for another value."""
     if not isinstance(x, (torch.SymInt, torch.SymFloat)):
         x = int(x) if isinstance(x, int) else float(x)  # converts subclasses (IntEnum)
         if not torch.compiler.is_compiling():
@@ -166,7 +177,8 @@ def autocast(function_tensors):
     if not torch.is_autocast_enabled("cpu"):
         return function_tensors
     dtype = torch.get_autocast_dtype("cpu")
-    return [x.to(dtype) if x is not None and x.is_floating_point() and x.dtype is not torch.float64 else x for x in function_tensors]
+    return [x.to(dtype) if x is not None and x.is_floating_point() and x.dtype is not torch.float64 else x
+            for x in function_tensors]
 
 
 def draw_seed():
@@ -216,8 +228,8 @@ def backward(operands, numbers, seed, saved, grad_output, wanted):
 
 
 def _wide_backward(operands, numbers, seed, grad_output, wanted):
-    """Runs both passes in float32: the gradient of a float32 bias beside 16-bit tensors needs float32's accuracy, which the rounded output cannot
-    give."""
+    """Runs both passes in float32: the gradient of a float32 bias beside 16-bit tensors needs float32's accuracy, which
+    the rounded output cannot give."""
     dtype = operands[0].dtype
     operands = (*(x.float() for x in operands[:3]), *operands[3:])
     output, _, maximum, total = forward(operands, numbers, seed, "none", saves=True)

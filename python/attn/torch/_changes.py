@@ -1,6 +1,6 @@
 # python/attn/torch/_changes.py: detects whether an array that a backward pass reads again was changed after the call.
-"""torch counts the in-place changes of a tensor. Memory without such a count (NumPy's arrays, tensors of inference mode, DLPack arrays) is watched by
-a checksum, or copied if torch itself saves it."""
+"""torch counts the in-place changes of a tensor. Memory without such a count (NumPy's arrays, tensors of inference
+mode, DLPack arrays) is watched by a checksum, or copied if torch itself saves it."""
 
 import numpy
 import torch
@@ -28,8 +28,8 @@ def owned(x):
 
 
 def owned_mask(x):
-    """Returns a mask for torch to save. A bool mask is copied: torch's own functions also save a converted copy, so it may be changed after the
-    call."""
+    """Returns a mask for torch to save. A bool mask is copied: torch's own functions also save a converted copy, so it
+    may be changed after the call."""
     return _copy(x) if x is not None and x.dtype is torch.bool else owned(x)
 
 
@@ -71,4 +71,5 @@ def check(watched):
     """Raises a RuntimeError, like torch's own, for an array that was changed."""
     for name, x, stamp in watched:
         if _stamp(x) != stamp:
-            raise RuntimeError(f"attention: {name} of shape {list(x.shape)} was changed in place after the call; its gradients need it as it was")
+            raise RuntimeError(f"attention: {name} of shape {list(x.shape)} was changed in place after the call; its "
+                               "gradients need it as it was")

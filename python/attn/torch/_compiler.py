@@ -1,7 +1,7 @@
 # python/attn/torch/_compiler.py: adds rules to torch's compiler for the symbols of a score function that it traces.
-"""torch's compiler (2.13) has no rule for `~` of an object. Inside a `torch.utils.checkpoint` it does not enter modes of torch's functions, but
-leaves them. This module adds both rules to the compiler's own classes, for attn's symbols only; in a version with other classes the compiler's own
-error stays."""
+"""torch's compiler (2.13) has no rule for `~` of an object. Inside a `torch.utils.checkpoint` it does not enter modes
+of torch's functions, but leaves them. This module adds both rules to the compiler's own classes, for attn's symbols
+only; in a version with other classes the compiler's own error stays."""
 
 import operator
 
@@ -21,7 +21,8 @@ def _tell_of_inversion():
         return None
 
     BuiltinVariable.call_invert = call_invert
-    BuiltinVariable.call_function_handler_cache.pop((operator.invert, UserDefinedObjectVariable), None)  # drops a cached rule for `~` of objects
+    # drops a cached rule for `~` of objects
+    BuiltinVariable.call_function_handler_cache.pop((operator.invert, UserDefinedObjectVariable), None)
 
 
 def _let_modes_in():
@@ -44,4 +45,5 @@ def prepare():
     return True
 
 
-prepare._dynamo_marked_constant = True  # what torch.compiler.assume_constant_result sets, without importing the compiler
+# what torch.compiler.assume_constant_result sets, without importing the compiler
+prepare._dynamo_marked_constant = True

@@ -1,4 +1,5 @@
-# python/attn/torch/_definition.py: computes attention by its definition in torch operations, for gradients that the fused pass does not give.
+# python/attn/torch/_definition.py: computes attention by its definition in torch operations,
+# for gradients that the fused pass does not give.
 """These are gradients of the weights and gradients of gradients; every matrix is computed whole."""
 
 from typing import Sequence
@@ -27,12 +28,16 @@ def visible(q, k, mask, numbers):
 
 @torch.library.custom_op("attn::kept", mutates_args=(), device_types="cpu")
 def _kept(seed: Tensor, sizes: Sequence[int], bottom_right: bool, dropout_p: float) -> Tensor:
-    """Returns which weights dropout keeps: bool [B, H, L, S]. A call of the library with equal weights shows its own choice."""
+    """Returns which weights dropout keeps: bool [B, H, L, S].
+    A call of the library with equal weights shows its own choice."""
     rows, keys = sizes[2:]
-    flat, key = torch.zeros((*sizes[:3], 1), dtype=torch.float32), torch.zeros((sizes[0], 1, keys, 1), dtype=torch.float32)
+    flat, key = (torch.zeros((*sizes[:3], 1), dtype=torch.float32),
+                 torch.zeros((sizes[0], 1, keys, 1), dtype=torch.float32))
     # Dropout depends on positions: use the call's alignment, with a window that hides nothing.
-    numbers = Numbers(scale=1.0, window_left=keys + rows, window_right=keys + rows, bottom_right=bottom_right, dropout_p=dropout_p)
-    weights = _core.attention_forward((flat, key, key, None, None, None), (*numbers, seed_of(seed)), "full", torch.empty_like(flat), None, None)
+    numbers = Numbers(scale=1.0, window_left=keys + rows, window_right=keys + rows, bottom_right=bottom_right,
+                      dropout_p=dropout_p)
+    weights = _core.attention_forward((flat, key, key, None, None, None), (*numbers, seed_of(seed)), "full",
+                                      torch.empty_like(flat), None, None)
     return weights > 0
 
 
@@ -81,7 +86,8 @@ def attend(operands, numbers, seed):
     seen = seen & (scores != -torch.inf)
     scores = scores.masked_fill(~seen, -torch.inf)
     nothing = ~seen.any(dim=-1, keepdim=True)
-    largest = scores.detach().amax(dim=-1, keepdim=True) if scores.shape[-1] else scores.new_full((*scores.shape[:-1], 1), -torch.inf)
+    largest = (scores.detach().amax(dim=-1, keepdim=True) if scores.shape[-1]
+               else scores.new_full((*scores.shape[:-1], 1), -torch.inf))
     if sinks is not None:
         sinks = sinks.to(dtype).view(-1, 1, 1)
         largest = torch.maximum(largest, sinks.detach())
@@ -132,8 +138,8 @@ def gradients(operands, numbers, seed, kind, grad_output, grad_weights):
 
 
 def second_gradients(operands, numbers, seed, grad_output, flows):
-    """Differentiates `gradients` (from the output alone): returns the gradients of grad_output, then of q, k, v, bias and sinks, for the incoming
-    `flows`."""
+    """Differentiates `gradients` (from the output alone): returns the gradients of grad_output, then of q, k, v, bias
+    and sinks, for the incoming `flows`."""
     places = _places(operands)
 
     def first(flow, *leaves):
@@ -143,5 +149,6 @@ def second_gradients(operands, numbers, seed, grad_output, flows):
     inputs = (grad_output, *(operands[n] for n in places))
     results, pull = torch.func.vjp(first, *inputs)
     given = [dx for n, dx in zip((0, 1, 2, 4, 5), flows) if n in places]
-    found = pull(tuple(torch.zeros_like(x) if dx is None or dx.shape != x.shape else dx for x, dx in zip(results, given)))
+    found = pull(tuple(torch.zeros_like(x) if dx is None or dx.shape != x.shape else dx
+                       for x, dx in zip(results, given)))
     return found[0], _by_place(places, found[1:])

@@ -1,6 +1,8 @@
-# python/attn/torch/_encoded.py: encodes a call of attn.attention as tensors and one text, for torch's operators, and decodes it.
-"""A table of this process holds objects that Python made before the call (a Mask, a Bias, an expression); the text names their keys. An entry stays
-for ever if a graph may use it again, else as long as the text. The tensors of a Bias, a Score or an expression are tensors of the call."""
+# python/attn/torch/_encoded.py: encodes a call of attn.attention as tensors and one text, for torch's operators,
+# and decodes it.
+"""A table of this process holds objects that Python made before the call (a Mask, a Bias, an expression); the text
+names their keys. An entry stays for ever if a graph may use it again, else as long as the text. The tensors of a Bias,
+a Score or an expression are tensors of the call."""
 
 import functools
 import os
@@ -17,13 +19,16 @@ from attn.torch import _call, _changes, _program
 _OPTIONS = _core.attention_options
 AT = {name: n for n, name in enumerate(_OPTIONS)}
 _BETWEEN = "\x1f"
-_FORMAT = "3"  # version of the texts and of what the passes hand on; it ends each text, so that cached graphs of other versions do not match
+# The version of the texts and of what the passes hand on. It ends each text, so that cached graphs of other versions
+# do not match.
+_FORMAT = "3"
 _table = weakref.WeakValueDictionary()  # held objects by key
 _for_ever = []  # entries that graphs name: (key, held)
 
 
 def _constant(function):
-    """Does what torch.compiler.assume_constant_result does, without importing the whole compiler (1.3 s) when nothing is compiled."""
+    """Does what torch.compiler.assume_constant_result does, without importing the whole
+    compiler (1.3 s) when nothing is compiled."""
     function._dynamo_marked_constant = True
     return function
 
@@ -55,7 +60,8 @@ def _learns(array):
 
 @_constant
 def _tensors_of(x):
-    """Returns the tensors of a Bias, a Score or an expression if one requires a gradient: they become tensors of the call, with gradients."""
+    """Returns the tensors of a Bias, a Score or an expression if one requires a gradient:
+    they become tensors of the call, with gradients."""
     learns = isinstance(x, (_core.Bias, _core.Score, _core.ScoreExpression)) and any(map(_learns, x.arrays))
     return tuple(array for array in x.arrays if isinstance(array, Tensor)) if learns else ()
 
@@ -70,10 +76,13 @@ def _over(x, tensors):
         notation, tables = x.__reduce__()[1]
     except TypeError as error:
         raise TypeError(
-            "attention: score_mod holds a tensor that wants a gradient, and its text does not read back, by which torch.compile and torch.func see the tensor; "
+            "attention: score_mod holds a tensor that wants a gradient, and its text does not read back, by which "
+            "torch.compile and torch.func see the tensor; "
             "give a function, or each table a name of its own: attn.ScoreTable(x, name)"
         ) from error
-    return _core._parse_expression(notation, {name: own if other is None else other for (name, own), other in zip(tables.items(), arrays)})
+    return _core._parse_expression(notation,
+                                   {name: own if other is None else other
+                                    for (name, own), other in zip(tables.items(), arrays)})
 
 
 def _notation(x, name):
@@ -90,8 +99,8 @@ def _notation(x, name):
 
 @_constant
 def _text_for_ever(x, name):
-    """Returns its text, or its key in the table for ever; "!" or "?" followed by the message for an error. Under torch.compile this runs once, while
-    the call is traced."""
+    """Returns its text, or its key in the table for ever; "!" or "?" followed by the message for an error. Under
+    torch.compile this runs once, while the call is traced."""
     try:
         text = _notation(x, name)
         if text is not None:
@@ -111,7 +120,8 @@ def _at(place):
     held = _table.get(place)
     if held is None:
         raise ValueError(
-            "attention: a saved graph names a Mask, Bias, Score, Weights or function of the process that made it, with arrays or without a text that reads "
+            "attention: a saved graph names a Mask, Bias, Score, Weights or function of the process that made it, "
+            "with arrays or without a text that reads "
             "back; there, give arrays as tensors of the call, the rest as text"
         )
     return held.object
@@ -209,7 +219,8 @@ def without(texts, name):
 
 
 def as_held(texts):
-    """Returns the texts over the tensors that Bias, Score and expression were made with; these may have values where the call's tensors have none."""
+    """Returns the texts over the tensors that Bias, Score and expression were made with; these may have values where
+    the call's tensors have none."""
     return _BETWEEN.join(f"o{text[1:].partition(':')[0]}" if text[0] == "w" else text for text in texts.split(_BETWEEN))
 
 
@@ -218,10 +229,12 @@ def held_arrays(texts):
     fields = texts.split(_BETWEEN)[: len(_OPTIONS)]
     held = [_at(text[1:].partition(":")[0]) if text[0] in "ow" else None for text in fields]
     given = [name for name, text in zip(_OPTIONS, fields) if text[0] == "w"]
-    return [(name, x) for name, x in _changes.of_options(held) if not (isinstance(x, Tensor) and name.removeprefix("the array of ") in given)]
+    return [(name, x) for name, x in _changes.of_options(held)
+            if not (isinstance(x, Tensor) and name.removeprefix("the array of ") in given)]
 
 
-_READ = {"-": lambda _: None, "b": "1".__eq__, "i": int, "f": float, "s": str, "m": functools.lru_cache(_core._parse_expression), "o": _at}
+_READ = {"-": lambda _: None, "b": "1".__eq__, "i": int, "f": float, "s": str,
+         "m": functools.lru_cache(_core._parse_expression), "o": _at}
 
 
 def decoded(tensors, texts):

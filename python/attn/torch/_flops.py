@@ -1,6 +1,6 @@
 # python/attn/torch/_flops.py: counts the operations of attn's operators for torch's FlopCounterMode.
-"""Counts as torch does for its own functions: two for each multiplication of the matrix products, for all pairs of a query and a key of a sequence,
-hidden or not; the backward pass of attention counts the scores once more."""
+"""Counts as torch does for its own functions: two for each multiplication of the matrix products, for all pairs of a
+query and a key of a sequence, hidden or not; the backward pass of attention counts the scores once more."""
 
 import math
 
@@ -21,7 +21,7 @@ def _linear_map(x, weight, *_, **__):
     return 2 * math.prod(x) * weight[0]
 
 
-# --- attention: the products of its scores, and that of its weights and values ------------------------------------------
+# --- attention: the products of its scores, and that of its weights and values ----------------------------------------
 
 
 def _products(q, k, v):
@@ -30,8 +30,10 @@ def _products(q, k, v):
 
 
 def _general_products(tensors, texts):
-    q, k, v, options = decoded(tensors, as_held(without(texts, "score_mod")))  # score_mod costs no products, and may look up tensors without values
-    lengths, key_lengths = (None if x is None else torch.as_tensor(x) for x in (options[AT[name]] for name in ("cu_seqlens_q", "cu_seqlens_k")))
+    # score_mod costs no products, and may look up tensors without values
+    q, k, v, options = decoded(tensors, as_held(without(texts, "score_mod")))
+    lengths, key_lengths = (None if x is None else torch.as_tensor(x)
+                            for x in (options[AT[name]] for name in ("cu_seqlens_q", "cu_seqlens_k")))
     if lengths is None:
         pairs = math.prod(q.shape[:-1]) * k.shape[-2]
     else:

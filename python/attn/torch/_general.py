@@ -13,7 +13,7 @@ from attn._options import AdditiveWeights
 from attn.torch import _call, _changes, _ops
 from attn.torch._encoded import AT, chosen_weights, decoded, encode, held_arrays, text_of
 
-# --- shapes ------------------------------------------------------------------------------------------------------------
+# --- shapes -----------------------------------------------------------------------------------------------------------
 
 
 def _weights_shapes(q, k, texts):
@@ -45,21 +45,24 @@ def _empty_outputs(tensors, texts):
         _call.output_like(q, v.shape[-1]),
         q.new_empty(none if weights is None else weights),
         torch.empty(none if keys is None else keys, dtype=torch.int64, device=q.device),
-        torch.empty(rows if text_of(texts, "return_logsumexp") == "b1" else none, dtype=_call.compute_dtype(q.dtype), device=q.device),
+        torch.empty(rows if text_of(texts, "return_logsumexp") == "b1" else none, dtype=_call.compute_dtype(q.dtype),
+                    device=q.device),
         torch.empty((len(held_arrays(texts)),), dtype=torch.int64, device=q.device),
     ]
 
 
-# --- the operators -----------------------------------------------------------------------------------------------------
+# --- the operators ----------------------------------------------------------------------------------------------------
 
 
 @torch.library.custom_op("attn::general", mutates_args=(), device_types="cpu")
 def general(tensors: Sequence[Tensor], texts: str) -> list[Tensor]:
-    """Returns output, weights, keys of top_k, logsumexp, and the stamps by which the backward passes detect changes of arrays that the texts name."""
+    """Returns output, weights, keys of top_k, logsumexp, and the stamps by which the backward
+    passes detect changes of arrays that the texts name."""
     output, weights, logsumexp, _, _ = _core.attention(*decoded(tensors, texts))
     weights, keys = weights if isinstance(weights, tuple) else (weights, None)
     dtypes = (output.dtype, torch.int64, _call.compute_dtype(output.dtype))
-    results = (torch.empty((0,), dtype=dtype) if x is None else x for x, dtype in zip((weights, keys, logsumexp), dtypes))
+    results = (torch.empty((0,), dtype=dtype) if x is None else x
+               for x, dtype in zip((weights, keys, logsumexp), dtypes))
     return [output, *results, _changes.stamps(held_arrays(texts))]
 
 
@@ -100,7 +103,8 @@ def _spread(grads, given):
 
 @torch.library.custom_op("attn::general_backward", mutates_args=(), device_types="cpu")
 def general_backward(
-    grads: Sequence[Tensor], given: Sequence[int], tensors: Sequence[Tensor], texts: str, wanted: Sequence[int], stamps: Tensor
+    grads: Sequence[Tensor], given: Sequence[int], tensors: Sequence[Tensor], texts: str, wanted: Sequence[int],
+    stamps: Tensor
 ) -> list[Tensor]:
     call = _Recorded(tensors, texts, wanted, stamps)
     return call.in_order_of(wanted, call.tape.backward(_spread(grads, given)), tensors)
@@ -113,9 +117,11 @@ def _(grads, given, tensors, texts, wanted, stamps):
 
 @torch.library.custom_op("attn::general_second", mutates_args=(), device_types="cpu")
 def general_second(
-    flows: Sequence[Tensor], grads: Sequence[Tensor], given: Sequence[int], tensors: Sequence[Tensor], texts: str, wanted: Sequence[int], stamps: Tensor
+    flows: Sequence[Tensor], grads: Sequence[Tensor], given: Sequence[int], tensors: Sequence[Tensor], texts: str,
+    wanted: Sequence[int], stamps: Tensor
 ) -> list[Tensor]:
-    """Returns the gradients of the tensors `wanted` and of `grads`, from the gradients of `general_backward`'s results."""
+    """Returns the gradients of the tensors `wanted` and of `grads`,
+    from the gradients of `general_backward`'s results."""
     call = _Recorded(tensors, texts, wanted, stamps)
     _, second = call.tape.backward(_spread(grads, given), True)
     by_place = dict(zip(wanted, flows))
@@ -134,7 +140,7 @@ def _(flows, grads, given, tensors, texts, wanted, stamps):
     return [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (*(tensors[n] for n in wanted), *grads)]
 
 
-# --- gradients ---------------------------------------------------------------------------------------------------------
+# --- gradients --------------------------------------------------------------------------------------------------------
 
 
 def _can_have(tensors, needs):
@@ -177,7 +183,8 @@ def _keep_backward(ctx, inputs, output):
 
 def _second_gradients(ctx, flows):
     grads, (*tensors, stamps) = ctx.saved_tensors[: ctx.count], ctx.saved_tensors[ctx.count :]
-    found = general_second([x.contiguous() for x in flows], list(grads), ctx.given, tensors, ctx.texts, ctx.wanted, stamps)
+    found = general_second([x.contiguous() for x in flows], list(grads), ctx.given, tensors, ctx.texts, ctx.wanted,
+                           stamps)
     for_tensors = [None] * len(tensors)
     for n, x in zip(ctx.wanted, found):
         for_tensors[n] = x
@@ -187,7 +194,7 @@ def _second_gradients(ctx, flows):
 torch.library.register_autograd("attn::general_backward", _second_gradients, setup_context=_keep_backward)
 
 
-# --- transforms --------------------------------------------------------------------------------------------------------
+# --- transforms -------------------------------------------------------------------------------------------------------
 
 
 def _one_by_one(apply, constants):
@@ -281,9 +288,11 @@ def _check(q, k, v):
     """Checks what the shapes of the results depend on; the library checks the rest when the call runs."""
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() not in (2, 3, 4) or x.dim() != q.dim():
-            raise ValueError(f"attention: {name} has shape {list(x.shape)}; it must be [B, H, T, D], [B, T, D] or [T, D], and of q's rank")
+            raise ValueError(f"attention: {name} has shape {list(x.shape)}; "
+                             "it must be [B, H, T, D], [B, T, D] or [T, D], and of q's rank")
         if x.dtype not in _call.FLOATS or x.dtype != q.dtype:
-            raise TypeError(f"attention: {name} is {x.dtype}; it must be float32, float64, bfloat16 or float16, the same for q, k and v")
+            raise TypeError(f"attention: {name} is {x.dtype}; "
+                            "it must be float32, float64, bfloat16 or float16, the same for q, k and v")
 
 
 def attention(q, k, v, options):

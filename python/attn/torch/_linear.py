@@ -1,5 +1,6 @@
 # python/attn/torch/_linear.py: defines linear maps with attn's matrix products, as torch operators.
-"""Computes x W^T + b with the library's order of summation: the bits of a row do not depend on the batch or the number of threads."""
+"""Computes x W^T + b with the library's order of summation: the bits of a row do not depend on
+the batch or the number of threads."""
 
 import math
 from typing import Optional
@@ -28,7 +29,8 @@ def _(a, b):
 
 
 def _keep_factors(ctx, inputs, output=None):
-    """Saves the factors that the wanted gradients need. A factor that is not saved may be changed after the call, as with torch's own function."""
+    """Saves the factors that the wanted gradients need. A factor that is not saved may be changed after the call,
+    as with torch's own function."""
     needs = ctx.needs_input_grad
     ctx.save_for_backward(*(_changes.owned(x) if needed else None for x, needed in zip(inputs[:2], needs[1::-1])))
 
@@ -86,17 +88,19 @@ class _Direct(torch.autograd.Function):
     def backward(ctx, grad):
         if _call.is_forward():
             return _linear_gradients(ctx, grad, torch.mm)
-        return _linear_gradients(ctx, grad, mm if torch.is_grad_enabled() or not _call.is_direct_backward(grad) else _product)
+        return _linear_gradients(ctx, grad,
+                                 mm if torch.is_grad_enabled() or not _call.is_direct_backward(grad) else _product)
 
 
 torch.library.register_autograd("attn::linear", _linear_gradients, setup_context=_keep_factors)
 
 
-# --- batches and transforms --------------------------------------------------------------------------------------------
+# --- batches and transforms -------------------------------------------------------------------------------------------
 
 
 def _batches(apply, info, in_dims, args):
-    """Batches: a batched left operand beside one right operand becomes more rows; batched right operands run one after another."""
+    """Batches: a batched left operand beside one right operand becomes more rows;
+    batched right operands run one after another."""
     x, d = args[0], in_dims[0]
     if d is None or any(n is not None for n in in_dims[1:]) or info.batch_size == 0:
         return torch.stack(_ops.calls_of_items(apply, info, in_dims, args))[: info.batch_size], 0
@@ -143,7 +147,8 @@ _ops.under_func("linear", _Transformed.apply)
 
 def _is_usual(x, weight, bias):
     """Returns whether the tensors are dense, fit, and nothing observes the call: then the checks are not needed."""
-    if not (_call.is_plain(x) and _call.is_plain(weight) and (bias is None or _call.is_plain(bias)) and _call.is_direct()):
+    if not (_call.is_plain(x) and _call.is_plain(weight) and (bias is None or _call.is_plain(bias))
+            and _call.is_direct()):
         return False
     if x.is_nested or weight.is_nested or (bias is not None and bias.is_nested) or torch.is_autocast_enabled("cpu"):
         return False
@@ -155,8 +160,10 @@ def _is_usual(x, weight, bias):
 
 def _check(x, weight, bias):
     if weight.dim() != 2 or x.dim() == 0 or x.shape[-1] != weight.shape[1]:
-        hint = "; weight looks transposed: give weight.T" if weight.dim() == 2 and x.shape[-1:] == weight.shape[:1] else ""
-        raise ValueError(f"linear: input has shape {list(x.shape)}, weight {list(weight.shape)}; they must be [..., in] and [out, in]{hint}")
+        hint = ("; weight looks transposed: give weight.T" if weight.dim() == 2 and x.shape[-1:] == weight.shape[:1]
+                else "")
+        raise ValueError(f"linear: input has shape {list(x.shape)}, weight {list(weight.shape)}; "
+                         f"they must be [..., in] and [out, in]{hint}")
     if bias is not None and tuple(bias.shape) != (weight.shape[0],):
         raise ValueError(f"linear: bias has shape {list(bias.shape)}; it must be [{weight.shape[0]}]")
     for name, other in (("weight", weight), ("bias", bias)):
@@ -169,8 +176,8 @@ def _check(x, weight, bias):
 def linear(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     """torch.nn.functional.linear on the CPU: input [.., in], weight [out, in], bias [out] -> [.., out].
 
-    Dtypes: float32, float64, bfloat16, float16, the same for all; bfloat16 by the processor's own dot product where it has one.
-    Errors: TypeError, ValueError.
+    Dtypes: float32, float64, bfloat16, float16, the same for all; bfloat16 by the processor's own dot product where it
+    has one. Errors: TypeError, ValueError.
     """
     if _is_usual(input, weight, bias):
         return (_Direct.apply if _call.wants_gradient(input, weight, bias) else linear_direct)(input, weight, bias)

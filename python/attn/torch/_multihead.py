@@ -1,4 +1,5 @@
-# python/attn/torch/_multihead.py: implements torch.nn.MultiheadAttention with attn's products and attention, including the returned weights.
+# python/attn/torch/_multihead.py: implements torch.nn.MultiheadAttention with attn's products and attention,
+# including the returned weights.
 """Uses the fused pass for every mask, dropout and gradient; requested weights come from the same pass."""
 
 import math
@@ -21,17 +22,18 @@ def _check_mask(mask, name, shapes):
     if mask.dtype is not torch.bool and not mask.is_floating_point():
         raise TypeError(f"{_NAME}: {name} is {mask.dtype}; it must be bool (True is shut out) or floating (added)")
     if tuple(mask.shape) not in shapes:
-        raise ValueError(f"{_NAME}: {name} has shape {_shape(mask)}; it must be {' or '.join(str(list(s)) for s in shapes)}")
+        raise ValueError(f"{_NAME}: {name} has shape {_shape(mask)}; it must be "
+                         f"{' or '.join(str(list(s)) for s in shapes)}")
 
 
 class MultiheadAttention(torch.nn.MultiheadAttention):
     """A subclass of torch.nn.MultiheadAttention with the same arguments, parameters, state dict and pickles.
 
-    Shapes: query [N, L, E], key [N, S, kdim], value [N, S, vdim] with batch_first, else [L, N, E] and so on, unbatched [L, E];
-    gives the output in query's layout, and weights [N, L, S] (per head [N, H, L, S] with average_attn_weights=False) or None.
-    Differs from torch: a row whose keys are all masked gives out_proj.bias and weights 0, never NaN; the contents of a masked key change
-    nothing; dropout draws one seed from torch's generator. Tensors that are not dense or not on the CPU are computed by torch.
-    Errors: TypeError, ValueError.
+    Shapes: query [N, L, E], key [N, S, kdim], value [N, S, vdim] with batch_first, else [L, N, E] and so on, unbatched
+    [L, E]; gives the output in query's layout, and weights [N, L, S] (per head [N, H, L, S] with
+    average_attn_weights=False) or None. Differs from torch: a row whose keys are all masked gives out_proj.bias and
+    weights 0, never NaN; the contents of a masked key change nothing; dropout draws one seed from torch's generator.
+    Tensors that are not dense or not on the CPU are computed by torch. Errors: TypeError, ValueError.
     """
 
     def forward(
@@ -45,21 +47,29 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        for name, x in (("query", query), ("key", key), ("value", value), ("key_padding_mask", key_padding_mask), ("attn_mask", attn_mask)):
+        for name, x in (("query", query), ("key", key), ("value", value), ("key_padding_mask", key_padding_mask),
+                        ("attn_mask", attn_mask)):
             if not isinstance(x, torch.Tensor) and not (x is None and name.endswith("mask")):
-                raise TypeError(f"{_NAME}: {name} is {'None' if x is None else f'a {type(x).__name__}'}; a torch tensor is needed")
-        need_weights, is_causal = _call.flag(_NAME, "need_weights", need_weights), _call.flag(_NAME, "is_causal", is_causal)
-        tensors = [query, key, value, self.out_proj.weight, *(x for x in (key_padding_mask, attn_mask) if x is not None)]
+                raise TypeError(f"{_NAME}: {name} is {'None' if x is None else f'a {type(x).__name__}'}; "
+                                "a torch tensor is needed")
+        need_weights, is_causal = (_call.flag(_NAME, "need_weights", need_weights),
+                                   _call.flag(_NAME, "is_causal", is_causal))
+        tensors = [query, key, value, self.out_proj.weight,
+                   *(x for x in (key_padding_mask, attn_mask) if x is not None)]
         if any(x.device.type not in ("cpu", "meta") or x.layout is not torch.strided or x.is_nested for x in tensors):
-            return super().forward(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal)
+            return super().forward(query, key, value, key_padding_mask, need_weights, attn_mask, average_attn_weights,
+                                   is_causal)
         batched = query.dim() == 3
         sizes = self._check(query, key, value, key_padding_mask, attn_mask, is_causal)
-        takes_hint = is_causal and not need_weights and key_padding_mask is None and not self._is_torch_fused(query, key, value, attn_mask)
+        takes_hint = (is_causal and not need_weights and key_padding_mask is None
+                      and not self._is_torch_fused(query, key, value, attn_mask))
         q, k, v = self._project(query, key, value, batched)
         extra = k.shape[2] - sizes[2]
         mask, bias = self._masks(None if takes_hint else attn_mask, key_padding_mask, sizes, extra, batched, q.dtype)
-        numbers = _call.Numbers(scale=1 / math.sqrt(self.head_dim), causal=takes_hint, dropout_p=self.dropout if self.training else 0.0)
-        kind = _NONE if not need_weights else _AVERAGE if _call.flag(_NAME, "average_attn_weights", average_attn_weights) else _FULL
+        numbers = _call.Numbers(scale=1 / math.sqrt(self.head_dim), causal=takes_hint,
+                                dropout_p=self.dropout if self.training else 0.0)
+        kind = (_NONE if not need_weights
+                else _AVERAGE if _call.flag(_NAME, "average_attn_weights", average_attn_weights) else _FULL)
         output, weights = attend(q, k, v, numbers, mask, bias, weights=kind)
         # [N, H, L, D] -> the caller's layout
         output = output.permute(0, 2, 1, 3) if self.batch_first or not batched else output.permute(2, 0, 1, 3)
@@ -74,17 +84,20 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
             raise ValueError(f"{_NAME}: query has shape {_shape(query)}; it must have 2 dims, or 3 with a batch")
         for name, x, width in (("query", query, self.embed_dim), ("key", key, self.kdim), ("value", value, self.vdim)):
             if x.dim() != query.dim() or x.shape[-1] != width:
-                raise ValueError(f"{_NAME}: {name} has shape {_shape(x)}; it must have {query.dim()} dims as query, the last {width}")
+                raise ValueError(f"{_NAME}: {name} has shape {_shape(x)}; "
+                                 f"it must have {query.dim()} dims as query, the last {width}")
         if key.shape[:-1] != value.shape[:-1]:
             raise ValueError(f"{_NAME}: key has shape {_shape(key)}, value {_shape(value)}; their rows must be as many")
         if is_causal and attn_mask is None:
-            raise ValueError(f"{_NAME}: is_causal is a hint about attn_mask, which is not given; torch.nn.Transformer.generate_square_subsequent_mask makes one")
+            raise ValueError(f"{_NAME}: is_causal is a hint about attn_mask, which is not given; "
+                             "torch.nn.Transformer.generate_square_subsequent_mask makes one")
         batch_dim = 0 if self.batch_first else 1
         batch, rows, keys = 1, query.shape[0], key.shape[0]
         if query.dim() == 3:
             batch, rows, keys = query.shape[batch_dim], query.shape[1 - batch_dim], key.shape[1 - batch_dim]
             if key.shape[batch_dim] != batch:
-                raise ValueError(f"{_NAME}: key has shape {_shape(key)}; its batch must be {batch} as that of query {_shape(query)}")
+                raise ValueError(f"{_NAME}: key has shape {_shape(key)}; "
+                                 f"its batch must be {batch} as that of query {_shape(query)}")
         if key_padding_mask is not None:
             _check_mask(key_padding_mask, "key_padding_mask", [(batch, keys) if query.dim() == 3 else (keys,)])
         if attn_mask is not None:
@@ -92,8 +105,10 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return batch, rows, keys
 
     def _is_torch_fused(self, query, key, value, attn_mask):
-        """Returns whether torch would take its fused inference path, which uses the mask and ignores the is_causal hint."""
-        if self.training or query is not key or key is not value or query.dim() != 3 or not self.batch_first or self.num_heads % 2:
+        """Returns whether torch would take its fused inference path,
+        which uses the mask and ignores the is_causal hint."""
+        if (self.training or query is not key or key is not value or query.dim() != 3 or not self.batch_first
+                or self.num_heads % 2):
             return False
         if self.in_proj_bias is None or not self._qkv_same_embed_dim or self.bias_k is not None or self.add_zero_attn:
             return False
@@ -129,7 +144,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
                 k, v = (split(linear(x, w, b), 1)[0] for x, w, b in zip((key, value), weights[1].chunk(2), halves))
         batch = k.shape[0]
         if self.bias_k is not None:
-            more = [x.view(1, heads, 1, self.head_dim).expand(batch, -1, -1, -1).to(k.dtype) for x in (self.bias_k, self.bias_v)]
+            more = [x.view(1, heads, 1, self.head_dim).expand(batch, -1, -1, -1).to(k.dtype)
+                    for x in (self.bias_k, self.bias_v)]
             k, v = torch.cat((k, more[0]), 2), torch.cat((v, more[1]), 2)
         if self.add_zero_attn:
             zero = k.new_zeros((batch, heads, 1, self.head_dim))
@@ -140,7 +156,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         """Returns (bool mask of visible pairs or None, float mask or None), in rank 4."""
         seen, added = [], []
         if attn_mask is not None:
-            shape = (1, 1, *attn_mask.shape) if attn_mask.dim() == 2 else (sizes[0], self.num_heads, *attn_mask.shape[1:])
+            shape = ((1, 1, *attn_mask.shape) if attn_mask.dim() == 2
+                     else (sizes[0], self.num_heads, *attn_mask.shape[1:]))
             (seen if attn_mask.dtype is torch.bool else added).append(attn_mask.view(shape))
         if key_padding_mask is not None:
             padding = key_padding_mask.view(sizes[0], 1, 1, sizes[2])

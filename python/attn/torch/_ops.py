@@ -1,5 +1,6 @@
 # python/attn/torch/_ops.py: defines attention as torch operators: their shapes, their gradients, and batches of them.
-"""torch.compile, torch.func and autograd see attn as `torch.ops.attn.attention` and `torch.ops.attn.attention_backward`."""
+"""torch.compile, torch.func and autograd see attn as `torch.ops.attn.attention` and
+`torch.ops.attn.attention_backward`."""
 
 from typing import Optional
 
@@ -22,7 +23,7 @@ def _weights_like(q, keys, weights):
     return q.new_empty((q.shape[0], q.shape[1], q.shape[2], keys) if weights == 1 else (q.shape[0], q.shape[2], keys))
 
 
-# --- the operator ------------------------------------------------------------------------------------------------------
+# --- the operator -----------------------------------------------------------------------------------------------------
 
 
 @torch.library.custom_op("attn::attention", mutates_args=(), device_types="cpu")
@@ -44,12 +45,14 @@ def attention(
     weights: int,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     numbers = _numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
-    output, matrix, maximum, total = _call.forward((q, k, v, mask, bias, sinks), numbers, seed_of(seed), WEIGHTS[weights], saves=True)
+    output, matrix, maximum, total = _call.forward((q, k, v, mask, bias, sinks), numbers, seed_of(seed),
+                                                   WEIGHTS[weights], saves=True)
     return output, _weights_like(q, k.shape[2], 0) if matrix is None else matrix, maximum, total
 
 
 @attention.register_fake
-def _(q, k, v, mask, bias, sinks, seed, scale, softcap, causal, window_left, window_right, bottom_right, dropout_p, weights):
+def _(q, k, v, mask, bias, sinks, seed, scale, softcap, causal, window_left, window_right, bottom_right, dropout_p,
+      weights):
     rows = q.new_empty(q.shape[:-1], dtype=_call.compute_dtype(q.dtype))
     return _call.output_like(q, v.shape[-1]), _weights_like(q, k.shape[2], weights), rows, torch.empty_like(rows)
 
@@ -78,18 +81,21 @@ def attention_backward(
     wants_sinks: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     numbers = _numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
-    found = _call.backward((q, k, v, mask, bias, sinks), numbers, seed_of(seed), (output, maximum, total), grad_output, (True, True, wants_bias, wants_sinks))
+    found = _call.backward((q, k, v, mask, bias, sinks), numbers, seed_of(seed), (output, maximum, total), grad_output,
+                           (True, True, wants_bias, wants_sinks))
     return tuple(q.new_empty((0,)) if x is None else x for x in found)
 
 
 @attention_backward.register_fake
-def _(grad_output, q, k, v, mask, bias, sinks, seed, output, maximum, total, scale, softcap, causal, window_left, window_right, bottom_right, dropout_p, wants_bias, wants_sinks):
+def _(grad_output, q, k, v, mask, bias, sinks, seed, output, maximum, total, scale, softcap, causal, window_left,
+      window_right, bottom_right, dropout_p, wants_bias, wants_sinks):
     like = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v)]
     none = q.new_empty((0,))
-    return (*like, torch.empty(bias.shape, dtype=bias.dtype, device=q.device) if wants_bias else none, sinks.new_empty(sinks.shape) if wants_sinks else none)
+    return (*like, torch.empty(bias.shape, dtype=bias.dtype, device=q.device) if wants_bias else none,
+            sinks.new_empty(sinks.shape) if wants_sinks else none)
 
 
-# --- gradients ---------------------------------------------------------------------------------------------------------
+# --- gradients --------------------------------------------------------------------------------------------------------
 
 
 def _keep(ctx, inputs, output):
@@ -140,12 +146,12 @@ def _second_gradients(ctx, *flows):
 torch.library.register_autograd("attn::attention_backward", _second_gradients, setup_context=_keep_backward)
 
 
-# --- batches and transforms --------------------------------------------------------------------------------------------
+# --- batches and transforms -------------------------------------------------------------------------------------------
 
 
 def calls_of_items(apply, info, in_dims, args):
-    """Returns the results of one call after another. An empty batch runs one item for the shapes and the gradient history: the results are a sum over
-    no item."""
+    """Returns the results of one call after another. An empty batch runs one item for the shapes and the gradient
+    history: the results are a sum over no item."""
     none = info.batch_size == 0
     item = lambda x, d, n: x if d is None else x.sum(d, dtype=x.dtype) if none else x.select(d, n)  # noqa: E731
     return [apply(*(item(x, d, n) for x, d in zip(args, in_dims))) for n in range(max(1, info.batch_size))]
@@ -155,7 +161,8 @@ def _each(apply, info, in_dims, args):
     """Splits the batched arguments into items. Empty results stay whole."""
     calls = calls_of_items(apply, info, in_dims, args)
     there = [x.numel() > 0 or x.dim() > 1 for x in calls[0]]
-    return tuple(torch.stack(x)[: info.batch_size] if some else x[0] for x, some in zip(zip(*calls), there)), tuple(0 if some else None for some in there)
+    return tuple(torch.stack(x)[: info.batch_size] if some else x[0]
+                 for x, some in zip(zip(*calls), there)), tuple(0 if some else None for some in there)
 
 
 def _folded(x, d, info, batch):
@@ -170,7 +177,8 @@ def _folded(x, d, info, batch):
 
 def _unfolded(results, info):
     there = [x.dim() > 1 for x in results]
-    return tuple(x.unflatten(0, (info.batch_size, -1)) if some else x for x, some in zip(results, there)), tuple(0 if some else None for some in there)
+    return tuple(x.unflatten(0, (info.batch_size, -1)) if some else x
+                 for x, some in zip(results, there)), tuple(0 if some else None for some in there)
 
 
 def _sizes(x, d):
@@ -178,12 +186,14 @@ def _sizes(x, d):
 
 
 def _attention_batches(apply, info, in_dims, args):
-    """Runs a batch of calls as one call with more batch items; with dropout, or with sinks that differ by item, one after another."""
+    """Runs a batch of calls as one call with more batch items;
+    with dropout, or with sinks that differ by item, one after another."""
     q, k, v, mask, bias, sinks, seed, *rest = args
     if seed is not None or in_dims[5] is not None or info.batch_size == 0 or 0 in _sizes(q, in_dims[0]):
         return _each(apply, info, in_dims, args)
     batch = _sizes(q, in_dims[0])[0]
-    operands = [_folded(x, d, info, None) for x, d in zip((q, k, v), in_dims)] + [_folded(x, d, info, batch) for x, d in zip((mask, bias), in_dims[3:])]
+    operands = ([_folded(x, d, info, None) for x, d in zip((q, k, v), in_dims)]
+                + [_folded(x, d, info, batch) for x, d in zip((mask, bias), in_dims[3:])])
     return _unfolded(apply(*operands, sinks, seed, *rest), info)
 
 
@@ -231,8 +241,8 @@ _library = torch.library.Library("attn", "FRAGMENT")
 
 
 def under_func(operator, function):
-    """Registers `function` as the operator's implementation under torch.func, also in a graph: the operator's own registered gradient does not
-    support transforms."""
+    """Registers `function` as the operator's implementation under torch.func, also in a graph: the operator's own
+    registered gradient does not support transforms."""
     _library.impl(operator, function, "FuncTorchDynamicLayerFrontMode")
 
 
@@ -240,28 +250,32 @@ under_func("attention", Transformed.apply)
 under_func("attention_backward", TransformedBackward.apply)
 
 
-# --- the same without the dispatcher -----------------------------------------------------------------------------------
+# --- the same without the dispatcher ----------------------------------------------------------------------------------
 
 
 class Direct(torch.autograd.Function):
-    """attention(q, k, v, mask, bias, sinks, seed, numbers, weights) -> output, weights or None: a tenth of the operator's overhead,
-    where nobody but autograd asks what was done."""
+    """attention(q, k, v, mask, bias, sinks, seed, numbers, weights) -> output, weights or None: a tenth of the
+    operator's overhead, where nobody but autograd asks what was done."""
 
     @staticmethod
     def forward(ctx, q, k, v, mask, bias, sinks, seed, numbers, weights):
-        output, matrix, maximum, total = _call.forward((q, k, v, mask, bias, sinks), numbers, seed_of(seed), WEIGHTS[weights], saves=True)
+        output, matrix, maximum, total = _call.forward((q, k, v, mask, bias, sinks), numbers, seed_of(seed),
+                                                       WEIGHTS[weights], saves=True)
         ctx.numbers, ctx.weights = numbers, weights
-        operands = (*map(_changes.owned, (q, k, v)), _changes.owned_mask(mask), _changes.owned(bias), _changes.owned(sinks))
+        operands = (*map(_changes.owned, (q, k, v)), _changes.owned_mask(mask), _changes.owned(bias),
+                    _changes.owned(sinks))
         ctx.save_for_backward(*operands, seed, output, maximum, total)
         ctx.set_materialize_grads(False)
         return output, matrix
 
     @staticmethod
     def backward(ctx, grad_output, grad_weights):
-        if grad_output is None or grad_weights is not None or torch.is_grad_enabled() or not _call.is_direct_backward(grad_output, grad_weights):
+        if (grad_output is None or grad_weights is not None or torch.is_grad_enabled()
+                or not _call.is_direct_backward(grad_output, grad_weights)):
             return _attention_gradients(ctx, grad_output, grad_weights)[:9]
         *operands, seed, output, maximum, total = ctx.saved_tensors
         needs = ctx.needs_input_grad
         wanted = tuple(bool(needs[n]) for n in (1, 2, 4, 5))
-        found = _call.backward(tuple(operands), ctx.numbers, seed_of(seed), (output, maximum, total), grad_output, wanted)
+        found = _call.backward(tuple(operands), ctx.numbers, seed_of(seed), (output, maximum, total), grad_output,
+                               wanted)
         return _as_inputs(found, needs) + (None, None, None)

@@ -1,5 +1,6 @@
 # python/attn/torch/_patch.py: replaces torch's functions by attn's, and restores them.
-"""Calls that attn does not support (other devices, layouts and subclasses, and calls that torch refuses) go to torch's own function."""
+"""Calls that attn does not support (other devices, layouts and subclasses,
+and calls that torch refuses) go to torch's own function."""
 
 import functools
 import threading
@@ -22,10 +23,12 @@ def _takes(tensors, dtypes):
 
 def _sdpa(original):
     @functools.wraps(original)
-    def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    def scaled_dot_product_attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None,
+                                     enable_gqa=False):
         if _takes((query, key, value, attn_mask), _call.FLOATS):
             try:
-                return functional.scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+                return functional.scaled_dot_product_attention(
+                    query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
             except (TypeError, ValueError):
                 pass  # then torch reports the error in its own words
         return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
@@ -59,7 +62,8 @@ class _Place:
             place = self._made.get(self.original)
             if place is None:
                 place = self._made[self.original] = self.make(self.original)
-                # torch.jit.script cannot compile attn's code, so it puts torch's own operator into its graph. It recognises functions by their id.
+                # torch.jit.script cannot compile attn's code, so it puts torch's own operator into its graph. It
+                # recognises functions by their id.
                 if (operator := _find_builtin(self.original)) is not None:
                     _register_builtin(place, operator)
             setattr(_F, self.name, place)
@@ -97,13 +101,15 @@ class Patch:
 
 
 def patch(linear: bool = False) -> Patch:
-    """Replaces torch.nn.functional.scaled_dot_product_attention, and with linear=True also linear, by attn's functions, for the whole process.
+    """Replaces torch.nn.functional.scaled_dot_product_attention, and with linear=True also linear,
+    by attn's functions, for the whole process.
 
     >>> with attn.torch.patch(linear=True):
     ...     y = model(x)                   # doctest: +SKIP
 
-    or `p = attn.torch.patch()` and later `p.undo()`. Patches nest, in any order and from any thread: torch's own functions are back when the
-    last one is undone. Tensors that are not plain, dense and on the CPU, and calls that are wrong, go to torch's own functions.
-    attn's linear computes float32 and bfloat16. Raises TypeError unless `linear` is True or False.
+    or `p = attn.torch.patch()` and later `p.undo()`. Patches nest, in any order and from any thread: torch's own
+    functions are back when the last one is undone. Tensors that are not plain, dense and on the CPU, and calls that are
+    wrong, go to torch's own functions. attn's linear computes float32 and bfloat16.
+    Raises TypeError unless `linear` is True or False.
     """
     return Patch(("sdpa", "linear") if _call.flag("patch", "linear", linear) else ("sdpa",))

@@ -1,6 +1,8 @@
-# python/attn/torch/_program.py: records a score function as lines of text and tensors, where torch traces or transforms the call.
-"""A tensor that the function indexes becomes an argument of the operator, with its own gradient. The function is called once, with symbols that
-torch.compile can trace; its operations are recorded one on each line, and the operator builds the library's expression from the lines."""
+# python/attn/torch/_program.py: records a score function as lines of text and tensors,
+# where torch traces or transforms the call.
+"""A tensor that the function indexes becomes an argument of the operator, with its own gradient. The function is called
+once, with symbols that torch.compile can trace; its operations are recorded one on each line, and the operator builds
+the library's expression from the lines."""
 
 import functools
 import operator
@@ -32,22 +34,26 @@ _OF_TORCH = {
     **{name: (name, False) for name in (*_ARITHMETIC, *_COMPARISONS)},
     **{f"__{name.strip('_')}__": (name, False) for name in (*_ARITHMETIC, *_COMPARISONS)},
     **{f"__r{name.strip('_')}__": (name, True) for name in _ARITHMETIC},
-    **{"div": ("truediv", False), "true_divide": ("truediv", False), "__rdiv__": ("truediv", True), "rsub": ("sub", True)},
-    **{"floor_divide": ("floordiv", False), "remainder": ("mod", False), "bitwise_and": ("and_", False), "bitwise_or": ("or_", False)},
+    **{"div": ("truediv", False), "true_divide": ("truediv", False), "__rdiv__": ("truediv", True),
+       "rsub": ("sub", True)},
+    **{"floor_divide": ("floordiv", False), "remainder": ("mod", False), "bitwise_and": ("and_", False),
+       "bitwise_or": ("or_", False)},
 }
 
-# --- symbols -----------------------------------------------------------------------------------------------------------
+# --- symbols ----------------------------------------------------------------------------------------------------------
 
 
 class Symbol:
-    """A value of a score function while it is traced: the operation and its operands, and the number of its line once that is written."""
+    """A value of a score function while it is traced: the operation and its operands,
+    and the number of its line once that is written."""
 
     def __init__(self, name, *operands, place=None):
         self.name, self.operands, self.place = name, operands, place
 
     def __bool__(self):
         raise TypeError(
-            "ScoreExpression: a condition is neither true nor false while it is traced; use attn.where(condition, a, b) instead of if, and, or, not"
+            "ScoreExpression: a condition is neither true nor false while it is traced; use attn.where(condition, a, "
+            "b) instead of if, and, or, not"
         )
 
     __hash__ = object.__hash__
@@ -108,7 +114,8 @@ def made(name, *operands):
         y = _operand(x)
         if y is NotImplemented:
             shown = "ScoreTable" if isinstance(x, (Table, torch.Tensor, numpy.ndarray)) else type(x).__name__
-            raise TypeError(f"{name}: a {shown} is given; an expression or a number is needed (an array: attn.ScoreTable(x)[index])")
+            raise TypeError(f"{name}: a {shown} is given; an expression or a number is needed (an array: "
+                            "attn.ScoreTable(x)[index])")
         taken.append(y)
     return Symbol(name, *taken)
 
@@ -139,8 +146,8 @@ _compiler.symbol = Symbol
 
 
 def traced(*values):
-    """Returns whether one of the values belongs to a function that is traced here. Elsewhere a tensor is an ordinary array; in a graph a number is
-    not one."""
+    """Returns whether one of the values belongs to a function that is traced here. Elsewhere a tensor is an ordinary
+    array; in a graph a number is not one."""
     for x in values:
         if isinstance(x, (Symbol, Table)) or (isinstance(x, torch.Tensor) and not _call.is_direct()):
             return True
@@ -162,7 +169,8 @@ def _between(function, args, kwargs):
 
 
 class _Lookups(TorchFunctionMode):
-    """Handles the indexing of a tensor with symbols in a tuple. In a graph torch would call the tensor's own method, which does not know symbols."""
+    """Handles the indexing of a tensor with symbols in a tuple. In a graph torch would call the tensor's own method,
+    which does not know symbols."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         for x in args:
@@ -172,7 +180,7 @@ class _Lookups(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-# --- lines -------------------------------------------------------------------------------------------------------------
+# --- lines ------------------------------------------------------------------------------------------------------------
 
 
 def _as_table(name, x):
@@ -180,7 +188,8 @@ def _as_table(name, x):
 
 
 def of_function(function, first):
-    """Returns (text, tensors) of a function of (s, b, h, i, j); the text refers to the tensors by index, counted from `first`."""
+    """Returns (text, tensors) of a function of (s, b, h, i, j);
+    the text refers to the tensors by index, counted from `first`."""
     symbols = [Symbol(name, place=n) for n, name in enumerate("sbhij")]
     if torch.compiler.is_dynamo_compiling():
         _compiler.prepare()
@@ -207,7 +216,8 @@ def _field(x, tensors, first):
         return f"r{x.place}"
     if isinstance(x, _core.ScoreExpression):
         if not (notation := _notation(x)):
-            raise TypeError("ScoreExpression: an expression that looks up arrays was made outside of the function; look them up inside of it")
+            raise TypeError("ScoreExpression: an expression that looks up arrays was made outside of the function; "
+                            "look them up inside of it")
         return f"m{notation}"
     if not isinstance(x, torch.Tensor):
         x = _call.plain_number(x)
@@ -241,7 +251,8 @@ def expression(text, tensors):
 
 def _made_of(text, tensors):
     values = list(_core._symbols())
-    tables = functools.cache(lambda n: _core.ScoreTable(tensors[n]))  # one table for each tensor, so that it gets one gradient
+    # one table for each tensor, so that it gets one gradient
+    tables = functools.cache(lambda n: _core.ScoreTable(tensors[n]))
     for line in text.split(_LINE):
         name, *fields = line.split(_FIELD)
         values.append(_MAKERS[name](*(_value(x, values, tables) for x in fields)))

@@ -1,6 +1,7 @@
-# python/attn/torch/_recorded.py: runs attn.attention with all of its options under torch's autograd, by the library's own tape.
-"""Between the passes torch keeps only tensors, as for its own functions. The backward pass lets the library record the call from them, without
-computing it again, and takes gradients, and gradients of gradients, from the record."""
+# python/attn/torch/_recorded.py: runs attn.attention with all of its options under torch's autograd,
+# by the library's own tape.
+"""Between the passes torch keeps only tensors, as for its own functions. The backward pass lets the library record the
+call from them, without computing it again, and takes gradients, and gradients of gradients, from the record."""
 
 import torch
 
@@ -19,23 +20,26 @@ def _wants_gradient(x):
 
 
 class _Arguments:
-    """Holds q, k, v and the options of a call between its passes. torch saves the floating tensors, but not masks, lengths and the arrays of
-    objects."""
+    """Holds q, k, v and the options of a call between its passes. torch saves the floating tensors, but not masks,
+    lengths and the arrays of objects."""
 
     def __init__(self, q, k, v, options):
         self.given = [q, k, v, *options]
         self.places = [n for n, x in enumerate(self.given) if isinstance(x, torch.Tensor) and x.is_floating_point()]
 
     def let_go(self):
-        """Returns the tensors to save and releases them here; leaves stay, because the caller holds their memory anyway."""
+        """Returns the tensors to save and releases them here;
+        leaves stay, because the caller holds their memory anyway."""
         tensors = [self.given[n] for n in self.places]
         for n, x in zip(self.places, tensors):
             if not (x.is_leaf and x.requires_grad):
                 self.given[n] = None
-        return [_changes.owned(x.detach() if x.is_leaf else x) for x in tensors]  # a leaf is saved detached: x.data = y must not exchange it
+        # a leaf is saved detached: x.data = y must not exchange it
+        return [_changes.owned(x.detach() if x.is_leaf else x) for x in tensors]
 
     def over(self, tensors, with_leaves=False):
-        """Returns the call over the saved tensors; with `with_leaves` over its leaves themselves, so that gradients of gradients reach them."""
+        """Returns the call over the saved tensors; with `with_leaves` over its leaves themselves,
+        so that gradients of gradients reach them."""
         call = self.given.copy()
         for n, x in zip(self.places, tensors):
             if call[n] is None or not with_leaves:
@@ -66,11 +70,14 @@ class _Recorded(torch.autograd.Function):
     def backward(ctx, *grads):
         _changes.check(ctx.read)
         arguments, tensors = ctx.arguments, ctx.saved_tensors
-        read = ctx.read + _changes.watched(arguments.named(tensors)) if torch.is_grad_enabled() else ctx.read  # the record holds all of them
+        # the record holds all of them
+        read = ctx.read + _changes.watched(arguments.named(tensors)) if torch.is_grad_enabled() else ctx.read
         tape = _core.attention_resumed(*arguments.over(tensors), ctx.needs, tensors[len(arguments.places) :])
 
         def inputs():
-            return [x for x, needed in zip(_core.attention_inputs(*arguments.over(tensors, with_leaves=True)), ctx.needs) if needed]
+            return [x
+                    for x, needed in zip(_core.attention_inputs(*arguments.over(tensors, with_leaves=True)), ctx.needs)
+                    if needed]
 
         found = iter(_gradients(tape, read, grads, inputs))
         return (None, *(next(found) if needed else None for needed in ctx.needs))
@@ -78,7 +85,8 @@ class _Recorded(torch.autograd.Function):
 
 def _gradients(tape, read, grads, inputs):
     if not _call.is_direct_backward(*grads):
-        raise NotImplementedError("attention: its backward pass takes no batch of gradients (is_grads_batched, vectorize); use torch.func.vjp and vmap")
+        raise NotImplementedError("attention: its backward pass takes no batch of gradients (is_grads_batched, "
+                                  "vectorize); use torch.func.vjp and vmap")
     if not torch.is_grad_enabled():
         return tape.backward(list(grads), False)
     given = [n for n, x in enumerate(grads) if x is not None]
@@ -87,7 +95,8 @@ def _gradients(tape, read, grads, inputs):
 
 
 class _Gradients(torch.autograd.Function):
-    """Computes the gradients of a record so that they can be differentiated again. Inputs: those of the record, then the incoming gradients."""
+    """Computes the gradients of a record so that they can be differentiated again. Inputs:
+    those of the record, then the incoming gradients."""
 
     @staticmethod
     def forward(ctx, tape, read, outputs, given, count, *tensors):
@@ -109,7 +118,8 @@ class _Gradients(torch.autograd.Function):
 
 def _unrecorded(q, k, v, options):
     results = _core.attention(q, k, v, options)
-    if isinstance(options[_OUT], torch.Tensor):  # increments the version, so that another record that read `out` detects the change
+    # increments the version, so that another record that read `out` detects the change
+    if isinstance(options[_OUT], torch.Tensor):
         torch.autograd.graph.increment_version(options[_OUT])
     return results
 
@@ -119,17 +129,21 @@ def attention(q, k, v, options):
     if options[_SEED] is None and _call.drops(options[_DROPOUT_P]):
         seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64).item() % 2**64
         options = options[:_SEED] + (seed,) + options[_SEED + 1 :]
-    _call.check_tensors("attention", {name: x for name, x in (("q", q), ("k", k), ("v", v)) if type(x) in _call.TENSORS or isinstance(x, torch.Tensor)})
+    _call.check_tensors("attention",
+                        {name: x for name, x in (("q", q), ("k", k), ("v", v))
+                         if type(x) in _call.TENSORS or isinstance(x, torch.Tensor)})
     out = options[_OUT]
     if not torch.is_grad_enabled():
         return _unrecorded(q, k, v, options)
     if isinstance(out, torch.Tensor) and out.requires_grad:
-        raise ValueError("attention: out wants a gradient, which what is written to it would not have; call it under torch.no_grad() or give out.detach()")
+        raise ValueError("attention: out wants a gradient, which what is written to it would not have; call it under "
+                         "torch.no_grad() or give out.detach()")
     inputs = _core.attention_inputs(q, k, v, options)
     if not any(_wants_gradient(x) for x in inputs):
         return _unrecorded(q, k, v, options)
     if out is not None:
-        raise ValueError("attention: out is given and a gradient is wanted, whose result is always new; call it under torch.no_grad() or without out")
+        raise ValueError("attention: out is given and a gradient is wanted, whose result is always new; call it under "
+                         "torch.no_grad() or without out")
     _call.check_tensors("attention", {"q": q, "k": k, "v": v})
     rest = []
     output, weights, logsumexp = _Recorded.apply((q, k, v, options, rest), *inputs)

@@ -1,4 +1,5 @@
-# python/attn/torch/functional.py: runs attention on torch tensors: directly in the library, or through its operators where torch must know of the call.
+# python/attn/torch/functional.py: runs attention on torch tensors: directly in the library, or through its operators
+# where torch must know of the call.
 """Without gradients, traces and transforms a call reads the tensors' memory; else it goes through `torch.ops.attn`."""
 
 import math
@@ -15,7 +16,8 @@ __all__ = ["scaled_dot_product_attention"]
 
 _NAME = "scaled_dot_product_attention"
 _NONE, _FULL, _AVERAGE = range(3)
-_INTEGERS = [(name, _core.attention_options.index(name)) for name in ("query_lengths", "key_lengths", "key_start", "query_start", "cu_seqlens_q", "cu_seqlens_k")]
+_INTEGERS = [(name, _core.attention_options.index(name))
+             for name in ("query_lengths", "key_lengths", "key_start", "query_start", "cu_seqlens_q", "cu_seqlens_k")]
 _NUMBERS = [(name, _core.attention_options.index(name)) for name in ("scale", "softcap", "temperature", "dropout_p")]
 
 
@@ -32,9 +34,11 @@ def _check(query, key, value, attn_mask, dropout_p):
         if x.dtype != query.dtype:
             raise TypeError(f"{_NAME}: {name} is {x.dtype}; it must be {query.dtype} as query")
     if key.shape[-1] != query.shape[-1]:
-        raise ValueError(f"{_NAME}: key has shape {_shape(key)}; its last dim must be {query.shape[-1]} to match query {_shape(query)}")
+        raise ValueError(f"{_NAME}: key has shape {_shape(key)}; "
+                         f"its last dim must be {query.shape[-1]} to match query {_shape(query)}")
     if value.shape[-2] != key.shape[-2]:
-        raise ValueError(f"{_NAME}: value has shape {_shape(value)}; its {value.shape[-2]} rows must be {key.shape[-2]} to match key {_shape(key)}")
+        raise ValueError(f"{_NAME}: value has shape {_shape(value)}; its {value.shape[-2]} rows must be "
+                         f"{key.shape[-2]} to match key {_shape(key)}")
     if attn_mask is not None and attn_mask.dtype not in (torch.bool, torch.float32, query.dtype):
         raise TypeError(f"{_NAME}: attn_mask is {attn_mask.dtype}; it must be bool, float32 or {query.dtype} as query")
     if not 0 <= dropout_p <= 1:
@@ -43,10 +47,12 @@ def _check(query, key, value, attn_mask, dropout_p):
 
 def _check_groups(query, x, name):
     if query.dim() < 3 or x.dim() < 3:
-        raise ValueError(f"{_NAME}: enable_gqa with query {_shape(query)} and {name} {_shape(x)}; both must have 3 or more dims")
+        raise ValueError(f"{_NAME}: enable_gqa with query {_shape(query)} and {name} {_shape(x)}; "
+                         "both must have 3 or more dims")
     heads, groups = query.shape[-3], x.shape[-3]
     if heads != 0 if groups == 0 else heads % groups != 0:
-        raise ValueError(f"{_NAME}: {name} has shape {_shape(x)}; its {groups} heads must divide the {heads} heads of query {_shape(query)}")
+        raise ValueError(f"{_NAME}: {name} has shape {_shape(x)}; "
+                         f"its {groups} heads must divide the {heads} heads of query {_shape(query)}")
 
 
 def _rank_four(x):
@@ -57,7 +63,8 @@ def _rank_four(x):
 
 
 def _grouped(query, key, value):
-    """Returns the hint for q, k and v whose heads differ: what to write if each key and value head serves several query heads."""
+    """Returns the hint for q, k and v whose heads differ: what to write if each key and value
+    head serves several query heads."""
     heads = [x.shape[-3] if x.dim() > 2 else 1 for x in (query, key, value)]
     fits = all(n not in (0, heads[0]) and heads[0] % n == 0 for n in heads[1:])
     return f"; give enable_gqa=True where {heads[1]} heads of key serve {heads[0]} of query" if fits else ""
@@ -72,7 +79,8 @@ def _broadcast(query, key, value, grouped):
         lead = torch.broadcast_shapes(query.shape[:-own], key.shape[:-own], value.shape[:-own])
     except RuntimeError:
         shapes = f"query {_shape(query)}, key {_shape(key)} and value {_shape(value)}"
-        raise ValueError(f"{_NAME}: {shapes} have leading dims that do not broadcast{_grouped(query, key, value) if not grouped else ''}") from None
+        raise ValueError(f"{_NAME}: {shapes} have leading dims that do not "
+                         f"broadcast{_grouped(query, key, value) if not grouped else ''}") from None
     return [x if x.shape[:-own] == lead else x.expand(*lead, *x.shape[-own:]) for x in (query, key, value)]
 
 
@@ -86,13 +94,14 @@ def _scores_mask(mask, query, keys):
 
 
 def attend(q, k, v, numbers, mask=None, bias=None, sinks=None, weights=_NONE):
-    """Returns (output, weights or None) for tensors of rank 4: computed directly, by the operator, or by the definition for forward-mode
-    derivatives."""
+    """Returns (output, weights or None) for tensors of rank 4: computed directly, by the operator, or by the definition
+    for forward-mode derivatives."""
     seed = _call.draw_seed() if 0 < numbers.dropout_p < 1 else None
     if _call.is_direct() and all(x is None or _call.is_plain(x) for x in (q, k, v, mask, bias, sinks)):
         if _call.wants_gradient(q, k, v, bias, sinks):
             return _ops.Direct.apply(q, k, v, mask, bias, sinks, seed, numbers, weights)
-        return _call.forward((q, k, v, mask, bias, sinks), numbers, _call.seed_of(seed), _ops.WEIGHTS[weights], saves=False)[:2]
+        return _call.forward((q, k, v, mask, bias, sinks), numbers, _call.seed_of(seed), _ops.WEIGHTS[weights],
+                             saves=False)[:2]
     if _call.is_forward():
         output, matrix = _definition.attend((q, k, v, mask, bias, sinks), numbers, seed)
         return output.to(q.dtype), _definition.shown(matrix, _ops.WEIGHTS[weights], q.dtype) if weights else None
@@ -112,18 +121,21 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """torch.nn.functional.scaled_dot_product_attention on the CPU, argument by argument, with gradients.
 
-    Shapes: query [.., Hq, L, E], key [.., H, S, E], value [.., H, S, Ev] -> [.., Hq, L, Ev]; rank 2 and more, leading dims broadcast.
-    Dtypes: float32, float64, bfloat16, float16, the same for all three; attn_mask bool (True takes part), float32 or theirs (added).
-    Differs from torch as docs/torch.md lists; dropout draws one seed from torch's generator, not one number for each weight.
-    Errors: TypeError, ValueError.
+    Shapes: query [.., Hq, L, E], key [.., H, S, E], value [.., H, S, Ev] -> [.., Hq, L, Ev]; rank 2 and more, leading
+    dims broadcast. Dtypes: float32, float64, bfloat16, float16, the same for all three; attn_mask bool (True takes
+    part), float32 or theirs (added). Differs from torch as docs/torch.md lists; dropout draws one seed from torch's
+    generator, not one number for each weight. Errors: TypeError, ValueError.
     """
-    if isinstance(dropout_p, (int, float)) and dropout_p == 0 and _call.is_direct() and _call.is_plain(query) and not torch.is_autocast_enabled("cpu"):
+    if (isinstance(dropout_p, (int, float)) and dropout_p == 0 and _call.is_direct() and _call.is_plain(query)
+            and not torch.is_autocast_enabled("cpu")):
         if not _call.wants_gradient(query, key, value, attn_mask, scale):
             return _core.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, is_causal, scale, enable_gqa)
     if isinstance(attn_mask, numpy.ndarray):
         attn_mask = _constant(attn_mask)
-    _call.check_tensors(_NAME, {"query": query, "key": key, "value": value, "attn_mask": attn_mask}, optional=("attn_mask",))
-    dropout_p, scale = _call.number(_NAME, "dropout_p", dropout_p), None if scale is None else _call.number(_NAME, "scale", scale)
+    _call.check_tensors(_NAME, {"query": query, "key": key, "value": value, "attn_mask": attn_mask},
+                        optional=("attn_mask",))
+    dropout_p, scale = (_call.number(_NAME, "dropout_p", dropout_p),
+                        None if scale is None else _call.number(_NAME, "scale", scale))
     is_causal, enable_gqa = _call.flag(_NAME, "is_causal", is_causal), _call.flag(_NAME, "enable_gqa", enable_gqa)
     query, key, value, attn_mask = _call.autocast([query, key, value, attn_mask])
     _check(query, key, value, attn_mask, dropout_p)
@@ -160,17 +172,19 @@ def _operands(q, k, v, options):
 
 
 def attention(q, k, v, options, return_plan=False):
-    """Runs attn.attention on torch tensors (attn._functions): (output, weights, logsumexp, plan, dropout_seed), with None for results that are not
-    requested."""
+    """Runs attn.attention on torch tensors (attn._functions): (output, weights, logsumexp, plan, dropout_seed), with
+    None for results that are not requested."""
     for name, place in _NUMBERS:
         _call.check_constant("attention", name, options[place])
     for name, place in _INTEGERS:
         if options[place] is not None:
             options = (*options[:place], _call.integers("attention", name, options[place]), *options[place + 1 :])
     if _call.is_forward() and _call.has_tangent(x for x in _operands(q, k, v, options) if isinstance(x, Tensor)):
-        raise NotImplementedError("attention: derivatives are carried forward here (jvp, jacfwd, dual_level); use grad, vjp, jacrev, or attn.torch's functions")
+        raise NotImplementedError("attention: derivatives are carried forward here (jvp, jacfwd, dual_level); use "
+                                  "grad, vjp, jacrev, or attn.torch's functions")
     if _call.is_direct() and all(map(_call.is_memory, (q, k, v, *options))):
         return _recorded.attention(q, k, v, prepared("attention", options))
     if return_plan:
-        raise ValueError("attention: return_plan is given under torch.compile or torch.func, where there is no kernel yet")
+        raise ValueError("attention: return_plan is given under torch.compile or torch.func, "
+                         "where there is no kernel yet")
     return *_general.attention(q, k, v, scores_apart("attention", options)), None, None

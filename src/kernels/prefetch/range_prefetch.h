@@ -109,7 +109,7 @@ class TilePrefetch {
   void fetch() {
     if (share_ > 0) fetch_some();
   }
-  /// Returns the share of a tile of `steps` steps, each of which prefetches one line, or the same line again. If nothing
+  /// Returns the share of a tile of `steps` steps, each of which prefetches one line, or the same again. If nothing
   /// is due, they prefetch `here`, which the tile reads. Time of the backward pass relative to lines before each tile,
   /// f32 / bf16: (32, 8, 64, 64) .90 / .97, (1, 12, 512, 64) .99 / .97, causal .96 / .98.
   ///  Fewer lines than `least_spread` are left for the next tiles, because taking a few costs as much as taking many.

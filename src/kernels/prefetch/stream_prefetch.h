@@ -1,5 +1,5 @@
-// src/kernels/prefetch/stream_prefetch.h: prefetches K/V rows at a fixed distance while decode reads them in order, also
-// from pages.
+// src/kernels/prefetch/stream_prefetch.h: prefetches K/V rows at a fixed distance while decode reads them in order,
+// also from pages.
 #pragma once
 #include "kernels/attention/kv_rows.h"
 #include "kernels/prefetch/prefetch.h"

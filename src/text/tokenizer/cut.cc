@@ -125,18 +125,20 @@ std::size_t llama3_end(std::string_view text, std::size_t at, std::size_t most_d
 }
 
 // The letters of is_han_or_kana, for use inside brackets.
-#define ATTN_ALONE \
-  R"(\x{3005}-\x{3006}\x{3031}-\x{3035}\x{303B}-\x{303C}\x{3041}-\x{30FF}\x{31F0}-\x{31FF}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}\x{FF66}-\x{FF9F}\x{1AFF0}-\x{1B16F}\x{20000}-\x{3FFFD})"
+#define ATTN_ALONE                                                                           \
+  R"(\x{3005}-\x{3006}\x{3031}-\x{3035}\x{303B}-\x{303C}\x{3041}-\x{30FF})"                  \
+  R"(\x{31F0}-\x{31FF}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}\x{FF66}-\x{FF9F})" \
+  R"(\x{1AFF0}-\x{1B16F}\x{20000}-\x{3FFFD})"
 
 constexpr std::pair<Cut, std::string_view> kPatterns[] = {
     {Cut::characters, R"([\s\S])"},
     {Cut::gpt2, R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
     {Cut::words, R"('s|'t|'re|'ve|'m|'ll|'d|(?=\p{L})[)" ATTN_ALONE R"(]| ?(?:(?![)" ATTN_ALONE R"(])\p{L})+)"
                  R"(| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
-    {Cut::llama3,
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {Cut::qwen2,
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {Cut::llama3, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+                  R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+    {Cut::qwen2, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
+                 R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
 };
 #undef ATTN_ALONE
 
