@@ -84,6 +84,15 @@ TEST(Plain, HasTheBitsOfTheTensorEntry) {
   }
 }
 
+/// Large enough for its query tiles to prefetch what the next ones read, though nobody says which those are.
+TEST(Plain, ACallThatExceedsTheCaches) {
+  const Dims sizes{8, 4, 130, 64};
+  const Inputs in{normal(sizes, 1), normal(sizes, 2), normal(sizes, 3)};
+  plain::Attention call = call_of(in, in.q, in.q, plain::Element::f32);
+  call.batch = 8, call.k_heads = call.v_heads = 4, call.q_rows = 130, call.dim = call.value_dim = 64;
+  expect_bits(in, call, {});
+}
+
 TEST(Plain, EveryOptionByPointer) {
   const Inputs in = inputs(Dtype::f32);
   plain::Attention call = call_of(in, in.q, in.q, plain::Element::f32);

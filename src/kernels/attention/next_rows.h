@@ -123,10 +123,13 @@ inline std::int64_t add_next_tile(const AddRows& add, const AttentionProblem& p,
   };
   // only rows of the next query tile: prefetched a whole head ahead, they would evict data in use
   const std::int64_t rows = sequence ? sequence->rows_end - sequence->rows_begin : p.q_rows,
-                     next = tile.row - (sequence ? sequence->rows_begin : 0) - p.rows_ahead,
-                     whole = (rows + p.lane_rows - 1) / p.lane_rows * p.lane_rows;
-  if (next >= 0) add_rows(tile.batch, tile.head, next, rows);
-  else if (next_head.there()) add_rows(next_head.batch, next_head.head, (next % whole + whole) % whole, rows);
+                     next = tile.row - (sequence ? sequence->rows_begin : 0) - p.rows_ahead;
+  if (next >= 0) {
+    add_rows(tile.batch, tile.head, next, rows);
+  } else if (next_head.there()) {
+    const std::int64_t whole = (rows + p.lane_rows - 1) / p.lane_rows * p.lane_rows;
+    add_rows(next_head.batch, next_head.head, (next % whole + whole) % whole, rows);
+  }
   return keys;
 }
 
