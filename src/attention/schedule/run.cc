@@ -1,10 +1,11 @@
 // src/attention/schedule/run.cc: distributes query tiles among threads, and collects the weights that the call returns.
 #include "attention/schedule/run.h"
 
-#include "attention/schedule/task_partition.h"
+#include <attn/runtime.h>
+
 #include "attention/call/call.h"
+#include "attention/schedule/schedule.h"
 #include "attention/schedule/vector_kernels.h"
-#include "kernels/attention/kv_rows.h"
 #include "runtime/memory.h"
 #include "runtime/thread_scratch.h"
 #include "runtime/parallel.h"
@@ -18,29 +19,17 @@
 namespace attn {
 namespace {
 
-constexpr std::int64_t copying_tiles = 16;  // because copying K and V costs as much as a fifth of a query tile
-// With more query tiles than this, every thread has work without splitting the keys.
-constexpr std::int64_t most_split_tasks = 32;
-
 using runtime::aligned;
 
 /// A call during computation, as every task reads it. T: the compute type.
 template <typename T>
 class Run {
  public:
-  Run(Call& call, const AttentionKernel& kernel, const DropoutTiles& dropout, const ReturnedWeights* weights)
-      : call_(call), kernel_(kernel), dropout_(dropout), weights_(weights), problem_(call.problem),
-        partition_(call, kernel, heads_of_task(dropout, weights), 1) {
-    call.problem.copy_rows = false;
-    const bool whole = !by_query_tiles(dropout, weights);
-    split_ = whole && kernel.vector_kernel != nullptr && splits() > 1 && partition_.tasks() < most_split_tasks;
-    if (whole && !split_) share_query_tiles(call);
-    by_head_ = whole && !split_ && goes_by_head();
-    call.problem.heads_ahead = by_head_ ? 1 : partition_.heads_ahead(problem_.q_rows);
-    call.problem.rows_ahead = by_head_ ? partition_.query_tile_rows() : partition_.rows_ahead();
-    call.problem.lane_rows = kernel.query_tile_rows;
-    kernel_bytes_ = aligned(kernel.scratch_bytes(problem_));
-    keep_bytes_ = aligned(dropout.tile_bytes());
+  Run(const Call& call, const AttentionKernel& kernel, const Schedule& schedule, const DropoutTiles& dropout,
+      const ReturnedWeights* weights)
+      : call_(call), kernel_(kernel), schedule_(schedule), dropout_(dropout), weights_(weights), problem_(call.problem),
+        partition_(schedule.partition), kernel_bytes_(aligned(kernel.scratch_bytes(problem_))),
+        keep_bytes_(aligned(dropout.tile_bytes())) {
     if (weights_ == nullptr) return;
     row_bytes_ = aligned(static_cast<std::size_t>(problem_.k_rows) * sizeof(T));
     lanes_bytes_ = aligned(static_cast<std::size_t>(partition_.most_keys() * kernel.query_tile_rows) * sizeof(T));
@@ -48,8 +37,8 @@ class Run {
 
   void all() const {
     if (weights_ != nullptr && weights_->kind == Weights::column_sums) return column_sums();
-    if (split_) return split_by_split();
-    if (by_head_) return head_by_head();
+    if (schedule_.order == Schedule::Order::splits) return split_by_split();
+    if (schedule_.order == Schedule::Order::heads) return head_by_head();
     runtime::parallel_for(partition_.tasks(), [&](std::int64_t index) {
       const Task task = partition_.task(index);
       if (weights_ == nullptr) one_query_tile(task, nullptr);
@@ -59,60 +48,6 @@ class Run {
   }
 
  private:
-  static TaskPartition::Heads heads_of_task(const DropoutTiles& dropout, const ReturnedWeights* weights) {
-    if (weights == nullptr) return dropout.active() ? TaskPartition::Heads::one : TaskPartition::Heads::grouped;
-    return weights->kind == Weights::head_average ? TaskPartition::Heads::all : TaskPartition::Heads::one;
-  }
-
-  /// Makes tasks of several query tiles if that saves work.
-  void share_query_tiles(Call& call) {
-    kernels::AttentionProblem& p = call.problem;
-    const bool copies = kernel_.vector_kernel != nullptr && p.score == kernels::ScoreOp::dot &&
-                        (odd_pairs(p) || collide(p.k, p.dim) || collide(p.v, p.value_dim));
-    const std::int64_t of_head = (p.q_rows + kernel_.query_tile_rows - 1) / kernel_.query_tile_rows;
-    std::int64_t query_tiles = copies ? copying_tiles : task_tiles(call, kernel_);
-    while (query_tiles / 2 >= of_head && query_tiles > 1) query_tiles /= 2;
-    if (query_tiles > 1) partition_ = TaskPartition(call, kernel_, TaskPartition::Heads::grouped, query_tiles);
-    p.copy_rows =
-        copies && std::min(partition_.task_rows(), p.q_rows) >= kernels::least_copying_tiles * kernel_.query_tile_rows;
-  }
-  bool collide(const kernels::KvRows& rows, std::int64_t columns) const {
-    return kernels::collide(rows, columns, partition_.most_keys());
-  }
-  /// Returns whether rows of bf16 have an odd number of elements; such rows are copied anyway.
-  bool odd_pairs(const kernels::AttentionProblem& p) const {
-    return kernel_.computes == kernels::Element::bf16 && p.dim % 2 != 0;
-  }
-
-  /// Returns the query tiles of a task. Exponentials of keys and converted rows are computed once for all query tiles
-  /// of a task.
-  static std::int64_t task_tiles(const Call& call, const AttentionKernel& kernel) {
-    constexpr std::int64_t shared = 4;
-    const kernels::AttentionProblem& p = call.problem;
-    const bool made =
-        p.score == kernels::ScoreOp::additive || p.k.element != kernel.computes || p.v.element != kernel.computes;
-    if (kernel.vector_kernel == nullptr) return kernel.task_tiles;
-    return made ? shared : kernel.task_tiles;
-  }
-
-  /// Returns whether work must go query tile by query tile, because dropout numbers are drawn or weights written per
-  /// tile.
-  static bool by_query_tiles(const DropoutTiles& dropout, const ReturnedWeights* weights) {
-    return weights != nullptr || dropout.active();
-  }
-
-  /// Returns whether every thread takes whole heads, so that K and V are in the cache of one core instead of all. On 2
-  /// threads (1, 12, 1024, 64) takes 0.98 of the time, causal 0.95, (1, 16, 2048, 128) 0.99. With longer rows, the
-  /// heads of many threads would exceed the last-level cache. Calls with a score callback do not, because a callback
-  /// may change the processor's floating-point state, which only separate tasks restore.
-  bool goes_by_head() const {
-    constexpr std::int64_t most_bytes = 4 << 20;
-    const std::int64_t threads = num_threads(), query_tiles = partition_.tasks_of_head(),
-                       columns = problem_.dim + problem_.value_dim;
-    return threads > 1 && query_tiles > 0 && partition_.tasks() >= query_tiles * threads &&
-           problem_.k_rows * columns * static_cast<std::int64_t>(sizeof(T)) <= most_bytes &&
-           kernel_.vector_kernel != nullptr && problem_.score_callback.call == nullptr;
-  }
   /// Each thread first computes adjacent heads, one after another; then it takes over heads of other threads, and
   /// finally single query tiles.
   void head_by_head() const {
@@ -134,18 +69,9 @@ class Run {
     });
   }
 
-  std::int64_t splits() const { return (partition_.most_keys() + kernels::kv_split - 1) / kernels::kv_split; }
-
-  /// Returns how many splits of a task a thread takes at a time, because prefetching continues across their borders.
-  /// (1, 32 / 8, 1 x 32,768, 128) in bf16 takes 5 % less time, 4,096 keys of f32 8 %.
-  std::int64_t splits_together() const {
-    constexpr std::int64_t most = 4, shares_of_thread = 4;
-    return std::clamp<std::int64_t>(partition_.tasks() * splits() / (shares_of_thread * num_threads()), 1, most);
-  }
-
   void split_by_split() const {
     const kernels::ForwardKernel& forward = *kernel_.vector_kernel;
-    const std::int64_t splits_of_task = splits(), together = splits_together(),
+    const std::int64_t splits_of_task = schedule_.splits, together = schedule_.splits_together,
                        shares = (splits_of_task + together - 1) / together;
     const std::size_t bytes = aligned(forward.partial_bytes(problem_, {0, 0, 1, 0, partition_.most_lanes()}));
     const std::unique_ptr<void, void (*)(void*)> memory(
@@ -269,24 +195,26 @@ class Run {
 
   const Call& call_;
   const AttentionKernel& kernel_;
+  const Schedule& schedule_;
   const DropoutTiles& dropout_;
   const ReturnedWeights* weights_;
   // a reference into `call_`: the struct is large, and a copy would count in the time of a small call
   const kernels::AttentionProblem& problem_;
-  TaskPartition partition_;
-  // With few query tiles and many keys (decode), the key splits are separate tasks. Depends on the shape only; the bits
-  // are the same.
-  bool split_;
-  bool by_head_;
-  std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, row_bytes_ = 0, lanes_bytes_ = 0;
+  const TaskPartition& partition_;
+  std::size_t kernel_bytes_, keep_bytes_, row_bytes_ = 0, lanes_bytes_ = 0;
 };
 
 }  // namespace
 
 void run_attention(Call& call, const AttentionKernel& kernel, const DropoutTiles& dropout,
                    const ReturnedWeights* weights) {
-  if (call.compute_dtype() == Dtype::f64) Run<double>(call, kernel, dropout, weights).all();
-  else Run<float>(call, kernel, dropout, weights).all();
+  const Schedule split = schedule(
+      {call.problem, call.sequences, dropout.active(), weights ? weights->kind : Weights::none}, kernel, num_threads());
+  kernels::AttentionProblem& p = call.problem;
+  p.copy_rows = split.copy_rows, p.heads_ahead = split.heads_ahead, p.rows_ahead = split.rows_ahead;
+  p.lane_rows = kernel.query_tile_rows;
+  if (call.compute_dtype() == Dtype::f64) Run<double>(call, kernel, split, dropout, weights).all();
+  else Run<float>(call, kernel, split, dropout, weights).all();
 }
 
 }  // namespace attn

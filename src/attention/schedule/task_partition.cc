@@ -25,12 +25,12 @@ std::int64_t heads_together(const kernels::AttentionProblem& problem, const Atte
 
 }  // namespace
 
-TaskPartition::TaskPartition(const Call& call, const AttentionKernel& kernel, Heads heads,
-                             std::int64_t most_query_tiles) {
-  const kernels::AttentionProblem& problem = call.problem;
-  if (call.sequences.empty() && problem.batch > 0)
+TaskPartition::TaskPartition(const kernels::AttentionProblem& problem, std::span<const kernels::Sequence> sequences,
+                             const AttentionKernel& kernel, Heads heads, std::int64_t most_query_tiles, int threads)
+    : threads_(threads) {
+  if (sequences.empty() && problem.batch > 0)
     whole_ = {.batches = problem.batch, .rows_end = problem.q_rows, .keys = problem.k_rows};
-  for (const kernels::Sequence& sequence : call.sequences)
+  for (const kernels::Sequence& sequence : sequences)
     segments_.push_back({.sequence = &sequence,
                          .batch = sequence.batch,
                          .rows_begin = sequence.rows_begin,
@@ -42,15 +42,13 @@ TaskPartition::TaskPartition(const Call& call, const AttentionKernel& kernel, He
   for (std::int64_t query_tiles = most_query_tiles; query_tiles > 0; query_tiles /= 2) {
     query_tile_rows_ = kernel.query_tile_rows;
     task_rows_ = query_tile_rows_ * query_tiles;
-    count(call, kernel, heads);
-    if (tasks() >=
-        (problem.score == kernels::ScoreOp::additive ? additive_tasks_of_thread : tasks_of_thread) * num_threads())
+    count(problem, kernel, heads);
+    if (tasks() >= (problem.score == kernels::ScoreOp::additive ? additive_tasks_of_thread : tasks_of_thread) * threads)
       break;
   }
 }
 
-void TaskPartition::count(const Call& call, const AttentionKernel& kernel, Heads heads) {
-  const kernels::AttentionProblem& problem = call.problem;
+void TaskPartition::count(const kernels::AttentionProblem& problem, const AttentionKernel& kernel, Heads heads) {
   tasks_ = 0;
   for (Segment& segment : segments()) {
     const std::int64_t rows = segment.rows_end - segment.rows_begin;
@@ -65,7 +63,7 @@ void TaskPartition::count(const Call& call, const AttentionKernel& kernel, Heads
 
 std::int64_t TaskPartition::heads_ahead(std::int64_t rows) const {
   const std::int64_t query_tiles = (rows + task_rows_ - 1) / task_rows_;
-  return query_tiles == 0 ? 1 : std::max<std::int64_t>(1, num_threads() / query_tiles);
+  return query_tiles == 0 ? 1 : std::max<std::int64_t>(1, threads_ / query_tiles);
 }
 
 Task TaskPartition::task(std::int64_t index) const {

@@ -1,12 +1,10 @@
 // src/attention/schedule/task_partition.h: splits a call into tasks: query tiles of one head, or of heads that share K
 // and V. Rows are independent: no bit depends on the split.
 #pragma once
-#include <attn/runtime.h>
-
-#include "attention/call/call.h"
-#include "attention/schedule/plan.h"
+#include "attention/schedule/attention_kernel.h"
 
 #include <span>
+#include <vector>
 
 namespace attn {
 
@@ -23,8 +21,10 @@ class TaskPartition {
     one,
     all,  // one task for all heads; its tile names the first head
   };
-  /// `most_query_tiles`: most query tiles of a head in a task; fewer if there would be too few tasks for the threads.
-  TaskPartition(const Call& call, const AttentionKernel& kernel, Heads heads, std::int64_t most_query_tiles);
+  /// `sequences`: empty: batch items. `most_query_tiles`: most query tiles of a head in a task; fewer if there would be
+  /// too few tasks for the threads.
+  TaskPartition(const kernels::AttentionProblem& problem, std::span<const kernels::Sequence> sequences,
+                const AttentionKernel& kernel, Heads heads, std::int64_t most_query_tiles, int threads);
 
   std::int64_t tasks() const { return tasks_; }
   Task task(std::int64_t index) const;
@@ -41,11 +41,11 @@ class TaskPartition {
   std::int64_t heads_ahead(std::int64_t rows) const;
   /// Returns how many rows earlier the next query tile of the same head begins that this thread will compute.
   std::int64_t rows_ahead() const {
-    return query_tile_rows_ < task_rows_ ? query_tile_rows_ : query_tile_rows_ * num_threads();
+    return query_tile_rows_ < task_rows_ ? query_tile_rows_ : query_tile_rows_ * threads_;
   }
 
  private:
-  void count(const Call& call, const AttentionKernel& kernel, Heads heads);
+  void count(const kernels::AttentionProblem& problem, const AttentionKernel& kernel, Heads heads);
 
   /// All batch items, which have equal sizes, or one sequence.
   struct Segment {
@@ -60,6 +60,7 @@ class TaskPartition {
 
   Segment whole_;  // for a call without sequences
   std::vector<Segment> segments_;
+  int threads_;
   std::int64_t query_tile_rows_ = 0, task_rows_ = 0, most_keys_ = 0, most_lanes_ = 0, tasks_ = 0;
 };
 
