@@ -23,7 +23,8 @@ std::size_t gradient_bytes(const AttentionGradient& g) {
 }
 template <class W>
 bool gradient_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* memory) {
-  W pass(g, rows, memory);
+  Arena arena(memory);
+  W pass(g, rows, arena);
   return step_back(pass, step_order);
 }
 template <class W>
@@ -33,7 +34,8 @@ constexpr GradientKernel gradient_kernel{
 #if HWY_TARGET == HWY_AVX3
 HWY_NOINLINE bool bf16_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order,
                             void* memory, AmxTiles* tiles) {
-  Bf16BackwardPass pass(g, rows, memory, tiles);
+  Arena arena(memory);
+  Bf16BackwardPass pass(g, rows, arena, tiles);
   return step_back(pass, step_order);
 }
 bool bf16_pairs_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* memory) {

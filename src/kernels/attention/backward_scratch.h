@@ -1,8 +1,10 @@
 // src/kernels/attention/backward_scratch.h: lays out the scratch memory of one step of the backward pass; lanes are
 // query rows.
 #pragma once
+#include "kernels/attention/arena.h"
 #include "kernels/attention/lookup_sums.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -28,26 +30,11 @@ struct BackwardScratch {
   void* lines = nullptr;              // line sums of its lookups
 
   static std::int64_t sum_rows(const AttentionProblem& p) { return parameter_count(p) + p.bias_count; }
-  static std::size_t places_of(const ScoreProgram& program) { return score_place_elements(program, R, 64 / sizeof(T)); }
   static const ScoreProgram& expression(const AttentionProblem& p) {
     return p.score_mod_one_head.empty() ? p.score_mod : p.score_mod_one_head;
   }
-  [[gnu::cold, gnu::noinline]] static std::size_t expression_bytes(const AttentionProblem& p) {
-    if (p.score_gradient == nullptr) return 0;
-    const std::size_t elements =
-        (kv_block + score_chunk) * R + places_of(expression(p)) + places_of(p.score_gradient->program);
-    return (sizeof(T) * elements + line_bytes<T>(p) + 63) / 64 * 64;
-  }
-  static std::size_t bytes(const AttentionProblem& p) {
-    return sizeof(T) * R * static_cast<std::size_t>(4 * kv_block + 3 + sum_rows(p)) + expression_bytes(p);
-  }
-  BackwardScratch(void* memory, const AttentionProblem& p) {
-    T* next = static_cast<T*>(memory);
-    const auto take = [&next](std::int64_t count) {
-      T* taken = next;
-      next += count * R;
-      return taken;
-    };
+  BackwardScratch(Arena& arena, const AttentionProblem& p) {
+    const auto take = [&arena](std::int64_t count) { return arena.take<T>(count * R); };
     scores.s = take(kv_block);
     d = take(kv_block);
     m = take(1);
@@ -56,21 +43,23 @@ struct BackwardScratch {
     scores.extra = take(kv_block);
     capped = take(kv_block);
     sums = take(sum_rows(p));
-    if (p.score_gradient != nullptr) take_expression(next, p);
+    if (p.score_gradient != nullptr) take_expression(arena, p);
   }
 
  private:
-  [[gnu::cold, gnu::noinline]] void take_expression(T* next, const AttentionProblem& p) {
-    before = next;
-    given = before + kv_block * R;
-    places[0] = given + score_chunk * R;
-    places[1] = places[0] + places_of(expression(p));
-    lines = places[1] + places_of(p.score_gradient->program);
+  static std::int64_t places_of(const ScoreProgram& program) {
+    return static_cast<std::int64_t>(score_place_elements(program, R, 64 / sizeof(T)));
+  }
+  [[gnu::cold, gnu::noinline]] void take_expression(Arena& arena, const AttentionProblem& p) {
+    before = arena.take<T>(kv_block * R);
+    given = arena.take<T>(score_chunk * R);
+    places[0] = arena.take<T>(places_of(expression(p)));
+    places[1] = arena.take<T>(places_of(p.score_gradient->program));
+    lines = arena.take<char>(static_cast<std::int64_t>(line_bytes<T>(p)));
   }
 };
 
-/// Operands and sums of the products in f32 and f64, after a BackwardScratch. `wide`: columns rounded up to whole
-/// vectors of 64 bytes.
+/// Operands and sums of the products in f32 and f64. `wide`: columns rounded up to whole vectors of 64 bytes.
 template <typename T>
 struct GradientOperands {
   static constexpr int R = query_block;
@@ -85,16 +74,8 @@ struct GradientOperands {
     constexpr std::int64_t line = 64 / sizeof(T);
     return (columns + line - 1) / line * line;
   }
-  static std::size_t bytes(const AttentionProblem& p) {
-    return sizeof(T) * R * static_cast<std::size_t>(2 * p.dim + p.value_dim + wide(p.dim) + wide(p.value_dim));
-  }
-  GradientOperands(void* memory, const AttentionProblem& p) {
-    T* next = static_cast<T*>(memory);
-    const auto take = [&next](std::int64_t count) {
-      T* taken = next;
-      next += count * R;
-      return taken;
-    };
+  GradientOperands(Arena& arena, const AttentionProblem& p) {
+    const auto take = [&arena](std::int64_t count) { return arena.take<T>(count * R); };
     q = take(p.dim);
     dout = take(p.value_dim);
     q_rows = take(wide(p.dim));
@@ -103,8 +84,8 @@ struct GradientOperands {
   }
 };
 
-/// Operands and sums of an additive score's gradient, after those. A row has an odd number of cache lines, so that the
-/// elements of a column map to different cache sets.
+/// Operands and sums of an additive score's gradient. A row has an odd number of cache lines, so that the elements of a
+/// column map to different cache sets.
 template <typename T>
 struct AdditiveOperands {
   static constexpr int R = query_block;
@@ -124,17 +105,8 @@ struct AdditiveOperands {
   static std::int64_t padded(std::int64_t dim) {
     return GradientOperands<T>::wide(dim) | (64 / static_cast<std::int64_t>(sizeof(T)));
   }
-  static constexpr std::int64_t arrays = sizeof(T) == 4 ? 9 : 5;
-  static std::size_t bytes(const AttentionProblem& p) {
-    return sizeof(T) * static_cast<std::size_t>((arrays * R + 1) * padded(p.dim) + R);
-  }
-  AdditiveOperands(void* memory, const AttentionProblem& p) : stride(padded(p.dim)) {
-    T* next = static_cast<T*>(memory);
-    const auto take = [&next](std::int64_t count) {
-      T* taken = next;
-      next += count;
-      return taken;
-    };
+  AdditiveOperands(Arena& arena, const AttentionProblem& p) : stride(padded(p.dim)) {
+    const auto take = [&arena](std::int64_t count) { return arena.take<T>(count); };
     for (Side* side : {&q, &k}) {
       side->high = take(R * stride);
       if (sizeof(T) == 8) continue;
@@ -167,21 +139,8 @@ struct Bf16GradientOperands {
   std::uint16_t* values = nullptr;  // [64][wide Dv]      V, if its last pair or unit is incomplete
 
   static std::int64_t wide(std::int64_t columns) { return (columns + 31) / 32 * 32; }
-  static std::int64_t widest(const AttentionProblem& p) { return wide(p.dim > p.value_dim ? p.dim : p.value_dim); }
-  static std::int64_t words(const AttentionProblem& p) {
-    return R / 2 * (wide(p.dim) + wide(p.value_dim)) + pairs * (2 * wide(p.dim) + wide(p.value_dim)) +
-           (2 * kv_block + R) * pairs + R * wide(p.dim) + R / 2 * (widest(p) + wide(p.value_dim));
-  }
-  static std::size_t bytes(const AttentionProblem& p) {
-    return sizeof(std::uint32_t) * static_cast<std::size_t>(words(p));
-  }
-  Bf16GradientOperands(void* memory, const AttentionProblem& p) {
-    auto* next = static_cast<std::uint32_t*>(memory);
-    const auto take = [&next](std::int64_t count) {
-      std::uint32_t* taken = next;
-      next += count;
-      return taken;
-    };
+  Bf16GradientOperands(Arena& arena, const AttentionProblem& p) {
+    const auto take = [&arena](std::int64_t count) { return arena.take<std::uint32_t>(count); };
     q = take(R / 2 * wide(p.dim));
     dout = take(R / 2 * wide(p.value_dim));
     q_rows = take(pairs * wide(p.dim));
@@ -190,9 +149,9 @@ struct Bf16GradientOperands {
     weights = take(kv_block * pairs);
     derivative = take(kv_block * pairs);
     transposed = take(pairs * R);
-    dq = reinterpret_cast<float*>(take(R * wide(p.dim)));
-    rows = reinterpret_cast<std::uint16_t*>(take(R / 2 * widest(p)));
-    values = reinterpret_cast<std::uint16_t*>(take(R / 2 * wide(p.value_dim)));
+    dq = arena.take<float>(R * wide(p.dim));
+    rows = arena.take<std::uint16_t>(R * wide(std::max(p.dim, p.value_dim)));
+    values = arena.take<std::uint16_t>(R * wide(p.value_dim));
   }
 };
 

@@ -123,19 +123,21 @@ class AdditiveBackwardPass : public BackwardPass<T> {
   using ForwardPass = BackwardPass<T>;
   using ForwardPass::g_, ForwardPass::p_, ForwardPass::rows_, ForwardPass::scratch_, ForwardPass::vectors_,
       ForwardPass::at_, ForwardPass::k_, ForwardPass::v_;
-  static std::size_t rest(const AttentionProblem& p) { return (ForwardPass::bytes(p) + 63) / 64 * 64; }
 
  public:
   static constexpr int R = query_block, N = lanes<T>;
 
-  HWY_NOINLINE AdditiveBackwardPass(const AttentionGradient& g, const GradientRows& rows, void* memory)
-      : ForwardPass(g, rows, memory), more_(static_cast<char*>(memory) + rest(g.problem), g.problem) {
+  HWY_NOINLINE AdditiveBackwardPass(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
+      : ForwardPass(g, rows, arena), more_(arena, g.problem) {
     const auto* w = static_cast<const T*>(p_.additive_w);
-    std::memset(more_.w, 0, sizeof(T) * static_cast<std::size_t>(more_.stride + R));  // and `unused`, which follows it
+    std::memset(more_.w, 0, sizeof(T) * static_cast<std::size_t>(more_.stride));
+    std::memset(more_.unused, 0, sizeof(T) * R);
     std::memcpy(more_.w, w, sizeof(T) * static_cast<std::size_t>(p_.dim));
     if constexpr (sizeof(T) == 4) weight_sum_ = additive_weight_sum(w, p_.dim);
   }
-  static std::size_t bytes(const AttentionProblem& p) { return rest(p) + AdditiveOperands<T>::bytes(p); }
+  static std::size_t bytes(const AttentionProblem& p) {
+    return scratch_bytes<BackwardScratch<T>, GradientOperands<T>, AdditiveOperands<T>>(p);
+  }
 
   void clear_dq() {
     std::memset(more_.dq, 0, sizeof(T) * static_cast<std::size_t>(R * more_.stride));

@@ -25,8 +25,8 @@ class BackwardPass : public GradientSums<T> {
   static_assert(R / N <= most_vectors);
   using typename Sums::Blocks;
 
-  BackwardPass(const AttentionGradient& g, const GradientRows& rows, void* memory)
-      : Sums(g, rows, memory), at_(static_cast<char*>(memory) + BackwardScratch<T>::bytes(g.problem), g.problem) {
+  BackwardPass(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
+      : Sums(g, rows, arena), at_(arena, g.problem) {
     begin_step(ahead_, g, rows, sizeof(T), N * tile_vectors * gradient_tile(tile_vectors));
     k_ = {static_cast<const T*>(p_.k.base) + rows.batch * p_.k_stride[0] + p_.key_head(rows.head) * p_.k_stride[1],
           p_.k.row_stride};
@@ -34,7 +34,7 @@ class BackwardPass : public GradientSums<T> {
           p_.v.row_stride};
   }
   static std::size_t bytes(const AttentionProblem& p) {
-    return BackwardScratch<T>::bytes(p) + GradientOperands<T>::bytes(p);
+    return scratch_bytes<BackwardScratch<T>, GradientOperands<T>>(p);
   }
 
   const AttentionGradient& gradient() const { return g_; }

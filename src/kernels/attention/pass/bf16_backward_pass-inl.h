@@ -28,10 +28,8 @@ class Bf16BackwardPass : public GradientSums<float> {
 
  public:
   /// `tiles`: whole ones, for the products; null: by pairs.
-  Bf16BackwardPass(const AttentionGradient& g, const GradientRows& rows, void* memory, AmxTiles* tiles)
-      : Sums(g, rows, memory), tiles_(tiles),
-        at_(static_cast<char*>(memory) + BackwardScratch<float>::bytes(g.problem), g.problem),
-        totals_(g.problem, g.totals_end - g.totals_begin) {
+  Bf16BackwardPass(const AttentionGradient& g, const GradientRows& rows, Arena& arena, AmxTiles* tiles)
+      : Sums(g, rows, arena), tiles_(tiles), at_(arena, g.problem), totals_(g.problem, g.totals_end - g.totals_begin) {
     begin_step(ahead_, g, rows, sizeof(std::uint16_t), (tiles != nullptr ? 64 : 16) * N);
     vectors_ = (vectors_ + 1) / 2 * 2;  // pairs of rows are built from two vectors
     plain_ = p_.softcap == 0 && p_.bias_count == 0 && p_.score_gradient == nullptr && p_.temperature == 1 &&
@@ -42,7 +40,7 @@ class Bf16BackwardPass : public GradientSums<float> {
           p_.v.row_stride};
   }
   static std::size_t bytes(const AttentionProblem& p) {
-    return BackwardScratch<float>::bytes(p) + Bf16GradientOperands::bytes(p);
+    return scratch_bytes<BackwardScratch<float>, Bf16GradientOperands>(p);
   }
 
   const AttentionGradient& gradient() const { return g_; }

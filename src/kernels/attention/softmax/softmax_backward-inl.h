@@ -36,8 +36,8 @@ class SoftmaxBackward {
  public:
   static constexpr int R = query_block, N = lanes<T>;
 
-  SoftmaxBackward(const AttentionGradient& g, const GradientRows& rows, void* memory)
-      : g_(g), p_(g.problem), rows_(rows), tile_{rows.batch, rows.head, 1, rows.row, rows.rows}, scratch_(memory, p_),
+  SoftmaxBackward(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
+      : g_(g), p_(g.problem), rows_(rows), tile_{rows.batch, rows.head, 1, rows.row, rows.rows}, scratch_(arena, p_),
         score_(g, rows, tile_, scratch_), vectors_(static_cast<int>((rows.rows + N - 1) / N)) {}
 
   std::int64_t saved() const { return (rows_.batch * p_.q_heads + rows_.head) * p_.q_rows + rows_.row; }
