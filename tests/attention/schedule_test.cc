@@ -1,4 +1,4 @@
-// tests/attention/schedule_test.cc: the split of a call depends on the call, the kernel and the number of threads alone.
+// tests/attention/schedule_test.cc: the split of a call depends on the call, the kernel and the threads alone.
 #include "attention/schedule/schedule.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// src/attention/schedule/schedule.cc: chooses tasks of one or several query tiles, and whether threads take tasks, heads
-// or key splits.
+// src/attention/schedule/schedule.cc: chooses tasks of one or several query tiles, and whether threads take tasks,
+// heads or key splits.
 #include "attention/schedule/schedule.h"
 
 #include "kernels/attention/kv_rows.h"
