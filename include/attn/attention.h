@@ -61,6 +61,10 @@ class ATTN_API Weights {
   /// weight 0 and key -1.
   static Weights top_k(std::int64_t n);
 
+  /// Reads what `to_string` writes: "full", "rows(0, 5)", "top_k(3)". ValueError for anything else.
+  static Weights parse(const std::string& text);
+  std::string to_string() const;
+
   Weights(Kind kind_ = none) : kind(kind_) {}
   template <std::same_as<bool> T>
   Weights(T) : kind(none) {

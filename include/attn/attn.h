@@ -9,6 +9,7 @@
 #include <attn/dtype.h>
 #include <attn/error.h>
 #include <attn/explain.h>
+#include <attn/explain_model.h>
 #include <attn/generate.h>
 #include <attn/hints.h>
 #include <attn/mask.h>

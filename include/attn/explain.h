@@ -7,10 +7,12 @@
 #include <attn/tensor.h>
 #include <attn/text.h>
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace attn {
@@ -80,6 +82,12 @@ struct ExplainStep {
     checks,   ///< i64, 1 where the statement in `note` holds
   };
   Kind kind = Kind::table;
+  /// What makes each number: "dot" of the rows of "q" and "k". docs/explain_json.md defines each name.
+  struct Operation {
+    std::string name;
+    std::vector<std::string> inputs = {};          ///< names of steps and parameters
+    std::optional<double> operand = std::nullopt;  ///< the number it takes beside them: a divisor, a probability
+  };
   std::string name;     ///< "scores"; the same in every language
   std::string title;    ///< in the requested language
   std::string formula;  ///< "q · k"
@@ -91,6 +99,11 @@ struct ExplainStep {
   bool key_rows = false;                                ///< the rows are tokens of the keys (k, v), not of the queries
   std::vector<std::vector<std::string>> rows, columns;  ///< labels of rows and columns, one list per sentence
   std::vector<Hidden> hidden;                           ///< one per value, or empty
+  Operation operation = {};
+  /// of a query that is worked out: the largest score and the sum of exponentials, one per sentence and head
+  std::vector<double> maximum = {}, total = {};
+  /// of tokens: where each begins and ends in its text, in characters (code points); -1, -1 where it is not in the text
+  std::vector<std::vector<std::array<std::int64_t, 2>>> places = {};
 };
 
 /// A run of attention, step by step. `to_text`, `to_json` and `to_svg` only draw it.
@@ -102,6 +115,7 @@ struct ATTN_API Explanation {
   Language language = Language::en;
   std::string mask;  ///< the mask's notation; empty when nothing is masked
   std::optional<std::int64_t> query;
+  std::string options;  ///< the options as JSON, which `explain_options` reads; empty for a head of a trained model
   std::vector<ExplainStep> steps;
   /// W_q, W_k, W_v and the score's own parameters, so that every number can be checked
   std::vector<ExplainStep> parameters;
@@ -109,6 +123,12 @@ struct ATTN_API Explanation {
   /// Returns the step of that name; ValueError lists the existing names.
   const ExplainStep& step(const std::string& name) const;
 };
+
+/// Reads options from a JSON object such as {"score": "additive", "heads": 2, "mask": "causal & window(2, 0)"}. The names
+/// are those of ExplainOptions; matrices and functions cannot be given. Enumerations are words as the command has them,
+/// `mask`, `score_mod` and `weights` their notation; null is the default.
+/// Errors   FormatError (no JSON object), ValueError (an unknown name, a value of another type or out of range).
+ATTN_API ExplainOptions explain_options(std::string_view json);
 
 /// Runs attention on a text and keeps every step. Several texts make a batch, padded on the right. Scores have the bits
 /// of `attention_scores`, weights and context those of `attention`.

@@ -3,6 +3,7 @@
 """The library computes the numbers and drawings; this module shows them where Python's users expect them."""
 
 import inspect
+import json
 import operator
 import os
 import re
@@ -59,6 +60,11 @@ class Explanation:
     def mask(self) -> str:
         """The mask as text; empty when no pair is hidden."""
         return self._run.mask
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Every option but matrices and functions, under the names that `attn.explain` takes: `attn.explain(text, **options)` is the same run."""
+        return json.loads(self._run.options)
 
     @property
     def steps(self) -> list[ExplainStep]:

@@ -1,6 +1,7 @@
 // python/src/explain.cc: binds attn.explain: the steps of attention on a text, and their drawings.
 #include <attn/explain.h>
 
+#include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -156,7 +157,8 @@ nb::tuple state_of(const ExplainStep& step) {
   return nb::make_tuple(static_cast<int>(step.kind), step.name, step.title, step.formula, step.note, step.source,
                         std::vector<std::int64_t>(step.shape.begin(), step.shape.end()),
                         to_python(step.values, Framework::numpy), step.batch, step.heads, step.key_rows, step.rows,
-                        step.columns, hidden);
+                        step.columns, hidden, step.operation.name, step.operation.inputs, step.operation.operand,
+                        step.maximum, step.total, step.places);
 }
 
 /// Reads the fields of a state one after the other.
@@ -187,7 +189,7 @@ Enum one_of(const nb::object& number, Enum last) {
 }
 
 void set_state(ExplainStep& self, const nb::tuple& fields) {
-  State state(fields, 14);
+  State state(fields, 20);
   ExplainStep step;
   step.kind = one_of(state.next(), ExplainStep::Kind::checks);
   for (std::string* field : {&step.name, &step.title, &step.formula, &step.note, &step.source}) state >> *field;
@@ -200,16 +202,22 @@ void set_state(ExplainStep& self, const nb::tuple& fields) {
   state >> step.columns;
   for (const nb::handle each : nb::cast<nb::list>(state.next()))
     step.hidden.push_back(one_of(nb::borrow(each), Hidden::not_asked));
+  state >> step.operation.name;
+  state >> step.operation.inputs;
+  state >> step.operation.operand;
+  state >> step.maximum;
+  state >> step.total;
+  state >> step.places;
   new (&self) ExplainStep(std::move(step));
 }
 
 nb::tuple state_of_run(const Explanation& run) {
-  return nb::make_tuple(run.texts, run.to, run.batch, static_cast<int>(run.language), run.mask, run.query, run.steps,
-                        run.parameters);
+  return nb::make_tuple(run.texts, run.to, run.batch, static_cast<int>(run.language), run.mask, run.query, run.options,
+                        run.steps, run.parameters);
 }
 
 void set_state_of_run(Explanation& self, const nb::tuple& fields) {
-  State state(fields, 8);
+  State state(fields, 9);
   Explanation run;
   state >> run.texts;
   state >> run.to;
@@ -217,6 +225,7 @@ void set_state_of_run(Explanation& self, const nb::tuple& fields) {
   run.language = one_of(state.next(), Language::zh);
   state >> run.mask;
   state >> run.query;
+  state >> run.options;
   state >> run.steps;
   state >> run.parameters;
   new (&self) Explanation(std::move(run));
@@ -240,6 +249,10 @@ void add_explain(nb::module_& m) {
                      return names[static_cast<int>(self.kind)];
                    })
       .def_prop_ro("values", [](const ExplainStep& self) { return to_python(self.values, Framework::numpy); })
+      .def_prop_ro("operation", [](const ExplainStep& self) { return self.operation.name; })
+      .def_prop_ro("inputs", [](const ExplainStep& self) { return self.operation.inputs; })
+      .def_prop_ro("operand", [](const ExplainStep& self) { return self.operation.operand; })
+      .def_ro("places", &ExplainStep::places)
       .def_ro("rows", &ExplainStep::rows)
       .def_ro("columns", &ExplainStep::columns)
       .def_prop_ro("hidden", hidden_of)
@@ -259,6 +272,7 @@ void add_explain(nb::module_& m) {
       .def_ro("texts", &Explanation::texts)
       .def_ro("to", &Explanation::to)
       .def_ro("mask", &Explanation::mask)
+      .def_ro("options", &Explanation::options, "The options as JSON.")
       .def_ro("steps", &Explanation::steps)
       .def_ro("parameters", &Explanation::parameters)
       .def(

@@ -1,5 +1,6 @@
 # python/tests/test_explain.py: attn.explain and its drawings.
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -101,6 +102,24 @@ def test_own_matrices_and_words(random):
                                cut_words=lambda text: text.split("-"), tokens="words")
     assert explanation["tokens"].rows == [["a", "b", "c"]]
     assert np.array_equal({step.name: step.values for step in explanation.parameters}["w_query"], w_query)
+
+
+def test_options_make_the_same_run_again():
+    given = {"to": "eat dessert", "score": "additive", "mask": "causal(top_left)", "heads": 2, "seed": 2**63 + 1, "softcap": 1.5, "sink": 0.25, "weights": "top_k(2)", "query": -1}
+    explanation = attn.explain("Life is short", **given)
+    assert explanation.options["heads"] == 2 and explanation.options["seed"] == 2**63 + 1 and explanation.options["query"] == 2
+    assert attn.explain("Life is short", **explanation.options).json() == explanation.json()
+    assert json.loads(explanation.json())["options"] == explanation.options
+    assert pickle.loads(pickle.dumps(explanation)).json() == explanation.json()
+
+
+def test_a_step_says_what_its_numbers_are_made_of():
+    explanation = attn.explain("Life is short", heads=2)
+    scaled = explanation["scaled"]
+    assert (scaled.operation, scaled.inputs, scaled.operand) == ("divide", ["scores"], 2**0.5)
+    assert np.array_equal(scaled.values, explanation["scores"].values / np.float32(scaled.operand))
+    assert explanation["weights"].operand is None
+    assert explanation["tokens"].places == [[[0, 4], [5, 7], [8, 13]]]
 
 
 def test_forms():

@@ -4,13 +4,10 @@
 #include "cli/suggest.h"
 #include "cli/verbs.h"
 
-#include <attn/ops.h>
-
 #include "runtime/format.h"
 
 #include <algorithm>
 #include <cstdlib>
-#include <sstream>
 
 namespace attn::cli {
 
@@ -74,26 +71,8 @@ Dtype parse_dtype(const std::string& option, const std::string& text) {
 }
 
 Weights parse_weights(const std::string& option, const std::string& text) {
-  const std::size_t open = text.find('(');
-  const auto kind =
-      choose(option, text.substr(0, open), {"none", "full", "head_average", "column_sums", "rows", "top_k"});
-  const bool listed = kind > Weights::column_sums;
-  if (listed != (open != std::string::npos && text.ends_with(')')))
-    throw UsageError{runtime::format(
-        "{}: \"{}\"; rows take their numbers, rows(0, 5), top_k how many, top_k(3), the others nothing", option, text)};
-  if (!listed) return static_cast<Weights::Kind>(kind);
-  std::vector<std::int64_t> numbers;
-  std::istringstream list(text.substr(open + 1, text.size() - open - 2));
-  for (std::string word; std::getline(list, word, ',');) {
-    word.erase(0, word.find_first_not_of(' '));
-    word.erase(word.find_last_not_of(' ') + 1);
-    if (const std::string wrong = whole_number(word); !wrong.empty())
-      throw UsageError{runtime::format("{}: {}: a number {}", option, text, wrong)};
-    numbers.push_back(std::stoll(word));
-  }
-  if (kind == Weights::row_subset) return Weights::rows(tensor<std::int64_t>(numbers));
-  if (numbers.size() != 1) throw UsageError{runtime::format("{}: \"{}\"; top_k takes one number", option, text)};
-  return Weights::top_k(numbers[0]);
+  choose(option, text.substr(0, text.find('(')), {"none", "full", "head_average", "column_sums", "rows", "top_k"});
+  return parsed(option + ":", "Weights::parse: ", text, Weights::parse);
 }
 
 }  // namespace attn::cli

@@ -1,12 +1,11 @@
 // src/cli/explain.cc: implements attn explain: parses its options and prints the explanation as text, JSON or SVG.
 #include "cli/call.h"
-#include "cli/explain_model.h"
 #include "cli/output.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "cli/weights.h"
 
-#include <attn/explain.h>
+#include <attn/explain_model.h>
 
 #include "io/write.h"
 #if defined(ATTN_HAS_ICU)
@@ -101,8 +100,8 @@ Explanation explain_trained(const Arguments& arguments) {
   if (arguments.texts.size() > 1) throw UsageError{"--model takes one text"};
   TrainedHead at = arguments.at;
   at.gradients = arguments.explain.gradients;
-  return explain_model(LanguageModel::load(arguments.model), Tokenizer::load(arguments.model), arguments.texts[0], at,
-                       language_of(arguments));
+  at.language = language_of(arguments);
+  return explain_model(LanguageModel::load(arguments.model), Tokenizer::load(arguments.model), arguments.texts[0], at);
 }
 
 Explanation explain_texts(const Arguments& arguments) {

@@ -1,6 +1,5 @@
 // src/explain/backward.cc: computes the fused backward pass for q, k, v; and the gradients in between by their
 // definitions, option by option.
-// option.
 #include "explain/backward.h"
 
 #include <attn/autograd.h>
@@ -10,6 +9,9 @@
 #include "attention/unfused/unfused_score.h"
 
 #include "runtime/format.h"
+
+#include <array>
+#include <cmath>
 
 namespace attn::explain_detail {
 namespace {
@@ -28,6 +30,24 @@ Formulas formulas_of(const Forward& forward) {
   }
   return {runtime::format("dS {}k / √{}", rotated, forward.q.size(-1)),
           runtime::format("dSᵀ {}q / √{}", rotated, forward.q.size(-1))};
+}
+
+/// Returns the operations that compute dq and dk from the step `ds`.
+std::array<ExplainStep::Operation, 2> operations_of(const Forward& forward, const std::string& ds) {
+  const bool rotated = forward.rotated && forward.run != nullptr;  // else the steps q and k hold the rotated rows
+  const std::string q = rotated ? "q_turned" : "q", k = rotated ? "k_turned" : "k";
+  switch (forward.options.score.kind) {
+    case Score::Kind::dot: return {{{"matmul", {ds, k}}, {"matmul_transposed", {ds, q}}}};
+    case Score::Kind::general:
+      return {{{"bilinear_backward_q", {ds, k, "score_w"}}, {"bilinear_backward_k", {ds, q, "score_w"}}}};
+    case Score::Kind::additive: {
+      const std::vector<std::string> inputs{ds, q, k, "score_w_query", "score_w_key", "score_w"};
+      return {{{"additive_backward_q", inputs}, {"additive_backward_k", inputs}}};
+    }
+    default: break;
+  }
+  const double divisor = std::sqrt(static_cast<double>(forward.q.size(-1)));
+  return {{{"matmul", {ds, k}, divisor}, {"matmul_transposed", {ds, q}, divisor}}};
 }
 
 /// Returns 1 / (1 - p) where dropout keeps a weight, else 0. A call with the same dropout draws and equal scores shows
@@ -61,24 +81,29 @@ Tensor through_expression(const Run& run, const Tensor& scores, const Tensor& ds
 /// Passes `ds` back through the score modifiers, last first: after each one, `ds` is the gradient of the scores before
 /// it.
 void through_stages(const Run& run, Tensor& ds, std::vector<BackwardStep>& steps) {
-  const auto add = [&](const char* name, Phrase title, Phrase note, std::string formula, const Tensor& values) {
+  const auto add = [&](const char* name, Phrase title, Phrase note, std::string formula,
+                       ExplainStep::Operation operation, const Tensor& values) {
     ds = values;
-    steps.push_back({ExplainStep::Kind::pairs, name, title, note, std::move(formula), values});
+    steps.push_back({ExplainStep::Kind::pairs, name, title, note, std::move(formula), std::move(operation), values});
   };
   for (std::size_t n = run.stages.size(); n-- > 0;) {
     const std::string_view name = run.stages[n].name;
+    const std::string after = steps.back().name;
     if (name == "tempered")
       add("d_untempered", Phrase::d_untempered, Phrase::note_d_untempered,
-          runtime::format("dS / {}", run.call.temperature), div(ds, run.call.temperature));
+          runtime::format("dS / {}", run.call.temperature), {"divide", {after}, run.call.temperature},
+          div(ds, run.call.temperature));
     if (name == "modified") {
       const Tensor& before = n > 0 ? run.stages[n - 1].values : run.scaled.defined() ? run.scaled : run.scores;
       add("d_unmodified", Phrase::d_unmodified, Phrase::note_d_unmodified,
-          runtime::format("dS ∂({}) / ∂s", run.call.score_mod.to_string()), through_expression(run, before, ds));
+          runtime::format("dS ∂({}) / ∂s", run.call.score_mod.to_string()),
+          {"score_mod_backward", {after, run.stages[n].operation.inputs[0]}}, through_expression(run, before, ds));
     }
     if (name == "capped") {
       const Tensor level = div(run.stages[n].values, run.call.softcap);
       add("d_uncapped", Phrase::d_uncapped, Phrase::note_d_uncapped,
-          runtime::format("dS (1 − (capped / {})²)", run.call.softcap), ds * (1 - level * level));
+          runtime::format("dS (1 − (capped / {})²)", run.call.softcap),
+          {"softcap_backward", {after, "capped"}, run.call.softcap}, ds * (1 - level * level));
     }
   }
 }
@@ -108,19 +133,28 @@ WayBack way_back(const Forward& forward) {
   const Formulas formulas = formulas_of(forward);
   WayBack back{0.5 * sum((dout * dout).to(Dtype::f64)).item(), {}};
   const auto add = [&](Kind kind, const char* name, Phrase title, Phrase note, std::string formula,
-                       const Tensor& values, bool key_rows = false) {
-    back.steps.push_back({kind, name, title, note, std::move(formula), values, key_rows});
+                       ExplainStep::Operation operation, const Tensor& values, bool key_rows = false) {
+    back.steps.push_back({kind, name, title, note, std::move(formula), std::move(operation), values, key_rows});
   };
-  add(Kind::table, "d_context", Phrase::d_context, Phrase::note_d_context, "∂L / ∂context", dout);
-  add(Kind::table, "d_v", Phrase::d_value, Phrase::note_d_value, drops ? "droppedᵀ dO" : "weightsᵀ dO", gradients[2],
-      true);
-  if (drops) add(Kind::pairs, "d_dropped", Phrase::d_dropped, Phrase::note_d_dropped, "dO · v", met);
-  add(Kind::pairs, "d_weights", Phrase::d_weights, Phrase::note_d_weights,
-      drops ? runtime::format("dP dropped / (1 − {}), 0 where dropped", forward.options.dropout_p) : "dO · v", dp);
-  add(Kind::pairs, "d_scores", Phrase::d_scores, Phrase::note_d_scores, "weights (dP - Σ weights dP)", ds);
+  add(Kind::table, "d_context", Phrase::d_context, Phrase::note_d_context, "∂L / ∂context", {"copy", {"context"}},
+      dout);
+  add(Kind::table, "d_v", Phrase::d_value, Phrase::note_d_value, drops ? "droppedᵀ dO" : "weightsᵀ dO",
+      {"matmul_transposed", {drops ? "dropped" : "weights", "d_context"}}, gradients[2], true);
+  const ExplainStep::Operation from_values{"dot", {"d_context", "v"}};
+  if (drops) {
+    add(Kind::pairs, "d_dropped", Phrase::d_dropped, Phrase::note_d_dropped, "dO · v", from_values, met);
+    add(Kind::pairs, "d_weights", Phrase::d_weights, Phrase::note_d_weights,
+        runtime::format("dP dropped / (1 − {}), 0 where dropped", forward.options.dropout_p),
+        {"dropout_backward", {"d_dropped", "dropped"}, forward.options.dropout_p}, dp);
+  } else {
+    add(Kind::pairs, "d_weights", Phrase::d_weights, Phrase::note_d_weights, "dO · v", from_values, dp);
+  }
+  add(Kind::pairs, "d_scores", Phrase::d_scores, Phrase::note_d_scores, "weights (dP - Σ weights dP)",
+      {"softmax_backward", {"weights", "d_weights"}}, ds);
   if (forward.run != nullptr) through_stages(*forward.run, ds, back.steps);
-  add(Kind::table, "d_q", Phrase::d_query, Phrase::note_d_query, formulas.q, gradients[0]);
-  add(Kind::table, "d_k", Phrase::d_key, Phrase::note_d_key, formulas.k, gradients[1], true);
+  const auto operations = operations_of(forward, back.steps.back().name);
+  add(Kind::table, "d_q", Phrase::d_query, Phrase::note_d_query, formulas.q, operations[0], gradients[0]);
+  add(Kind::table, "d_k", Phrase::d_key, Phrase::note_d_key, formulas.k, operations[1], gradients[1], true);
   return back;
 }
 

@@ -22,6 +22,7 @@ struct BackwardStep {
   const char* name;
   Phrase title, note;
   std::string formula;
+  ExplainStep::Operation operation;
   Tensor values;
   bool key_rows = false;
 };

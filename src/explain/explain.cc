@@ -5,6 +5,7 @@
 #include "explain/equivalences.h"
 #include "explain/hidden.h"
 #include "explain/numbers.h"
+#include "explain/options.h"
 #include "explain/run_attention.h"
 #include "explain/utf8.h"
 #include "explain/words.h"
@@ -15,6 +16,7 @@
 #include "runtime/format.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace attn {
@@ -35,7 +37,8 @@ std::optional<std::int64_t> row_of(std::optional<std::int64_t> query, std::int64
 class Teller {
  public:
   Teller(const std::vector<std::string>& texts, const ExplainOptions& options, bool batch)
-      : options_(options), tokens_(tokenize(texts, options)), matrices_(make_matrices(options)), batch_(batch) {
+      : options_(options), tokens_(tokenize(texts, options)), matrices_(make_matrices(options, tokens_.ids())),
+        batch_(batch) {
     result_.query = row_of(options.query, tokens_.from.width());
     run_ = run_attention(tokens_, matrices_, options, batch_);
     result_.texts = texts;
@@ -43,6 +46,9 @@ class Teller {
     result_.batch = batch_;
     result_.language = options.language;
     result_.mask = options.mask.is_all() ? "" : options.mask.to_string();
+    ExplainOptions told = options;
+    told.query = result_.query;
+    result_.options = options_json(told);
   }
 
   Explanation tell() {
@@ -71,13 +77,14 @@ class Teller {
   static std::string numbers_of(const Dims& sizes) { return runtime::format("{}", runtime::join(sizes, ", ")); }
 
   ExplainStep step(Kind kind, const char* name, Phrase title, std::string formula, Phrase note,
-                   std::string source = "") const {
+                   ExplainStep::Operation operation, std::string source = "") const {
     ExplainStep result;
     result.kind = kind;
     result.name = name;
     result.title = say(title);
     result.formula = std::move(formula);
     result.note = say(note);
+    result.operation = std::move(operation);
     result.source = std::move(source);
     return result;
   }
@@ -102,15 +109,16 @@ class Teller {
   }
 
   void add_tokens(const TokenTable& table, const char* name, Phrase title, Phrase note, const std::string& source) {
-    ExplainStep words = step(Kind::words, name, title, "", note, source);
+    ExplainStep words = step(Kind::words, name, title, "", note, {"split", {}}, source);
     if (batch_) words.shape.push_back(table.batch());
     words.shape.push_back(table.width());
     words.batch = table.batch();
     words.rows = table.tokens;
+    words.places = table.places;
     result_.steps.push_back(std::move(words));
   }
   void add_ids(const TokenTable& table, const char* name, Phrase title, Phrase note) {
-    ExplainStep ids = step(Kind::ids, name, title, "", note);
+    ExplainStep ids = step(Kind::ids, name, title, "", note, {"index", {result_.steps.back().name}});
     ids.shape = result_.steps.back().shape;
     ids.batch = table.batch();
     ids.rows = table.tokens;
@@ -141,17 +149,20 @@ class Teller {
 
   void tell_embedding() {
     const std::string source = matrices_.own_embedding ? say_with(Phrase::source_own, "embedding")
-                                                       : say_with(Phrase::source_embedding, matrices_.embedding.size(0),
+                                                       : say_with(Phrase::source_embedding, matrices_.embedding_rows,
                                                                   matrices_.dim(), options_.seed);
-    add(step(Kind::table, "x", Phrase::embedding, "embedding[id]", Phrase::note_embedding, source), run_.x);
+    add(step(Kind::table, "x", Phrase::embedding, "embedding[id]", Phrase::note_embedding, {"look_up", {"ids"}},
+             source),
+        run_.x);
     if (options_.to)
-      add(step(Kind::table, "y", Phrase::embedding_to, "embedding[id]", Phrase::note_embedding, source), run_.memory,
-          true);
+      add(step(Kind::table, "y", Phrase::embedding_to, "embedding[id]", Phrase::note_embedding, {"look_up", {"ids_to"}},
+               source),
+          run_.memory, true);
     if (options_.positions != Positions::sinusoidal) return;
     const bool longer_to = run_.memory.size(1) > run_.x.size(1);
     const Tensor& places = longer_to ? run_.places_memory : run_.places_x;
     ExplainStep positions = step(Kind::table, "positions", Phrase::positions, "sin, cos", Phrase::note_positions,
-                                 say_with(Phrase::source_sines, matrices_.dim()));
+                                 {"sines", {}}, say_with(Phrase::source_sines, matrices_.dim()));
     positions.key_rows = longer_to;
     positions.shape = places.sizes();
     positions.values = places;
@@ -159,10 +170,12 @@ class Teller {
     for (std::int64_t row = 0; row < places.size(0); ++row) rows.push_back(std::to_string(row));
     positions.rows = {rows};
     result_.steps.push_back(std::move(positions));
-    add(step(Kind::table, "x_positions", Phrase::with_positions, "x + p", Phrase::note_with_positions),
+    add(step(Kind::table, "x_positions", Phrase::with_positions, "x + p", Phrase::note_with_positions,
+             {"add", {"x", "positions"}}),
         run_.x + run_.places_x);
     if (options_.to)
-      add(step(Kind::table, "y_positions", Phrase::with_positions_to, "y + p", Phrase::note_with_positions),
+      add(step(Kind::table, "y_positions", Phrase::with_positions_to, "y + p", Phrase::note_with_positions,
+               {"add", {"y", "positions"}}),
           run_.memory + run_.places_memory, true);
   }
 
@@ -174,11 +187,15 @@ class Teller {
                  ? say_with(Phrase::source_own, name)
                  : say_with(Phrase::source_random, numbers_of({w.size(1), w.size(2)}), options_.seed);
     };
-    add(step(Kind::table, "q", Phrase::query, x + " W_q", Phrase::note_query, source("w_query", matrices_.w_query)),
+    const char *from = places ? "x_positions" : "x", *to = !options_.to ? from : places ? "y_positions" : "y";
+    add(step(Kind::table, "q", Phrase::query, x + " W_q", Phrase::note_query, {"project", {from, "w_query"}},
+             source("w_query", matrices_.w_query)),
         run_.q);
-    add(step(Kind::table, "k", Phrase::key, y + " W_k", Phrase::note_key, source("w_key", matrices_.w_key)), run_.k,
-        true);
-    add(step(Kind::table, "v", Phrase::value, y + " W_v", Phrase::note_value, source("w_value", matrices_.w_value)),
+    add(step(Kind::table, "k", Phrase::key, y + " W_k", Phrase::note_key, {"project", {to, "w_key"}},
+             source("w_key", matrices_.w_key)),
+        run_.k, true);
+    add(step(Kind::table, "v", Phrase::value, y + " W_v", Phrase::note_value, {"project", {to, "w_value"}},
+             source("w_value", matrices_.w_value)),
         run_.v, true);
     add_parameter("w_query", "W_q", matrices_.w_query, true);
     add_parameter("w_key", "W_k", matrices_.w_key, true);
@@ -191,8 +208,10 @@ class Teller {
     }
     if (!run_.q_rotated.defined()) return;
     const std::string formula = runtime::format("turn place / 10000^(2i / {})", matrices_.dk());
-    add(step(Kind::table, "q_turned", Phrase::query_turned, formula, Phrase::note_turned), run_.q_rotated);
-    add(step(Kind::table, "k_turned", Phrase::key_turned, formula, Phrase::note_turned), run_.k_rotated, true);
+    add(step(Kind::table, "q_turned", Phrase::query_turned, formula, Phrase::note_turned, {"rotate", {"q"}}),
+        run_.q_rotated);
+    add(step(Kind::table, "k_turned", Phrase::key_turned, formula, Phrase::note_turned, {"rotate", {"k"}}),
+        run_.k_rotated, true);
   }
 
   void add_parameter(const char* name, const char* title, const Tensor& values, bool by_head) {
@@ -205,21 +224,32 @@ class Teller {
     result_.parameters.push_back(std::move(parameter));
   }
 
+  const char* q_used() const { return run_.q_rotated.defined() ? "q_turned" : "q"; }
+  const char* k_used() const { return run_.k_rotated.defined() ? "k_turned" : "k"; }
+
   void tell_scores() {
     const bool rotated = run_.q_rotated.defined();
     std::string formula = rotated ? "turned q · turned k" : "q · k";
-    if (options_.score == Score::Kind::general) formula = "qᵀ W k";
-    if (options_.score == Score::Kind::additive) formula = "w · tanh(S_q q + S_k k)";
+    ExplainStep::Operation operation{"dot", {q_used(), k_used()}};
+    if (options_.score == Score::Kind::general) {
+      formula = "qᵀ W k";
+      operation = {"bilinear", {q_used(), k_used(), "score_w"}};
+    }
+    if (options_.score == Score::Kind::additive) {
+      formula = "w · tanh(S_q q + S_k k)";
+      operation = {"additive", {q_used(), k_used(), "score_w_query", "score_w_key", "score_w"}};
+    }
     std::string source;
     if (options_.score == Score::Kind::general) source = say_with(Phrase::source_drawn, "W", options_.seed);
     if (options_.score == Score::Kind::additive) source = say_with(Phrase::source_drawn, "S_q, S_k, w", options_.seed);
-    add(step(Kind::pairs, "scores", Phrase::scores, formula, Phrase::note_scores, source), run_.scores);
+    add(step(Kind::pairs, "scores", Phrase::scores, formula, Phrase::note_scores, std::move(operation), source),
+        run_.scores);
     if (run_.scaled.defined())
       add(step(Kind::pairs, "scaled", Phrase::scaled, runtime::format("scores / √{}", matrices_.dk()),
-               Phrase::note_scaled),
+               Phrase::note_scaled, {"divide", {"scores"}, std::sqrt(static_cast<double>(matrices_.dk()))}),
           run_.scaled);
     for (const Stage& stage : run_.stages)
-      add(step(Kind::pairs, stage.name, stage.title, stage.formula, stage.note), stage.values);
+      add(step(Kind::pairs, stage.name, stage.title, stage.formula, stage.note, stage.operation), stage.values);
     if (run_.hidden.empty()) return;
     std::vector<double> values = run_.last_scores().to_vector();
     for (std::size_t i = 0; i < values.size(); ++i)
@@ -228,7 +258,7 @@ class Teller {
                             result_.mask.empty() ? "lengths"
                             : batch_             ? result_.mask + " & lengths"
                                                  : result_.mask,
-                            Phrase::note_mask);
+                            Phrase::note_mask, {"mask", {result_.steps.back().name}});
     mask.hidden = run_.hidden;
     add(std::move(mask), tensor<double>(values, run_.scores.sizes()).to(run_.scores.dtype()));
   }
@@ -246,23 +276,30 @@ class Teller {
     return false;
   }
 
+  /// Returns the name of the weights that the values are mixed with.
+  const char* mixing() const { return run_.dropped.defined() ? "dropped" : "weights"; }
+
   void tell_weights_and_context() {
-    const std::string& before = result_.steps.back().name;
+    const std::string before = result_.steps.back().name;
     const std::string scores = before == "mask" ? "masked" : before;
     ExplainStep weights = step(Kind::weights, "weights", Phrase::weights,
                                options_.sink ? runtime::format("softmax({}, sink {})", scores, *options_.sink)
                                              : runtime::format("softmax({})", scores),
                                options_.sink          ? Phrase::note_weights_sink
                                : a_row_sees_nothing() ? Phrase::note_weights_empty
-                                                      : Phrase::note_weights);
+                                                      : Phrase::note_weights,
+                               {"softmax", {before}, options_.sink});
     weights.hidden = run_.hidden;
     add(std::move(weights), run_.weights);
     if (run_.sink.defined())
-      add(step(Kind::table, "sink", Phrase::sink, "e^(sink − logsumexp)", Phrase::note_sink), run_.sink);
+      add(step(Kind::table, "sink", Phrase::sink, "e^(sink − logsumexp)", Phrase::note_sink,
+               {"sink_weight", {before}, options_.sink}),
+          run_.sink);
     if (run_.dropped.defined()) {
       ExplainStep dropped =
           step(Kind::weights, "dropped", Phrase::dropped, runtime::format("weights / (1 − {})", options_.dropout_p),
-               Phrase::note_dropped, runtime::format("Philox, seed {}", options_.seed));
+               Phrase::note_dropped, {"dropout", {"weights"}, options_.dropout_p},
+               runtime::format("Philox, seed {}", options_.seed));
       dropped.hidden = run_.hidden;
       add(std::move(dropped), run_.dropped);
     }
@@ -270,14 +307,15 @@ class Teller {
     const bool pads =
         *std::min_element(tokens_.from.lengths.begin(), tokens_.from.lengths.end()) < tokens_.from.width();
     add(step(Kind::table, "context", Phrase::context, run_.dropped.defined() ? "dropped · v" : "weights · v",
-             pads ? Phrase::note_context_pad : Phrase::note_context),
+             pads ? Phrase::note_context_pad : Phrase::note_context, {"matmul", {mixing(), "v"}}),
         run_.context);
     if (matrices_.heads() == 1) return;
     const Tensor joined =
         run_.context.permute({0, 2, 1, 3})
             .reshape({run_.context.size(0), run_.context.size(2), matrices_.heads() * matrices_.dv()});
     add(step(Kind::table, "joined", Phrase::joined,
-             runtime::format("{} × {} → {}", matrices_.heads(), matrices_.dv(), joined.size(2)), Phrase::note_joined),
+             runtime::format("{} × {} → {}", matrices_.heads(), matrices_.dv(), joined.size(2)), Phrase::note_joined,
+             {"join_heads", {"context"}}),
         joined);
   }
 
@@ -297,14 +335,18 @@ class Teller {
     const std::string of =
         batch_ ? say_with(Phrase::row_number, query)
                : say_with(Phrase::row_of, query, cut(tokens_.from.tokens[0][static_cast<std::size_t>(query)], 16));
-    ExplainStep stages = step(Kind::keys, "query_scores", Phrase::row_scores, of, Phrase::note_row_scores, facts(hand));
+    ExplainStep stages = step(Kind::keys, "query_scores", Phrase::row_scores, of, Phrase::note_row_scores,
+                              {"row_of", {"scores", "weights"}}, facts(hand));
+    stages.maximum = hand.maximum;
+    stages.total = hand.total;
     stages.hidden = hand.stages_hidden;
     stages.columns = {hand.stage_names};
     add(std::move(stages), hand.stages, true);
-    ExplainStep mixing = step(Kind::keys, "query_values", Phrase::row_values, of, Phrase::note_row_values);
-    mixing.hidden = hand.mixing_hidden;
-    mixing.columns = {hand.mixing_names};
-    add(std::move(mixing), hand.mixing, true);
+    ExplainStep values = step(Kind::keys, "query_values", Phrase::row_values, of, Phrase::note_row_values,
+                              {"row_of", {mixing(), "v", "context"}});
+    values.hidden = hand.mixing_hidden;
+    values.columns = {hand.mixing_names};
+    add(std::move(values), hand.mixing, true);
     for (auto& rows : result_.steps.back().rows) rows.push_back(say(Phrase::sum_row));
   }
 
@@ -312,7 +354,8 @@ class Teller {
     const WayBack back = way_back(
         {run_.q_used(), run_.k_used(), run_.v, run_.weights, run_.context, run_.call, run_.q_rotated.defined(), &run_});
     for (const BackwardStep& gradient : back.steps) {
-      ExplainStep told = step(gradient.kind, gradient.name, gradient.title, gradient.formula, gradient.note);
+      ExplainStep told =
+          step(gradient.kind, gradient.name, gradient.title, gradient.formula, gradient.note, gradient.operation);
       if (gradient.title == Phrase::d_context) told.source = say_with(Phrase::loss, format_number(back.loss, 4));
       if (gradient.kind == Kind::pairs) told.hidden = run_.hidden;
       add(std::move(told), gradient.values, gradient.key_rows);
@@ -325,11 +368,13 @@ class Teller {
     const Tensor& values = run_.asked.weights;
     const Weights& asked = options_.weights;
     if (asked == Weights::column_sums)
-      return add(step(Kind::table, "column_sums", Phrase::asked, "sum of a column", Phrase::note_column_sums),
+      return add(step(Kind::table, "column_sums", Phrase::asked, "sum of a column", Phrase::note_column_sums,
+                      {"sum_rows", {mixing()}}),
                  values.unsqueeze(-1), true);
     if (asked == Weights::head_average) {
-      ExplainStep average = step(Kind::weights, "head_average", Phrase::asked,
-                                 runtime::format("mean of {} heads", matrices_.heads()), Phrase::note_head_average);
+      ExplainStep average =
+          step(Kind::weights, "head_average", Phrase::asked, runtime::format("mean of {} heads", matrices_.heads()),
+               Phrase::note_head_average, {"mean_heads", {mixing()}});
       for (std::int64_t b = 0, pairs = values.size(1) * values.size(2); b < values.size(0) && !run_.hidden.empty();
            ++b) {
         const auto first = run_.hidden.begin() + b * matrices_.heads() * pairs;
@@ -343,7 +388,7 @@ class Teller {
              : asked == Weights::row_subset ? "rows"
                                             : "full",
              Phrase::asked, asked == Weights::largest ? runtime::format("the {} largest", asked.count) : "",
-             Phrase::note_asked);
+             Phrase::note_asked, {"select", {mixing()}});
     const Tensor shown = zeros_like(run_.mixing());
     some.hidden.assign(static_cast<std::size_t>(shown.numel()), Hidden::not_asked);
     const std::int64_t keys = shown.size(3), rows = shown.size(2), wanted = values.size(3),
@@ -373,10 +418,11 @@ class Teller {
     const FromCache cached = from_cache(run_, tokens_, storage);
     if (storage == KvStorage::int8) {
       const std::string formula = "round(127 x / max |x|) max |x| / 127";
-      add(step(Kind::table, "k_int8", Phrase::key_int8, formula, Phrase::note_int8), cached.k, true);
-      add(step(Kind::table, "v_int8", Phrase::value_int8, formula, Phrase::note_int8), cached.v, true);
+      add(step(Kind::table, "k_int8", Phrase::key_int8, formula, Phrase::note_int8, {"int8", {k_used()}}), cached.k,
+          true);
+      add(step(Kind::table, "v_int8", Phrase::value_int8, formula, Phrase::note_int8, {"int8", {"v"}}), cached.v, true);
       add(step(Kind::table, "context_int8", Phrase::context_int8, "attention(q, k int8, v int8)",
-               Phrase::note_context_int8),
+               Phrase::note_context_int8, {"attention", {q_used(), "k_int8", "v_int8"}}),
           cached.context);
     } else {
       add_checks("cached", Phrase::cached, Phrase::note_cached, "pages of 16 rows", cached.same);
@@ -386,7 +432,7 @@ class Teller {
   /// Adds one line for each sentence: are all bits the same?
   void add_checks(const char* name, Phrase title, Phrase note, const std::string& formula,
                   const std::vector<bool>& same) {
-    ExplainStep checks = step(Kind::checks, name, title, formula, note);
+    ExplainStep checks = step(Kind::checks, name, title, formula, note, {"same_bits", {"context"}});
     checks.shape = Dims{static_cast<std::int64_t>(same.size())};
     checks.values = tensor<std::int64_t>(std::vector<std::int64_t>(same.begin(), same.end()));
     std::vector<std::string> rows;

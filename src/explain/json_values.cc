@@ -10,13 +10,6 @@
 namespace attn::explain_detail {
 namespace {
 
-std::string number(double value, Dtype dtype) {
-  if (dtype == Dtype::boolean) return value != 0 ? "true" : "false";
-  if (std::isnan(value)) return "\"nan\"";
-  if (std::isinf(value)) return value < 0 ? "\"-inf\"" : "\"inf\"";
-  return dtype == Dtype::f64 ? runtime::format("{}", value) : runtime::format("{}", static_cast<float>(value));
-}
-
 /// Writes nested lists; write(i) returns element i, in row-major order.
 template <typename Write>
 std::string nested(const Dims& shape, int dim, std::size_t& next, const Write& write) {
@@ -31,17 +24,25 @@ std::string nested(const Dims& shape, int dim, std::size_t& next, const Write& w
 
 }  // namespace
 
+std::string json_number(double value, Dtype dtype) {
+  if (dtype == Dtype::boolean) return value != 0 ? "true" : "false";
+  if (std::isnan(value)) return "\"nan\"";
+  if (std::isinf(value)) return value < 0 ? "\"-inf\"" : "\"inf\"";
+  return dtype == Dtype::f64 ? runtime::format("{}", value) : runtime::format("{}", static_cast<float>(value));
+}
+
 std::string json_values(const Tensor& values, const std::vector<Hidden>& hidden) {
   std::size_t next = 0;
   const Dtype dtype = values.dtype();
+  const auto masked = [&](std::size_t i) { return !hidden.empty() && hidden[i] != Hidden::visible; };
   if (is_integral(dtype)) {
     const std::vector<std::int64_t> numbers = values.to_int_vector();
-    return nested(values.sizes(), 0, next, [&](std::size_t i) { return std::to_string(numbers[i]); });
+    return nested(values.sizes(), 0, next,
+                  [&](std::size_t i) { return masked(i) ? "null" : std::to_string(numbers[i]); });
   }
   const std::vector<double> numbers = values.to_vector();
-  return nested(values.sizes(), 0, next, [&](std::size_t i) {
-    return !hidden.empty() && hidden[i] != Hidden::visible ? std::string("null") : number(numbers[i], dtype);
-  });
+  return nested(values.sizes(), 0, next,
+                [&](std::size_t i) { return masked(i) ? "null" : json_number(numbers[i], dtype); });
 }
 
 std::string json_reasons(const std::vector<Hidden>& hidden, const Dims& shape) {

@@ -11,6 +11,9 @@ namespace attn::explain_detail {
 /// null where `hidden` (one entry for each value, or empty) is not `visible`.
 std::string json_values(const Tensor& values, const std::vector<Hidden>& hidden = {});
 
+/// Writes one number of that type in the same way.
+std::string json_number(double value, Dtype dtype);
+
 /// Writes the reasons as lists nested like `shape`; null where the pair is visible.
 std::string json_reasons(const std::vector<Hidden>& hidden, const Dims& shape);
 

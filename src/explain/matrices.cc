@@ -6,6 +6,8 @@
 
 #include "runtime/format.h"
 
+#include <algorithm>
+
 namespace attn::explain_detail {
 namespace {
 
@@ -70,7 +72,7 @@ void draw_projections(const ExplainOptions& options, std::int64_t dim, Generator
 
 }  // namespace
 
-Matrices make_matrices(const ExplainOptions& options) {
+Matrices make_matrices(const ExplainOptions& options, std::int64_t ids) {
   check_size("heads", options.heads, 64);
   check_size("dim", options.dim, 1024);
   check_size("dk", options.dk, 1024);
@@ -83,10 +85,13 @@ Matrices make_matrices(const ExplainOptions& options) {
       throw ShapeError(runtime::format("explain: embedding is {} {}; it must be floating [ids, dim]",
                                        name_of(options.embedding.dtype()), to_string(options.embedding.sizes())));
     m.embedding = options.embedding;
+    m.embedding_rows = options.embedding.size(0);
     m.own_embedding = true;
   } else {
     Generator generator(options.seed);
-    m.embedding = randn({kEmbeddingRows, own ? m.dim() : options.dim}, generator);
+    // randn computes its numbers in memory order, 16 at a time: 16 n rows are the first 16 n of a larger table.
+    const std::int64_t rows = (std::min(ids, m.embedding_rows) + 15) / 16 * 16;
+    m.embedding = randn({rows, own ? m.dim() : options.dim}, generator);
   }
   Generator generator(options.seed);
   if (!own) draw_projections(options, m.embedding.size(1), generator, m);

@@ -5,12 +5,11 @@
 
 namespace attn::explain_detail {
 
-inline constexpr std::int64_t kEmbeddingRows = 50000;
-
 struct Matrices {
-  Tensor embedding;                  // [ids, dim]
-  Tensor w_query, w_key, w_value;    // [heads, dim, dk], [heads, dim, dk], [heads, dim, dv]
-  Tensor score_q, score_k, score_w;  // additive: [dk, dk], [dk, dk], [dk]; general: score_w [dk, dk]
+  Tensor embedding;                     // [ids, dim]; of a random one only the rows in use
+  Tensor w_query, w_key, w_value;       // [heads, dim, dk], [heads, dim, dk], [heads, dim, dv]
+  Tensor score_q, score_k, score_w;     // additive: [dk, dk], [dk, dk], [dk]; general: score_w [dk, dk]
+  std::int64_t embedding_rows = 50000;  // of the whole embedding
   bool own_embedding = false, own_projections = false;
   std::int64_t heads() const { return w_query.size(0); }
   std::int64_t dim() const { return w_query.size(1); }
@@ -19,8 +18,9 @@ struct Matrices {
 };
 
 /// Draws random matrices as a beginner's PyTorch script does: Embedding(50000, dim) from a fresh seed; then, from the
-/// same seed again, w_query, w_key, w_value head by head with rand, then the matrices of the score.
-Matrices make_matrices(const ExplainOptions& options);
+/// same seed again, w_query, w_key, w_value head by head with rand, then the matrices of the score. `ids` is the number
+/// of embedding rows that the texts use; only those are drawn.
+Matrices make_matrices(const ExplainOptions& options, std::int64_t ids);
 
 Score score_of(Score::Kind kind, const Matrices& matrices);
 

@@ -74,14 +74,14 @@ std::vector<Stage> modifier_stages(const ExplainOptions& options, const Attentio
   Tensor s = run.scaled.defined() ? run.scaled : run.scores;
   std::string before = run.scaled.defined() ? "scaled" : "scores";
   const auto add = [&](const char* name, Phrase title, Phrase note, std::string formula, std::string short_form,
-                       const Tensor& values) {
-    stages.push_back({name, title, note, std::move(formula), std::move(short_form), values});
+                       ExplainStep::Operation operation, const Tensor& values) {
+    stages.push_back({name, title, note, std::move(formula), std::move(short_form), std::move(operation), values});
     s = values;
     before = name;
   };
   if (call.softcap != 0)
     add("capped", Phrase::capped, Phrase::note_capped, runtime::format("{0} tanh({1} / {0})", call.softcap, before),
-        "cap", mul(tanh(div(s, call.softcap)), call.softcap));
+        "cap", {"softcap", {before}, call.softcap}, mul(tanh(div(s, call.softcap)), call.softcap));
   if (!call.bias.empty()) {
     const Call checked = check("explain", run.q_used(), run.k_used(), run.v, call);
     const Tensor bias = s.dtype() == Dtype::f64 ? bias_values<double>(checked) : bias_values<float>(checked);
@@ -90,18 +90,23 @@ std::vector<Stage> modifier_stages(const ExplainOptions& options, const Attentio
                         : symmetric             ? Phrase::note_alibi_symmetric
                         : options.mask.is_all() ? Phrase::note_alibi_ahead
                                                 : Phrase::note_alibi;
-    stages.push_back({"bias", Phrase::bias, note,
-                      alibi ? alibi_formula(checked.problem.q_heads, symmetric) : "table[bucket(key - query), h]", "",
+    stages.push_back({"bias",
+                      Phrase::bias,
+                      note,
+                      alibi ? alibi_formula(checked.problem.q_heads, symmetric) : "table[bucket(key - query), h]",
+                      "",
+                      {alibi ? "alibi" : "relative", {}},
                       bias});
-    add("biased", Phrase::biased, Phrase::note_biased, before + " + bias", "+ bias", s + bias);
+    add("biased", Phrase::biased, Phrase::note_biased, before + " + bias", "+ bias", {"add", {before, "bias"}},
+        s + bias);
   }
   if (!call.score_mod.empty())
     add("modified", Phrase::modified, Phrase::note_modified,
-        runtime::format("{}, s = {}", options.score_mod.to_string(), before), "mod",
+        runtime::format("{}, s = {}", options.score_mod.to_string(), before), "mod", {"score_mod", {before}},
         call.score_mod.apply(s, run.lengths));
   if (call.temperature != 1)
     add("tempered", Phrase::tempered, Phrase::note_tempered, runtime::format("{} / {}", before, call.temperature),
-        runtime::format("/ {}", call.temperature), div(s, call.temperature));
+        runtime::format("/ {}", call.temperature), {"divide", {before}, call.temperature}, div(s, call.temperature));
   return stages;
 }
 

@@ -14,6 +14,7 @@ struct Stage {
   Phrase title, note;
   std::string formula;
   std::string column;  // column title when a query is worked out; empty: not a stage of the score
+  ExplainStep::Operation operation;
   Tensor values;
 };
 

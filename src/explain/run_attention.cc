@@ -28,11 +28,9 @@ Tensor project(const Tensor& x, const Tensor& w) {
 }
 
 void embed(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, Run& run) {
-  const bool pads = tokens.from.pads() || tokens.to.pads();
-  if (tokens.vocabulary + pads > matrices.embedding.size(0))
-    throw ValueError(runtime::format("explain: the text needs {} ids{}; the embedding has {} rows",
-                                     tokens.vocabulary + pads, pads ? ", one of them for PAD" : "",
-                                     matrices.embedding.size(0)));
+  if (tokens.ids() > matrices.embedding_rows)
+    throw ValueError(runtime::format("explain: the text needs {} ids{}; the embedding has {} rows", tokens.ids(),
+                                     tokens.pads() ? ", one of them for PAD" : "", matrices.embedding_rows));
   run.x = embedding(tokens.from.ids, matrices.embedding);
   run.memory = options.to ? embedding(tokens.to.ids, matrices.embedding) : run.x;
   if (options.positions != Positions::sinusoidal) return;

@@ -38,6 +38,37 @@ void add_commas(const std::string& text, const std::vector<std::string>& tokens,
   }
 }
 
+/// Finds the tokens in their text, one behind the other. Commas inside a token are passed over: splitting removes them.
+std::vector<std::array<std::int64_t, 2>> places_of(const std::string& text, const std::vector<std::string>& tokens) {
+  const auto end_of = [&](const std::string& token, std::size_t at) {
+    for (const char c : token) {
+      while (at < text.size() && text[at] == ',' && c != ',') ++at;
+      if (at == text.size() || text[at++] != c) return std::string::npos;
+    }
+    return at;
+  };
+  std::vector<std::array<std::int64_t, 2>> places;
+  std::size_t from = 0, counted = 0;  // bytes
+  std::int64_t characters = 0;        // of the first `counted` bytes
+  const auto character = [&](std::size_t byte) {
+    for (; counted < byte; ++counted) characters += (static_cast<unsigned char>(text[counted]) & 0xC0) != 0x80;
+    return characters;
+  };
+  for (const std::string& token : tokens) {
+    std::size_t begin = from, end = std::string::npos;
+    while (begin < text.size() && (text[begin] != token[0] || (end = end_of(token, begin)) == std::string::npos))
+      ++begin;
+    if (end == std::string::npos) {
+      places.push_back({-1, -1});
+      continue;
+    }
+    const std::int64_t first = character(begin);
+    places.push_back({first, character(end)});
+    from = end;
+  }
+  return places;
+}
+
 TokenTable padded(std::vector<std::vector<std::string>> texts, const text::Vocabulary& vocabulary) {
   std::size_t width = 0;
   for (const auto& tokens : texts) width = std::max(width, tokens.size());
@@ -62,15 +93,18 @@ TokenizedTexts tokenize(const std::vector<std::string>& texts, const ExplainOpti
   if (texts.empty()) throw ValueError("explain: there is no text");
   std::vector<std::vector<std::string>> from, to;
   std::vector<std::string> all, commas_from, commas_to;
+  std::vector<std::vector<std::array<std::int64_t, 2>>> places_from, places_to;
   for (const std::string& text : texts) {
     from.push_back(cut_text(text, options));
     add_commas(text, from.back(), commas_from);
+    places_from.push_back(places_of(text, from.back()));
     all.insert(all.end(), from.back().begin(), from.back().end());
   }
   if (options.to) {
     const std::vector<std::string> seen = cut_text(*options.to, options);
     to.assign(texts.size(), seen);
     add_commas(*options.to, seen, commas_to);
+    places_to.assign(texts.size(), places_of(*options.to, seen));
     all.insert(all.end(), seen.begin(), seen.end());
   }
   const text::Vocabulary vocabulary(std::move(all));
@@ -80,6 +114,8 @@ TokenizedTexts tokenize(const std::vector<std::string>& texts, const ExplainOpti
   result.to = options.to ? padded(std::move(to), vocabulary) : result.from;
   result.from.commas = std::move(commas_from);
   result.to.commas = std::move(commas_to);
+  result.from.places = std::move(places_from);
+  result.to.places = std::move(places_to);
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <attn/explain.h>
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,9 @@ inline constexpr std::int64_t kMostTokens = 2048;
 struct TokenTable {
   std::vector<std::vector<std::string>> tokens;  // "PAD" at padded places
   std::vector<std::int64_t> lengths;
-  Tensor ids;                            // i64 [B, T]
-  std::vector<std::string> commas = {};  // each comma of the texts that no token has, once
+  Tensor ids;                                                         // i64 [B, T]
+  std::vector<std::string> commas = {};                               // each comma of the texts that no token has, once
+  std::vector<std::vector<std::array<std::int64_t, 2>>> places = {};  // as in ExplainStep, one list a text
   std::int64_t width() const { return ids.size(1); }
   std::int64_t batch() const { return ids.size(0); }
   bool pads() const {
@@ -27,6 +29,8 @@ struct TokenTable {
 struct TokenizedTexts {
   TokenTable from, to;  // equal without `options.to`
   std::int64_t vocabulary = 0;
+  bool pads() const { return from.pads() || to.pads(); }
+  std::int64_t ids() const { return vocabulary + pads(); }
 };
 TokenizedTexts tokenize(const std::vector<std::string>& texts, const ExplainOptions& options);
 

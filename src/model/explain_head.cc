@@ -1,5 +1,5 @@
-// src/cli/explain_model.cc: explains one head of a trained model on a text.
-#include "cli/explain_model.h"
+// src/model/explain_head.cc: explains one head of a trained model on a text.
+#include <attn/explain_model.h>
 
 #include <attn/autograd.h>
 #include <attn/error.h>
@@ -13,7 +13,9 @@
 
 #include "runtime/format.h"
 
-namespace attn::cli {
+#include <cmath>
+
+namespace attn {
 namespace {
 
 using explain_detail::Phrase;
@@ -32,13 +34,14 @@ struct Steps {
   std::vector<ExplainStep> all = {};
 
   ExplainStep& add(Kind kind, const char* name, Phrase title, Phrase note, const std::string& formula,
-                   const Tensor& values) {
+                   ExplainStep::Operation operation, const Tensor& values) {
     ExplainStep step;
     step.kind = kind;
     step.name = name;
     step.title = say(language, title);
     step.formula = formula;
     step.note = say(language, note);
+    step.operation = std::move(operation);
     if (values.defined()) step.shape = values.sizes();
     step.values = values;
     step.rows = {tokens};
@@ -50,8 +53,9 @@ struct Steps {
 }  // namespace
 
 Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer, const std::string& text,
-                          const TrainedHead& at, Language language) {
+                          const TrainedHead& at) {
   const ModelConfig& config = model.config;
+  const Language language = at.language;
   if (at.layer < 0 || at.layer >= config.layers)
     throw ValueError(runtime::format("explain: layer is {}; it must be from 0 to {}", at.layer, config.layers - 1));
   if (at.head < 0 || at.head >= config.heads)
@@ -82,30 +86,37 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   };
   const std::string rotated = config.positions == ModelConfig::Positions::rotary ? ", turned" : "";
   const std::string x = (config.qk_norm ? "norm(norm(x) W)" : "norm(x) W") + rotated;
-  steps.add(Kind::words, "tokens", Phrase::tokens, Phrase::note_tokens, "", {}).shape = {n};
-  steps.add(Kind::ids, "ids", Phrase::ids, Phrase::note_ids, "", tensor<std::int64_t>(ids)).note = "";
+  steps.add(Kind::words, "tokens", Phrase::tokens, Phrase::note_tokens, "", {"split", {}}, {}).shape = {n};
+  steps.add(Kind::ids, "ids", Phrase::ids, Phrase::note_ids, "", {"index", {"tokens"}}, tensor<std::int64_t>(ids))
+      .note = "";
   const std::string source = runtime::format("layer {}, head {}", at.layer, at.head);
-  steps.add(Kind::table, "q", Phrase::query, Phrase::note_query, x, wide(q)).source = source;
+  steps.add(Kind::table, "q", Phrase::query, Phrase::note_query, x, {"model", {}}, wide(q)).source = source;
   for (const auto& [name, title, note, values] :
        {std::tuple{"k", Phrase::key, Phrase::note_key, k}, {"v", Phrase::value, Phrase::note_value, v}}) {
-    ExplainStep& step = steps.add(Kind::table, name, title, note, *name == 'k' ? x : "norm(x) W", wide(values));
+    ExplainStep& step =
+        steps.add(Kind::table, name, title, note, *name == 'k' ? x : "norm(x) W", {"model", {}}, wide(values));
     step.source = key_head == at.head ? source : runtime::format("layer {}, head {} of keys", at.layer, key_head);
     step.key_rows = true;
   }
-  steps.add(Kind::pairs, "scores", Phrase::scores, Phrase::note_scores, "q · k", wide(scores));
+  steps.add(Kind::pairs, "scores", Phrase::scores, Phrase::note_scores, "q · k", {"dot", {"q", "k"}}, wide(scores));
   steps.add(Kind::pairs, "scaled", Phrase::scaled, Phrase::note_scaled,
-            runtime::format("scores / √{}", config.dim_of_head()), wide(scaled));
-  steps.add(Kind::pairs, "mask", Phrase::mask, Phrase::note_mask, mask.to_string(), wide(scaled)).hidden = hidden;
-  steps.add(Kind::weights, "weights", Phrase::weights, Phrase::note_weights, "softmax(masked)", wide(attended.weights))
+            runtime::format("scores / √{}", config.dim_of_head()),
+            {"divide", {"scores"}, std::sqrt(static_cast<double>(config.dim_of_head()))}, wide(scaled));
+  steps.add(Kind::pairs, "mask", Phrase::mask, Phrase::note_mask, mask.to_string(), {"mask", {"scaled"}}, wide(scaled))
       .hidden = hidden;
-  steps.add(Kind::table, "context", Phrase::context, Phrase::note_context, "weights · v", wide(attended.output));
+  steps
+      .add(Kind::weights, "weights", Phrase::weights, Phrase::note_weights, "softmax(masked)", {"softmax", {"mask"}},
+           wide(attended.weights))
+      .hidden = hidden;
+  steps.add(Kind::table, "context", Phrase::context, Phrase::note_context, "weights · v", {"matmul", {"weights", "v"}},
+            wide(attended.output));
 
   if (at.gradients) {
     const explain_detail::WayBack back = explain_detail::way_back(
         {wide(q), wide(k), wide(v), wide(attended.weights), wide(attended.output), {.mask = mask}, !rotated.empty()});
     for (const explain_detail::BackwardStep& gradient : back.steps) {
-      ExplainStep& step =
-          steps.add(gradient.kind, gradient.name, gradient.title, gradient.note, gradient.formula, gradient.values);
+      ExplainStep& step = steps.add(gradient.kind, gradient.name, gradient.title, gradient.note, gradient.formula,
+                                    gradient.operation, gradient.values);
       step.key_rows = gradient.key_rows;
       if (gradient.title == Phrase::d_context)
         step.source =
@@ -122,4 +133,4 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   return explanation;
 }
 
-}  // namespace attn::cli
+}  // namespace attn
