@@ -124,9 +124,9 @@ struct ATTN_API Explanation {
   const ExplainStep& step(const std::string& name) const;
 };
 
-/// Reads options from a JSON object such as {"score": "additive", "heads": 2, "mask": "causal & window(2, 0)"}. The names
-/// are those of ExplainOptions; matrices and functions cannot be given. Enumerations are words as the command has them,
-/// `mask`, `score_mod` and `weights` their notation; null is the default.
+/// Reads options from a JSON object such as {"score": "additive", "heads": 2, "mask": "causal & window(2, 0)"}. The
+/// names are those of ExplainOptions; matrices and functions cannot be given. Enumerations are words as the command has
+/// them, `mask`, `score_mod` and `weights` their notation; null is the default.
 /// Errors   FormatError (no JSON object), ValueError (an unknown name, a value of another type or out of range).
 ATTN_API ExplainOptions explain_options(std::string_view json);
 

@@ -63,7 +63,7 @@ class Explanation:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every option but matrices and functions, under the names that `attn.explain` takes: `attn.explain(text, **options)` is the same run."""
+        """Every option but matrices and functions; `attn.explain(text, **options)` is the same run."""
         return json.loads(self._run.options)
 
     @property

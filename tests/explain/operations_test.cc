@@ -260,7 +260,7 @@ std::set<std::string> check(const Explanation& told, const std::string& what) {
       continue;
     }
     const Grid grid(step);
-    // The library rounds in f32 and scales before it adds, so errors are relative to the largest number that takes part.
+    // The library rounds in f32 and scales before it adds, so errors are relative to the largest number in use.
     double largest = grid.largest();
     for (const Grid& input : inputs) largest = std::max(largest, input.largest());
     // The backward kernel computes dP and dS itself: what it rounds there is relative to the largest gradient so far.
