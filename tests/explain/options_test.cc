@@ -16,11 +16,12 @@ using Json = nlohmann::json;
 
 TEST(ExplainOptionsJson, WhatIsToldIsReadAgain) {
   const std::string every =
-      R"json({"to": "eat \"dessert\" 人生", "score": "additive", "mask": "causal(top_left) & window(2, 0, top_left)",
-          "heads": 2, "dim": 4, "dk": 6, "dv": 5, "seed": 18446744073709551615, "positions": "rotary", "tokens": "characters",
-          "softcap": 1.5, "temperature": 0.1, "bias": "alibi_symmetric", "score_mod": "s - 0.5 * (i - j)",
-          "sink": -0.25, "dropout_p": 0.125, "weights": "top_k(2)", "packed": false, "cache": "int8", "query": 2, "gradients": true,
-          "language": "zh"})json";
+      R"json({"to": "eat \"dessert\" 人生", "score": "additive",
+          "mask": "causal(top_left) & window(2, 0, top_left)", "heads": 2, "dim": 4, "dk": 6, "dv": 5,
+          "seed": 18446744073709551615, "positions": "rotary", "tokens": "characters", "softcap": 1.5,
+          "temperature": 0.1, "bias": "alibi_symmetric", "score_mod": "s - 0.5 * (i - j)", "sink": -0.25,
+          "dropout_p": 0.125, "weights": "top_k(2)", "packed": false, "cache": "int8", "query": 2,
+          "gradients": true, "language": "zh"})json";
   const Explanation told = explain("Life is short", explain_options(every));
   EXPECT_EQ(Json::parse(told.options), Json::parse(every));
   EXPECT_EQ(Json::parse(to_json(told)).at("options"), Json::parse(every));
