@@ -119,7 +119,8 @@ def test_a_step_says_what_its_numbers_are_made_of():
     explanation = attn.explain("Life is short", heads=2)
     scaled = explanation["scaled"]
     assert (scaled.operation, scaled.inputs, scaled.operand) == ("divide", ["scores"], 2**0.5)
-    assert np.array_equal(scaled.values, explanation["scores"].values / np.float32(scaled.operand))
+    scores = explanation["scores"].values.astype(np.float64)
+    assert np.abs(scaled.values - scores / scaled.operand).max() <= 16 * 2**-24 * np.abs(scores).max()
     assert explanation["weights"].operand is None
     assert explanation["tokens"].places == [[[0, 4], [5, 7], [8, 13]]]
 
