@@ -9,7 +9,8 @@
 #include "kernels/attention/mask/active_ranges.h"
 #include "kernels/attention/mask/mask_bits.h"
 #include "kernels/attention/query_tile.h"
-#include "kernels/simd/lanes-inl.h"
+#include "kernels/prefetch/range_prefetch.h"
+#include "kernels/simd/register_tile-inl.h"
 
 #include <cstring>
 
@@ -20,6 +21,18 @@ namespace attn::kernels::HWY_NAMESPACE {
 /// Returns the number of vectors of a query tile.
 template <typename T>
 inline constexpr int query_tile_vectors = query_tile_rows<T> / lanes<T>;
+
+/// Adds the words [0, words) of rows of lanes at x. A whole tile prefetches its share of `ahead` (null: nothing): in its
+/// steps, or before them if it is narrow and thus short.
+template <class Mac, int ROWS, int VECTORS, class Left>
+HWY_INLINE void add_words(RegisterTile<Mac, ROWS, VECTORS>& tile, const Left& left, const typename Mac::Word* x,
+                          std::int64_t words, TilePrefetch* ahead) {
+  constexpr bool whole = ROWS == tile_keys(VECTORS, registers);
+  constexpr int R = query_tile_rows<typename Mac::Sum>;
+  if constexpr (whole && VECTORS == 4) return tile.add(left, x, R, 0, words, spread(ahead, words, x));
+  if (whole && ahead) ahead->fetch();
+  tile.add(left, x, R, 0, words);
+}
 
 /// Returns the bits of vector v from a word with one bit per row.
 template <typename T>

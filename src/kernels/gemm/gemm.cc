@@ -29,9 +29,11 @@ struct GemmCut {
   const GemmProblem& p;
   std::int64_t vectors = pieces_of(p.n, N);
   std::int64_t panels = panels_of(vectors, gemm_vectors);
-  bool pack_a =
-      p.a_stride[1] != 1 &&
-      (Kind::depth > 1 || p.a_stride[1] * static_cast<std::int64_t>(sizeof(typename Kind::Item)) >= direct_bytes);
+  /// Of rows that are not contiguous, or whose odd last item has to be paired with 0.
+  bool pack_a = Kind::depth > 1
+                    ? p.a_stride[1] != 1 || p.k % Kind::depth != 0
+                    : p.a_stride[1] != 1 &&
+                          p.a_stride[1] * static_cast<std::int64_t>(sizeof(typename Kind::Item)) >= direct_bytes;
   PartGrid grid;
   std::int64_t row_parts = grid.row_parts, column_parts = grid.column_parts;
   std::int64_t chunk = (pack_a ? packed_chunk_words : chunk_words) * Kind::depth;

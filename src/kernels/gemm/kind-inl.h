@@ -10,9 +10,9 @@
 #include <hwy/highway.h>
 
 #include <cstdint>
-#include <cstring>
 
 #include "kernels/attention/problem.h"  // Element
+#include "kernels/simd/register_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -21,39 +21,26 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// For f32 and f64: a word is one element, and a step is one fused multiply-add.
 template <typename T>
-struct Plain {
-  using Item = T;  // element type of b
+struct Plain : MultiplyAdd<T> {
   using Left = T;  // element type of a
-  using Word = T;
-  using Sum = T;  // element type of the sums, the bias and y
   using D = hn::ScalableTag<T>;
   using V = hn::Vec<D>;
-  static constexpr int depth = 1;  // items per word
 
-  static HWY_INLINE V step(V a, V b, V sum) { return hn::MulAdd(a, b, sum); }
   /// Make the word of one item, and a vector of words of adjacent items; the second argument is used by Pairs only.
-  static HWY_INLINE Word word(const T* item, const T*) { return *item; }
+  static HWY_INLINE T word(const T* item, const T*) { return *item; }
   static HWY_INLINE V words(const T* items, const T*) { return hn::LoadU(D(), items); }
   /// Adds to a sum the product of the word at `a` and a vector of words of b.
-  static HWY_INLINE V add(const Left* a, V b, V sum) { return step(hn::Set(D(), *a), b, sum); }
+  static HWY_INLINE V add(const Left* a, V b, V sum) { return Plain::step(hn::Set(D(), *a), b, sum); }
 };
 
 #if HWY_TARGET == HWY_AVX3
-/// For bf16: a word is the pair (2k, 2k + 1) in the bits of an f32, and a step is one vdpbf16ps. Written in assembly,
-/// because the rest of this target must run on processors without the instruction.
-struct Pairs {
-  using Item = std::uint16_t;
+/// For bf16: a word is the pair (2k, 2k + 1) in the bits of an f32, and a step is one vdpbf16ps.
+struct Pairs : DotPairs {
   using Left = std::uint16_t;
   using Word = float;
-  using Sum = float;
   using D = hn::ScalableTag<float>;
   using V = hn::Vec<D>;
-  static constexpr int depth = 2;
 
-  static HWY_INLINE V step(V a, V b, V sum) {
-    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(b.raw), "v"(a.raw));
-    return sum;
-  }
   /// Makes a word; an odd last item is paired with 0 (`second` is null).
   static HWY_INLINE Word word(const Item* first, const Item* second) {
     const std::uint32_t bits = *first | (second ? static_cast<std::uint32_t>(*second) << 16 : 0u);
@@ -66,11 +53,7 @@ struct Pairs {
     const auto high = second ? hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(items, second))) : hn::Zero(d);
     return hn::BitCast(D(), hn::Or(low, high));
   }
-  static HWY_INLINE V add(const Left* a, V b, V sum) {
-    float pair;
-    std::memcpy(&pair, a, sizeof pair);
-    return step(hn::Set(D(), pair), b, sum);
-  }
+  static HWY_INLINE V add(const Left* a, V b, V sum) { return step(hn::Set(D(), word_at<float>(a)), b, sum); }
   /// Adds the product for a word whose second item does not exist.
   static HWY_INLINE V add_odd(const Left* a, V b, V sum) { return step(hn::Set(D(), word(a, nullptr)), b, sum); }
 };

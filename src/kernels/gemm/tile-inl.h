@@ -63,28 +63,17 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
   const std::int64_t stride = tile.a_stride, step = tile.a_step;
   for (std::int64_t left = tile.k;;) {
     const std::int64_t block = left < k_block ? left : k_block;
-    typename Kind::V sum[ROWS][VECTORS];
-    _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v)
-        sum[i][v] = hn::Zero(d);
-    _Pragma("GCC unroll 2") for (std::int64_t w = block / Kind::depth; w > 0; --w, a += step, b += panel) {
-      typename Kind::V x[VECTORS];
-      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) x[v] = hn::Load(d, b + v * N);
-      _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v)
-          hwy::Prefetch(b + (ROWS <= 4 ? 24 : 8) * panel + v * N);
-      _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
-        Word word;
-        std::memcpy(&word, a + i * stride, sizeof word);
-        const auto y = hn::Set(d, word);
-        _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) sum[i][v] = Kind::step(y, x[v], sum[i][v]);
-      }
-    }
-    if (block % Kind::depth != 0) {  // an odd last item, paired with 0
-      _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
-        const auto y = hn::Set(d, Kind::word(reinterpret_cast<const typename Kind::Item*>(a + i * stride), nullptr));
-        _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) sum[i][v] =
-            Kind::step(y, hn::Load(d, b + v * N), sum[i][v]);
-      }
-    }
+    const std::int64_t words = pieces_of(block, Kind::depth);
+    RegisterTile<Kind, ROWS, VECTORS> sums;
+    sums.add([=](int i, std::int64_t n) HWY_ATTR { return word_at<Word>(a + i * stride + n * step); }, b, panel, 0,
+             words,
+             [](const Word* at) __attribute__((always_inline)) HWY_ATTR {
+               _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v)
+                   hwy::Prefetch(at + (ROWS <= 4 ? 24 : 8) * panel + v * N);
+             });
+    auto& sum = sums.sum;
+    a += words * step;
+    b += words * panel;
     left -= block;
     _Pragma("GCC unroll 16") for (int i = 0; i < ROWS; ++i) {
       _Pragma("GCC unroll 16") for (int v = 0; v < VECTORS; ++v) sum[i][v] =

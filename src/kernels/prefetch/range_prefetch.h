@@ -12,6 +12,10 @@ namespace attn::kernels {
 struct StepPrefetch {
   Address at;
   std::int64_t step;
+  [[gnu::always_inline]] void operator()(const void*) {
+    prefetch_l2_pinned(at);
+    at += static_cast<Address>(step);
+  }
 };
 
 /// `count` pieces of `bytes` bytes, `stride` bytes apart. Base null: none.
@@ -89,10 +93,6 @@ class TilePrefetch {
   // What is read after the query tile, and what this block or the next one reads. The latter goes first.
   PrefetchRanges later, soon;
 
-  // of the current register tile of the forward pass
-  Address at = 0;
-  std::int64_t step = 0;
-
   /// Spreads `later` over `blocks` blocks of `tiles` register tiles, and `soon` over the tiles of a block.
   void begin(std::int64_t tiles, std::int64_t blocks) {
     tiles_ = tiles;
@@ -117,14 +117,6 @@ class TilePrefetch {
     due_ += share_;
     if (std::min(due_, steps) < least_spread) return {address_of(here), 0};
     return spread_due(steps, here);
-  }
-  /// Sets `at` and `step`. Tiles of fewer than four vectors are short: their share is prefetched before them.
-  template <int VECTORS>
-  void spread(std::int64_t steps) {
-    const StepPrefetch lines = VECTORS == 4 ? spread(steps, nullptr) : StepPrefetch{0, 0};
-    if (VECTORS < 4) fetch();
-    at = lines.at;
-    step = lines.step;
   }
 
  private:
@@ -159,5 +151,10 @@ class TilePrefetch {
   std::int64_t share_ = 0;  // lines that a tile prefetches; 0: nothing is left
   std::int64_t due_ = 0;    // lines that earlier tiles have left; below 0: have taken in advance
 };
+
+/// The share of `ranges` (null: none) that a tile prefetches in its steps.
+[[gnu::always_inline]] inline StepPrefetch spread(TilePrefetch* ranges, std::int64_t steps, const void* here) {
+  return ranges != nullptr ? ranges->spread(steps, here) : StepPrefetch{address_of(here), 0};
+}
 
 }  // namespace attn::kernels

@@ -157,8 +157,8 @@ class BackwardPass : public GradientSums<T> {
     for (int g = 0; g < ranges.count; ++g) {
       const int key = ranges.key[g], count = ranges.key[g + 1] - key;
       for_each_tile(ranges.first[g], ranges.last[g], [&]<int V>(int x) HWY_ATTR {
-        pair_columns<T, V>({rows.row(key), rows.stride}, count, columns, transposed + x * N, to + key * R + x * N,
-                           ahead_);
+        pair_columns<MultiplyAdd<T>, V>({rows.row(key), rows.stride}, count, columns, transposed + x * N, T(1),
+                                        to + key * R + x * N, ahead_);
       });
     }
   }

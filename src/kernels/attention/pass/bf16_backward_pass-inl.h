@@ -85,8 +85,8 @@ class Bf16BackwardPass : public GradientSums<float> {
       for (int g = 0; g < ranges.count; ++g) {
         const int key = ranges.key[g], count = ranges.key[g + 1] - key;
         in_pairs(ranges.first[g], ranges.last[g], [&]<int V>(int x) ATTN_BF16_ATTR {
-          bf16_pair_columns<V>({rows.row(key), rows.stride}, count, (columns + 1) / 2, transposed + x * N, factor,
-                               to + key * R + x * N, ahead_);
+          pair_columns<DotPairs, V>({rows.row(key), rows.stride}, count, (columns + 1) / 2, transposed + x * N, factor,
+                                    to + key * R + x * N, ahead_);
         });
       }
     };

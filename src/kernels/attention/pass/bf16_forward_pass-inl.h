@@ -326,7 +326,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
     if (!decode || uses_amx) {
       for_each_tile(range.first, range.last, [&]<int V>(int x) ATTN_BF16_ATTR {
         uses_amx ? amx_score_columns<V>(scores, range, x, wide.tile_rows_copy)
-                 : bf16_score_columns<V>(scores, range, x);
+                 : score_columns<DotPairs, V>(scores, range, x);
       });
       return;
     }
@@ -342,7 +342,7 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
     decode_maxima(to, count, range.key, range.end, range.of_vector(0));
   }
   void score_in_lanes(const Bf16Scores& scores, const ScoreRange& range, int key, int end) {
-    bf16_score_columns<1>(scores, {key, end, 0, 1, range.visible, range.whole}, 0);
+    score_columns<DotPairs, 1>(scores, {key, end, 0, 1, range.visible, range.whole}, 0);
     DecodeScores<float, block_keys>(scratch).from_lanes(wide.s, static_cast<int>(tile.count()), key, end);
   }
 
@@ -432,16 +432,21 @@ class Bf16ForwardPass : public ForwardPass<float, std::uint16_t> {
 
   void accumulate_pairs(const ActiveRanges& ranges, const std::uint32_t* v_pairs) {
     const std::int64_t words = Bf16Scratch::value_words(problem.value_dim);
-    accumulate_ranges(ranges, [&]<Accumulate ACCUMULATE>(int begin, int end, int first, int last) {
+    accumulate_ranges(ranges, [&](int begin, int end, int first, int last) {
       const int unit = begin / tile_items, units = (end + tile_items - 1) / tile_items - unit;
       for_each_tile(first, last, [&]<int V>(int x) ATTN_BF16_ATTR {
         if (uses_amx)
-          return amx_output_columns<V, ACCUMULATE>(wide.p + unit * tile_pairs * bf16_rows + x * 16,
-                                                   v_pairs + unit * tile_pairs * words, words, units, problem.value_dim,
-                                                   scratch.o + x * 16, scratch.alpha + x * 16);
-        bf16_output_columns<V, ACCUMULATE>(wide.p + begin / 2 * bf16_rows + x * 16, v_pairs + begin / 2 * words, words,
-                                           (end - begin + 1) / 2, problem.value_dim, scratch.o + x * 16,
-                                           scratch.alpha + x * 16, scratch.ahead);
+          return amx_output_columns<V>(wide.p + unit * tile_pairs * bf16_rows + x * 16,
+                                       v_pairs + unit * tile_pairs * words, words, units, problem.value_dim,
+                                       scratch.o + x * 16, scratch.alpha + x * 16, fresh);
+        output_columns<V>(OutputOperands<DotPairs, PairedRows>{wide.p + begin / 2 * bf16_rows + x * 16,
+                                                               {v_pairs + begin / 2 * words, words},
+                                                               (end - begin + 1) / 2,
+                                                               scratch.o + x * 16,
+                                                               scratch.alpha + x * 16,
+                                                               fresh,
+                                                               scratch.ahead},
+                          0, problem.value_dim);
       });
     });
   }

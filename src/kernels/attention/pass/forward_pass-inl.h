@@ -304,18 +304,16 @@ class ForwardPass {
     return OutputAccumulator<T>::of_lanes(nullptr, problem.value_dim, R, vectors);
   }
 
-  /// o = fma(o, alpha, the block's chain), vectors of one range of keys at a time: chain<ACCUMULATE>(first key, end,
-  /// first vector, last).
+  /// o = fma(o, alpha, the block's chain), vectors of one range of keys at a time: chain(first key, end, first
+  /// vector, last).
   template <class F>
   void accumulate_ranges(const ActiveRanges& ranges, F&& chain) {
     for (int x = 0, last; x < vectors; x = last) {
       last = ranges.same_range(x, vectors);
       if (ranges.begin[x] == ranges.end[x]) {
         if (fresh) clear(scratch.o, x, last);
-      } else if (fresh) {
-        chain.template operator()<Accumulate::first>(ranges.begin[x], ranges.end[x], x, last);
       } else {
-        chain.template operator()<Accumulate::rescale>(ranges.begin[x], ranges.end[x], x, last);
+        chain(ranges.begin[x], ranges.end[x], x, last);
       }
     }
     fresh = false;
@@ -327,9 +325,8 @@ class ForwardPass {
       if (vectors == 4 && ranges.edge()) column = output_edge(ranges, scratch, v_rows, problem.value_dim, fresh);
     if (column == problem.value_dim) fresh = false;
     else
-      accumulate_ranges(ranges, [&]<Accumulate ACCUMULATE>(int begin, int end, int first, int last) {
-        output_block(scratch, v_rows + begin, end - begin, column, problem.value_dim, begin, first, last,
-                     ACCUMULATE == Accumulate::first);
+      accumulate_ranges(ranges, [&](int begin, int end, int first, int last) {
+        output_block(scratch, v_rows + begin, end - begin, column, problem.value_dim, begin, first, last, fresh);
       });
   }
 

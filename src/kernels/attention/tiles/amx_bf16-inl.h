@@ -63,20 +63,20 @@ inline TileRows tile_rows_of(const std::uint32_t* const* rows, int count, std::i
   return {reinterpret_cast<const char*>(copy), 4 * pairs};
 }
 
-/// As bf16_score_columns; `copy`: 16 rows of words. Rows of scores up to 15 beyond the range are written before their
+/// As score_columns; `copy`: 16 rows of words. Rows of scores up to 15 beyond the range are written before their
 /// own range is.
 template <int VECTORS>
 HWY_NOINLINE void amx_score_columns(const Bf16Scores& scores, const ScoreRange& range, int vector,
                                     std::uint32_t* copy) {
   const Word* const visible = range.of_vector(vector);
   const std::uint32_t* const q = scores.q + vector * 16;
-  const std::int64_t whole = scores.pairs / tile_pairs * tile_pairs;
+  const std::int64_t whole = scores.words / tile_pairs * tile_pairs;
   const __m512 factor = _mm512_set1_ps(scores.scale);
   __m512 largest[VECTORS];
   ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) largest[v] = _mm512_load_ps(scores.alpha + (vector + v) * 16);
   for (int key = range.key; key < range.end; key += tile_rows) {
     const int rows = range.end - key < tile_rows ? range.end - key : tile_rows;
-    const TileRows k = tile_rows_of(scores.k + key, rows, scores.pairs, copy);
+    const TileRows k = tile_rows_of(scores.k + key, rows, scores.words, copy);
     float* const s = scores.s + key * bf16_rows + vector * 16;
     for_each_sum<VECTORS>([]<int V>() { tile_zero<V>(); });
     for (std::int64_t c = 0; c < whole; c += tile_pairs) {
@@ -88,7 +88,7 @@ HWY_NOINLINE void amx_score_columns(const Bf16Scores& scores, const ScoreRange& 
         tile_dot<V, left_tile, right_tile>();
       });
     }
-    if (whole != scores.pairs) {
+    if (whole != scores.words) {
       tile_load<left_rest_tile>(k.base + 4 * whole, k.stride);
       for_each_sum<VECTORS>([&]<int V>() {
         tile_load<right_rest_tile>(q + whole * bf16_rows + V * 16, row_of_words);
@@ -133,10 +133,10 @@ inline void transpose_values(const std::uint16_t* const* rows, std::int64_t colu
             reinterpret_cast<float*>(to), std::int64_t{tile_pairs});
 }
 
-/// As bf16_output_columns, the chain in units of 32 keys; values: transpose_values of each, `words` columns long.
-template <int VECTORS, Accumulate ACCUMULATE>
+/// As output_columns, the chain in units of 32 keys; values: transpose_values of each, `words` columns long.
+template <int VECTORS>
 HWY_NOINLINE void amx_output_columns(const std::uint32_t* p, const std::uint32_t* values, std::int64_t words, int units,
-                                     std::int64_t value_dim, float* o, const float* alpha) {
+                                     std::int64_t value_dim, float* o, const float* alpha, bool fresh) {
   alignas(64) float sums[tile_rows * bf16_rows];
   for (std::int64_t c = 0; c < value_dim; c += tile_rows) {
     const int columns = value_dim - c < tile_rows ? static_cast<int>(value_dim - c) : tile_rows;
@@ -149,17 +149,16 @@ HWY_NOINLINE void amx_output_columns(const std::uint32_t* p, const std::uint32_t
       });
     }
     float* const place = o + c * bf16_rows;
-    float* const to = ACCUMULATE == Accumulate::first && columns == tile_rows ? place : sums;
+    float* const to = fresh && columns == tile_rows ? place : sums;
     for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(to + V * 16, row_of_words); });
     if (to == place) continue;
     __m512 a[VECTORS];
-    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
-      a[v] = ACCUMULATE == Accumulate::rescale ? _mm512_load_ps(alpha + v * 16) : _mm512_setzero_ps();
+    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) a[v] = _mm512_load_ps(alpha + v * 16);
     for (int r = 0; r < columns; ++r)
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
         const __m512 sum = _mm512_load_ps(sums + r * bf16_rows + v * 16);
         float* const at = place + r * bf16_rows + v * 16;
-        _mm512_store_ps(at, ACCUMULATE == Accumulate::rescale ? _mm512_fmadd_ps(_mm512_load_ps(at), a[v], sum) : sum);
+        _mm512_store_ps(at, fresh ? sum : _mm512_fmadd_ps(_mm512_load_ps(at), a[v], sum));
       }
   }
 }
@@ -169,13 +168,13 @@ HWY_NOINLINE void amx_output_columns(const std::uint32_t* p, const std::uint32_t
 HWY_NOINLINE inline void amx_decode_scores(const Bf16Scores& scores, int key, int end, int queries,
                                            StreamPrefetcher& ahead, std::uint32_t* copy) {
   alignas(64) float sums[bf16_rows * tile_rows];
-  const std::int64_t whole = scores.pairs / tile_pairs * tile_pairs;
+  const std::int64_t whole = scores.words / tile_pairs * tile_pairs;
   for (int keys; key < end; key += keys) {
     keys = end - key < bf16_rows ? end - key : bf16_rows;
     TileRows k[4];
     for (int g = 0; g < 4; ++g)  // no more keys: the first again
-      k[g] = g * tile_rows < keys ? tile_rows_of(scores.k + key + g * tile_rows, keys - g * tile_rows, scores.pairs,
-                                                 copy + g * tile_rows * scores.pairs)
+      k[g] = g * tile_rows < keys ? tile_rows_of(scores.k + key + g * tile_rows, keys - g * tile_rows, scores.words,
+                                                 copy + g * tile_rows * scores.words)
                                   : k[0];
     for_each_sum<4>([]<int G>() { tile_zero<G>(); });
     for (std::int64_t c = 0; c < whole; c += tile_pairs) {
@@ -187,7 +186,7 @@ HWY_NOINLINE inline void amx_decode_scores(const Bf16Scores& scores, int key, in
         if (ahead.late()) ahead.fetch_eight();
       });
     }
-    if (whole != scores.pairs) {
+    if (whole != scores.words) {
       tile_load<right_rest_tile>(scores.q + whole * bf16_rows, row_of_words);
       for_each_sum<4>([&]<int G>() {
         tile_load<left_rest_tile>(k[G].base + 4 * whole, k[G].stride);

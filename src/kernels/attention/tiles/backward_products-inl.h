@@ -43,31 +43,6 @@ HWY_INLINE void in_tiles(std::int64_t count, F&& visit) {
   for (; r < count; ++r) visit.template operator()<1>(r);
 }
 
-/// Multiplies ROWS broadcasts x VECTORS: a chain over [begin, end) of `left(r, n)` times the vectors at x + n * stride.
-template <typename T, int ROWS, int VECTORS>
-struct Chains {
-  Vector<T> sum[ROWS][VECTORS];
-
-  HWY_INLINE Chains() {}  // GCC makes its own for the processor that all code is for, which NEON's vectors refuse
-  template <typename L>
-  HWY_INLINE void run(const L& left, const T* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin, std::int64_t end,
-                      StepPrefetch prefetch) {
-    const Tag<T> d;
-    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
-    _Pragma("GCC unroll 2") for (std::int64_t n = begin; n < end; ++n) {
-      prefetch_l2_pinned(prefetch.at);
-      prefetch.at += static_cast<Address>(prefetch.step);
-      Vector<T> right[VECTORS];
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) right[v] = hn::LoadU(d, x + n * stride + v * lanes<T>);
-      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
-        const auto one = hn::Set(d, left(r, n));
-        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(one, right[v], sum[r][v]);
-      }
-    }
-  }
-};
-
 /// Rows of a matrix in memory.
 template <typename T>
 struct Matrix {
@@ -84,21 +59,26 @@ struct Before {
   HWY_INLINE Vector<T> operator()(const T* place) const { return hn::MaskedLoad(there, Tag<T>(), place); }
 };
 
-/// Computes to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of transposed rows x[dim][R].
-template <typename T, int VECTORS>
-HWY_NOINLINE void pair_columns(const Matrix<T>& rows, int keys, std::int64_t dim, const T* x, T* to,
+/// Computes to[key][lane] for `keys` rows of K (or V), of `words` words, and VECTORS vectors of transposed rows
+/// x[word][R]. DotPairs: times `factor`.
+template <class Mac, int VECTORS>
+HWY_NOINLINE void pair_columns(const Matrix<typename Mac::Item>& rows, int keys, std::int64_t words,
+                               const typename Mac::Word* x, typename Mac::Sum factor, typename Mac::Sum* to,
                                TilePrefetch& ahead) {
-  const Tag<T> d;
   constexpr int most = gradient_tile(VECTORS == 1 ? 2 : VECTORS);  // more than 8 rows have more pointers than registers
   in_tiles<VECTORS, most>(keys, [&]<int KEYS>(std::int64_t first) HWY_ATTR {
-    const StepPrefetch prefetch = ahead.spread(dim, x);
-    const T* row[KEYS];
+    const StepPrefetch prefetch = ahead.spread(words, x);
+    const typename Mac::Item* row[KEYS];
     ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) row[r] = rows.row(first + r);
-    Chains<T, KEYS, VECTORS> chains;
-    chains.run([&](int r, std::int64_t n) HWY_ATTR { return row[r][n]; }, x, query_block, 0, dim, prefetch);
-    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
-        hn::Store(chains.sum[r][v], d, to + (first + r) * query_block + v * lanes<T>);
+    const auto left = [&](int r, std::int64_t n)
+                          HWY_ATTR { return word_at<typename Mac::Word>(row[r] + Mac::depth * n); };
+    RegisterTile<Mac, KEYS, VECTORS> tile;
+    tile.add(left, x, query_block, 0, words, prefetch);
+    if (Mac::depth == 2 && factor != 1)
+      ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+          tile.sum[r][v] = hn::Mul(tile.sum[r][v], hn::Set(Tag<typename Mac::Sum>(), factor));
+    tile.store(to + first * query_block, query_block);
   });
 }
 
@@ -110,15 +90,14 @@ HWY_NOINLINE void query_columns(const Matrix<T>& k, int begin, int end, std::int
   const Before<T> before(begins);
   in_tiles<VECTORS>(dim, [&]<int COLUMNS>(std::int64_t column) HWY_ATTR {
     const StepPrefetch prefetch = ahead.spread(end - begin, x);
-    Chains<T, COLUMNS, VECTORS> chains;
-    const T* const base = k.base + column;
-    const std::int64_t stride = k.stride;
-    chains.run([=](int r, std::int64_t n) HWY_ATTR { return base[n * stride + r]; }, x, query_block, begin, end,
-               prefetch);
+    const auto left = [base = k.base + column, stride = k.stride](int r, std::int64_t n)
+                          HWY_ATTR { return base[n * stride + r]; };
+    RegisterTile<MultiplyAdd<T>, COLUMNS, VECTORS> tile;
+    tile.add(left, x, query_block, begin, end, prefetch);
     ATTN_UNROLL_FOR (int r = 0; r < COLUMNS; ++r)
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
         T* place = total + (column + r) * query_block + v * lanes<T>;
-        hn::Store(hn::Add(before(place), chains.sum[r][v]), d, place);
+        hn::Store(hn::Add(before(place), tile.sum[r][v]), d, place);
       }
   });
 }
@@ -143,21 +122,20 @@ HWY_INLINE void key_tile(const T* weights, const Matrix<T>& x, int begin, int en
                          StepPrefetch prefetch) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
-  Chains<T, ROWS, VECTORS> chains;
-  chains.run([=](int r, std::int64_t n) HWY_ATTR { return weights[r * query_block + n]; }, x.base, x.stride, begin, end,
-             prefetch);
+  RegisterTile<MultiplyAdd<T>, ROWS, VECTORS> tile;
+  tile.add([=](int r, std::int64_t n) HWY_ATTR { return weights[r * query_block + n]; }, x.base, x.stride, begin, end,
+           prefetch);
   if (total.columns >= VECTORS * N) {
     const Before<T> before(total.begins);
     ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
         T* place = total.base + r * total.stride + v * N;
-        hn::StoreU(hn::Add(before(place), chains.sum[r][v]), d, place);
+        hn::StoreU(hn::Add(before(place), tile.sum[r][v]), d, place);
       }
     return;
   }
   alignas(64) T sums[ROWS][VECTORS * N];
-  ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) hn::Store(chains.sum[r][v], d, sums[r] + v * N);
+  tile.store(sums[0], VECTORS * N);
   for (int r = 0; r < ROWS; ++r)
     for (std::int64_t c = 0; c < total.columns; ++c) {
       T& place = total.base[r * total.stride + c];

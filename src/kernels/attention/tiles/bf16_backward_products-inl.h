@@ -1,8 +1,7 @@
 // src/kernels/attention/tiles/bf16_backward_products-inl.h: the five products of the backward pass in bf16: vdpbf16ps
 // on pairs, or AMX.
 //
-//   S^T = K Q^T      dP^T = V dO^T      lanes are rows: pairs of columns of K and V as broadcasts
-//                    bf16_pair_columns
+//   S^T = K Q^T      dP^T = V dO^T      lanes are rows: pairs of columns of K and V as broadcasts     pair_columns
 //   dV += P^T dO     dK += dS^T Q       lanes are columns: pairs of rows as broadcasts                 bf16_add_columns
 //   dQ += dS K                          lanes are columns: pairs of keys as broadcasts                 bf16_add_columns
 //  No sum crosses a lane; each is a chain over D, over the block's keys, over the block's rows. The chains start at 0
@@ -62,72 +61,20 @@ struct PairTotals {
   MemoryPieces pieces(std::int64_t rows) const { return {base, 4 * stride, 4 * stride, rows}; }
 };
 
-/// ROWS broadcasts x VECTORS.
+/// Adds a tile's sums to the rows from `first` on, of which `rows` exist.
 template <int ROWS, int VECTORS>
-struct PairChains {
-  __m512 sum[ROWS][VECTORS];
-
-  HWY_INLINE void clear() {
+HWY_INLINE void add_tile(RegisterTile<DotPairs, ROWS, VECTORS>& tile, const PairTotals& total, std::int64_t first,
+                         std::int64_t rows) {
+  auto& sum = tile.sum;
+  float* const place = total.base + first * total.stride;
+  if (!total.begins)  // a masked load would be slow where pages have never been written
     ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = _mm512_setzero_ps();
-  }
-  HWY_INLINE void store(float* to, std::int64_t stride) const {
-    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_store_ps(to + r * stride + v * 16, sum[r][v]);
-  }
-  /// Adds the sums to the rows from `first` on, of which `rows` exist.
-  HWY_INLINE void add_to(const PairTotals& total, std::int64_t first, std::int64_t rows) {
-    float* const place = total.base + first * total.stride;
-    if (!total.begins)  // a masked load would be slow where pages have never been written
-      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
-          sum[r][v] = _mm512_add_ps(_mm512_load_ps(place + r * total.stride + v * 16), sum[r][v]);
-    if (total.ends.base == nullptr) return store(place, total.stride);
-    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-      if (first + r < rows)
-        total.ends.store(first + r, sum[r][0], VECTORS == 2 ? sum[r][VECTORS - 1] : _mm512_setzero_ps());
-  }
-  /// Multiplies over the pairs [begin, end): `left(r, n)` times the words at x + n * stride.
-  template <typename L>
-  HWY_INLINE void run(const L& left, const std::uint32_t* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin,
-                      std::int64_t end, StepPrefetch prefetch) {
-    _Pragma("GCC unroll 2") for (std::int64_t n = begin; n < end; ++n) {
-      prefetch_l2_pinned(prefetch.at);
-      prefetch.at += static_cast<Address>(prefetch.step);
-      __m512i right[VECTORS];
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) right[v] = _mm512_load_si512(x + n * stride + v * 16);
-      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
-        const __m512i one = _mm512_set1_epi32(static_cast<int>(left(r, n)));
-        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = dot_pair(sum[r][v], one, right[v]);
-      }
-    }
-  }
-};
-
-/// Computes to[key][lane] for `keys` rows of K (or V) and VECTORS vectors of transposed pairs x[pair][R], times
-/// `factor`.
-template <int VECTORS>
-HWY_NOINLINE void bf16_pair_columns(const Matrix<std::uint16_t>& rows, int keys, std::int64_t pairs,
-                                    const std::uint32_t* x, float factor, float* to, TilePrefetch& ahead) {
-  in_tiles<VECTORS, gradient_tile(2)>(keys, [&]<int KEYS>(std::int64_t first) ATTN_BF16_ATTR {
-    const StepPrefetch prefetch = ahead.spread(pairs, x);
-    const std::uint16_t* row[KEYS];
-    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) row[r] = rows.row(first + r);
-    PairChains<KEYS, VECTORS> chains;
-    chains.clear();
-    chains.run(
-        [&](int r, std::int64_t n) ATTN_BF16_ATTR {
-          std::uint32_t pair;
-          std::memcpy(&pair, row[r] + 2 * n, 4);  // rows of bf16 are aligned to two bytes
-          return pair;
-        },
-        x, query_block, 0, pairs, prefetch);
-    if (factor != 1)
-      ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
-        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
-          chains.sum[r][v] = _mm512_mul_ps(chains.sum[r][v], _mm512_set1_ps(factor));
-    chains.store(to + first * query_block, query_block);
-  });
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+        sum[r][v].raw = _mm512_add_ps(_mm512_load_ps(place + r * total.stride + v * 16), sum[r][v].raw);
+  if (total.ends.base == nullptr) return tile.store(place, total.stride);
+  ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+    if (first + r < rows)
+      total.ends.store(first + r, sum[r][0].raw, VECTORS == 2 ? sum[r][VECTORS - 1].raw : _mm512_setzero_ps());
 }
 
 /// total[row][column] += the chain over the pairs of range_of(row, rows of a tile): left[row * ROW + pair * STEP] times
@@ -139,12 +86,10 @@ HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const st
     const RowRange range = range_of(static_cast<int>(first), ROWS);
     if (range.begin >= range.end && !total.begins && total.ends.base == nullptr) return;
     const StepPrefetch prefetch = ahead.spread((range.end + 1) / 2 - range.begin / 2, x);
-    PairChains<ROWS, VECTORS> chains;
-    const std::uint32_t* const broadcast = left + first * ROW;
-    chains.clear();
-    chains.run([=](int r, std::int64_t n) ATTN_BF16_ATTR { return broadcast[r * ROW + n * STEP]; }, x, stride,
-               range.begin / 2, (range.end + 1) / 2, prefetch);
-    chains.add_to(total, first, rows);
+    RegisterTile<DotPairs, ROWS, VECTORS> sums;
+    sums.add([broadcast = left + first * ROW](int r, std::int64_t n) HWY_ATTR { return broadcast[r * ROW + n * STEP]; },
+             x, stride, range.begin / 2, (range.end + 1) / 2, prefetch);
+    add_tile(sums, total, first, rows);
   };
   constexpr int most = gradient_tile(2);
   if constexpr (ROW == 1)  // query rows: whole vectors of them

@@ -9,82 +9,77 @@
 
 #include "kernels/attention/tiles/decode_int8-inl.h"
 #include "kernels/attention/softmax/decode_softmax-inl.h"
-#include "kernels/prefetch/range_prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// A register tile of KEYS x VECTORS scores: each a chain of FMAs over d; -inf where `visible` (null: all) has no bit
-/// for the lane, counted from vector `vector`. The running maximum of the lanes is read from and written to `alpha`.
-/// The lines of `ahead` are prefetched between the products.
-template <typename T, int KEYS, int VECTORS>
-HWY_INLINE void score_tile(const T* HWY_RESTRICT q, const T* const* k, std::int64_t dim, T* HWY_RESTRICT s,
-                           T* HWY_RESTRICT alpha, const Word* visible, int vector,
-                           const TilePrefetch* ahead = nullptr) {
+/// The scores of a block: what they are made of, and where they go. Mac: MultiplyAdd, or DotPairs, whose words are
+/// pairs of columns.
+template <class Mac>
+struct ScoreOperands {
+  using T = typename Mac::Sum;
+  const typename Mac::Word* q;         // transposed, [words][query_tile_rows]
+  const typename Mac::Word* const* k;  // the block's rows
+  std::int64_t words;                  // of a row
+  float scale;                         // bf16: of the sums; otherwise queries are scaled before
+  T *s, *alpha;
+  TilePrefetch* ahead;               // what the tiles prefetch, or null
+  const float* key_scale = nullptr;  // bf16: of int8 keys, or null
+};
+
+/// KEYS x VECTORS scores from key `key` and vector `vector` on: each a chain over the words of a row; -inf where
+/// `visible` (the block's words; null: all) has no bit for the lane. The lanes' running maximum goes through `alpha`.
+template <class Mac, int KEYS, int VECTORS>
+HWY_INLINE void score_tile(const ScoreOperands<Mac>& scores, int key, int vector, const Word* visible) {
+  using T = typename Mac::Sum;
   const Tag<T> d;
   constexpr int R = query_tile_rows<T>, N = lanes<T>;
-  Vector<T> sum[KEYS][VECTORS];
-  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
-    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
-  const T* row[KEYS];
-  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) row[r] = k[r];
-  const auto add = [&](std::int64_t c) __attribute__((always_inline)) HWY_ATTR {
-    Vector<T> x[VECTORS];
-    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) x[v] = hn::Load(d, q + c * R + v * N);
-    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) {
-      const auto key = hn::Set(d, row[r][c]);
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(key, x[v], sum[r][v]);
-    }
-  };
-  std::int64_t c = 0;
-  if (VECTORS == 4 && ahead && ahead->step != 0) {
-    const auto step = static_cast<Address>(ahead->step);
-    for (Address at = ahead->at; c < dim; ++c, at += step) {
-      prefetch_l2(at);
-      add(c);
-    }
+  const typename Mac::Word* row[KEYS];
+  ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) row[r] = scores.k[key + r];
+  const auto left = [&](int r, std::int64_t c) HWY_ATTR { return word_at<typename Mac::Word>(row[r] + c); };
+  RegisterTile<Mac, KEYS, VECTORS> tile;
+  add_words(tile, left, scores.q + vector * N, scores.words, scores.ahead);
+  auto& sum = tile.sum;
+  if constexpr (Mac::depth == 2) {
+    if (scores.key_scale)
+      ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+          sum[r][v] = hn::Mul(sum[r][v], hn::Set(d, scores.key_scale[key + r]));
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Mul(sum[r][v], hn::Set(d, scores.scale));
   }
-  _Pragma("GCC unroll 2") for (; c < dim; ++c) add(c);
   if (visible)
     ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r)
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
-        sum[r][v] = hn::IfThenElse(lanes_of<T>(visible[r], vector + v), sum[r][v], minus_infinity<T>());
+        sum[r][v] = hn::IfThenElse(lanes_of<T>(visible[key + r], vector + v), sum[r][v], minus_infinity<T>());
   ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
-    auto largest = hn::Load(d, alpha + v * N);
-    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) {
-      largest = hn::Max(largest, sum[r][v]);
-      hn::Store(sum[r][v], d, s + r * R + v * N);
-    }
-    hn::Store(largest, d, alpha + v * N);
+    T* const alpha = scores.alpha + (vector + v) * N;
+    auto largest = hn::Load(d, alpha);
+    ATTN_UNROLL_FOR (int r = 0; r < KEYS; ++r) largest = hn::Max(largest, sum[r][v]);
+    hn::Store(largest, d, alpha);
   }
+  tile.store(scores.s + key * R + vector * N, R);
 }
 
-/// Computes the range's rows of K against VECTORS vectors of queries from `vector` on.
-template <typename T, int VECTORS>
-HWY_NOINLINE void score_columns(const QueryTileScratch<T>& scratch, const T* const* k, std::int64_t dim,
-                                const ScoreRange& range, int vector) {
-  constexpr int R = query_tile_rows<T>, N = lanes<T>;
+/// Computes the range's keys against VECTORS vectors of queries from `vector` on.
+template <class Mac, int VECTORS>
+HWY_NOINLINE void score_columns(const ScoreOperands<Mac>& scores, const ScoreRange& range, int vector) {
   constexpr int most = tile_keys(VECTORS, registers);
-  const T* const q = scratch.q + vector * N;
-  T *const s = scratch.s + vector * N, *const alpha = scratch.alpha + vector * N;
   const Word* const visible = range.of_vector(vector);
-  const auto words = [visible](int r) { return visible ? visible + r : nullptr; };
-  int r = range.key;
-  for (; r + most <= range.end; r += most) {
-    if (scratch.ahead) scratch.ahead->template spread<VECTORS>(dim);
-    score_tile<T, most, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector, scratch.ahead);
-  }
-  for (; r + 4 <= range.end; r += 4) score_tile<T, 4, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector);
-  for (; r < range.end; ++r) score_tile<T, 1, VECTORS>(q, k + r, dim, s + r * R, alpha, words(r), vector);
+  int key = range.key;
+  for (; key + most <= range.end; key += most) score_tile<Mac, most, VECTORS>(scores, key, vector, visible);
+  for (; key + 4 <= range.end; key += 4) score_tile<Mac, 4, VECTORS>(scores, key, vector, visible);
+  for (; key < range.end; ++key) score_tile<Mac, 1, VECTORS>(scores, key, vector, visible);
 }
 
 /// Computes the scores of a range of the block with keys k.
 template <typename T>
 HWY_INLINE void score_block(const QueryTileScratch<T>& scratch, const T* const* k, std::int64_t dim,
                             const ScoreRange& range) {
+  const ScoreOperands<MultiplyAdd<T>> scores{scratch.q, k, dim, 1, scratch.s, scratch.alpha, scratch.ahead};
   for_each_tile(range.first, range.last,
-                [&]<int V>(int v) HWY_ATTR { score_columns<T, V>(scratch, k, dim, range, v); });
+                [&]<int V>(int v) HWY_ATTR { score_columns<MultiplyAdd<T>, V>(scores, range, v); });
 }
 
 /// Computes scores as dot products of scaled queries with keys. Its memory follows the query tile's in the scratch.

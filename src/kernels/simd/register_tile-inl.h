@@ -1,0 +1,100 @@
+// src/kernels/simd/register_tile-inl.h: the register tile of every product by vectors: ROWS broadcasts times VECTORS
+// vectors for each step of k, all sums in registers; and the multiply-accumulate step of each element type.
+#if defined(ATTN_REGISTER_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_REGISTER_TILE_INL_H
+#undef ATTN_REGISTER_TILE_INL_H
+#else
+#define ATTN_REGISTER_TILE_INL_H
+#endif
+
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/simd/lanes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// f32 and f64: a word is one element, and a step is one fused multiply-add.
+template <typename T>
+struct MultiplyAdd {
+  using Item = T;  // element type of the operands
+  using Word = T;  // what one step reads of an operand
+  using Sum = T;
+  static constexpr int depth = 1;  // items per word
+  static HWY_INLINE Vector<T> step(Vector<T> a, Vector<T> b, Vector<T> sum) { return hn::MulAdd(a, b, sum); }
+};
+
+#if HWY_TARGET == HWY_AVX3
+/// bf16: a word is the pair (2k, 2k + 1), and a step is one vdpbf16ps. Written in assembly, because the rest of this
+/// target must run on processors without the instruction.
+struct DotPairs {
+  using Item = std::uint16_t;
+  using Word = std::uint32_t;
+  using Sum = float;
+  static constexpr int depth = 2;
+  static HWY_INLINE Vector<float> step(Vector<float> a, Vector<float> b, Vector<float> sum) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(b.raw), "v"(a.raw));
+    return sum;
+  }
+};
+#endif
+
+/// A tile that prefetches nothing.
+struct NoPrefetch {
+  template <typename Word>
+  HWY_INLINE void operator()(const Word*) const {}
+};
+
+/// ROWS x VECTORS sums, each a chain over k. They begin at 0.
+template <class Mac, int ROWS, int VECTORS>
+struct RegisterTile {
+  using Sum = typename Mac::Sum;
+  Vector<Sum> sum[ROWS][VECTORS];
+
+  HWY_INLINE RegisterTile() {
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(Tag<Sum>());
+  }
+
+  /// Adds the steps [begin, end) to the vectors [FIRST, LAST): `left(row, n)`, a word for all lanes, times the vectors
+  /// of words at x + n * stride. `prefetch(address of these)` is called in every step.
+  template <int FIRST = 0, int LAST = VECTORS, class Left, typename Word, class Prefetch = NoPrefetch>
+  HWY_INLINE void add(const Left& left, const Word* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin,
+                      std::int64_t end, Prefetch prefetch = {}) {
+    static_assert(sizeof(Word) == sizeof(Sum));
+    const Tag<Sum> d;
+    x += begin * stride;
+    // counted down: counted up, GCC 12 keeps a copy of the sums of large tiles on the stack
+    _Pragma("GCC unroll 2") for (std::int64_t n = begin, steps = end - begin; steps > 0; --steps, ++n, x += stride) {
+      const auto* const at = reinterpret_cast<const Sum*>(x);
+      prefetch(at);
+      Vector<Sum> right[VECTORS];
+      ATTN_UNROLL_FOR (int v = FIRST; v < LAST; ++v) right[v] = hn::LoadU(d, at + v * lanes<Sum>);
+      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
+        const auto one = hn::Set(d, __builtin_bit_cast(Sum, left(r, n)));
+        ATTN_UNROLL_FOR (int v = FIRST; v < LAST; ++v) sum[r][v] = Mac::step(one, right[v], sum[r][v]);
+      }
+    }
+  }
+
+  /// Stores the sums to rows of aligned vectors.
+  HWY_INLINE void store(Sum* to, std::int64_t stride) const {
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) hn::Store(sum[r][v], Tag<Sum>(), to + r * stride + v * lanes<Sum>);
+  }
+};
+
+/// Returns the word at an address that need not be aligned.
+template <typename Word>
+HWY_INLINE Word word_at(const void* address) {
+  Word word;
+  std::memcpy(&word, address, sizeof word);
+  return word;
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
