@@ -10,6 +10,7 @@
 #include <hwy/highway.h>
 
 #include <cstring>
+#include <limits>
 
 #include "kernels/math/activations-inl.h"
 #include "kernels/reference.h"
@@ -84,6 +85,22 @@ HWY_NOINLINE void finish_rows(Activation activation, bool narrow, T* sums, int r
   activate(activation, sums, rows * width);
   for (int i = 0; i < rows; ++i)
     std::memcpy(static_cast<T*>(y) + i * y_stride, sums + i * width, sizeof(T) * static_cast<std::size_t>(columns));
+}
+
+/// Writes finished sums [M][width] of columns [column, column + columns) to y.
+template <class Kind>
+void finish_few_rows(const GemmProblem& p, typename Kind::Sum* sums, int rows, int width, std::int64_t column,
+                     int columns) {
+  using Sum = typename Kind::Sum;
+  const Sum* bias = static_cast<const Sum*>(p.bias);
+  for (int i = 0; i < rows; ++i)
+    for (int c = 0; c < columns; ++c) {
+      Sum& value = sums[i * width + c];
+      if (bias) value += bias[column + c];
+      if (value != value) value = std::numeric_limits<Sum>::quiet_NaN();
+    }
+  void* y = p.narrow ? static_cast<void*>(static_cast<std::uint16_t*>(p.y) + column) : static_cast<Sum*>(p.y) + column;
+  finish_rows(p.activation, p.narrow, sums, rows, width, columns, y, p.y_stride[0]);
 }
 
 #endif

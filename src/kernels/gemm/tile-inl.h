@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "kernels/gemm/finish-inl.h"
-#include "kernels/gemm/kind-inl.h"
+#include "kernels/gemm/operand_types-inl.h"
 #include "kernels/gemm/tiles.h"
 
 HWY_BEFORE_NAMESPACE();

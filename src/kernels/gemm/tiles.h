@@ -59,28 +59,28 @@ inline constexpr std::int64_t alike_parts_of_thread = 2;
 inline constexpr std::int64_t least_few_work = 1 << 21;
 inline constexpr std::int64_t least_few_rows = 128;
 
-/// Products of at most small_rows_most rows read B in place, once. Their parts have at least small_part_bytes of B and
-/// number at most most_small_parts: each reads contiguous memory. A B below small_cached_bytes may be in L2. (The
+/// Products of at most few_rows_most rows read B in place, once. Their parts have at least few_rows_part_bytes of B and
+/// number at most most_few_rows_parts: each reads contiguous memory. A B below few_rows_cached_bytes may be in L2. (The
 /// weights of a model whose layers use transposed weights are not: with 8 MiB as limit its layers ran at a quarter of
 /// memory bandwidth.)
-inline constexpr std::int64_t small_rows_most = 8;
-inline constexpr std::int64_t small_part_bytes = 192 << 10;
-inline constexpr std::int64_t most_small_parts = 64;
+inline constexpr std::int64_t few_rows_most = 8;
+inline constexpr std::int64_t few_rows_part_bytes = 192 << 10;
+inline constexpr std::int64_t most_few_rows_parts = 64;
 /// Columns of a part, in units of 32, if rows of B are contiguous: 6 KB of f32. Parts of 4 units took 1.3 to 1.6 times
 /// as long on processors that prefetch along such rows.
-inline constexpr std::int64_t small_run_units = 48;
-inline constexpr std::int64_t small_cached_bytes = 1 << 20;
+inline constexpr std::int64_t few_rows_run_units = 48;
+inline constexpr std::int64_t few_rows_cached_bytes = 1 << 20;
 
-/// AMX tiles. register_columns_bytes: columns whose packed chunk of k stays in L2 while all rows of a part pass (512 KB
-/// and 1.25 MB lose 3 percentage points of peak). register_chunk_units: units in that chunk. register_part_rows: rows
-/// of a part if sums are kept between chunks. register_part_panels: minimum panels of a part, because a block of rows
-/// stays in L1 meanwhile (3 panels lose 8 points). least_register_work: multiply-adds from which a part is worth a
+/// AMX tiles. amx_columns_bytes: columns whose packed chunk of k stays in L2 while all rows of a part pass (512 KB
+/// and 1.25 MB lose 3 percentage points of peak). amx_chunk_units: units in that chunk. amx_part_rows: rows
+/// of a part if sums are kept between chunks. amx_part_panels: minimum panels of a part, because a block of rows
+/// stays in L1 meanwhile (3 panels lose 8 points). least_amx_work: multiply-adds from which a part is worth a
 /// thread, 3 us. packed_piece_units: units of k packed at a time if rows of b are read.
-inline constexpr std::int64_t register_columns_bytes = 1 << 20;
-inline constexpr std::int64_t register_chunk_units = 32;
-inline constexpr std::int64_t register_part_rows = 1024;
-inline constexpr std::int64_t register_part_panels = 8;
-inline constexpr std::int64_t least_register_work = 1 << 23;
+inline constexpr std::int64_t amx_columns_bytes = 1 << 20;
+inline constexpr std::int64_t amx_chunk_units = 32;
+inline constexpr std::int64_t amx_part_rows = 1024;
+inline constexpr std::int64_t amx_part_panels = 8;
+inline constexpr std::int64_t least_amx_work = 1 << 23;
 inline constexpr std::int64_t packed_piece_units = 2;
 /// Rows of parts that all pack the same columns: packing costs about 50 / rows of the time.
 inline constexpr std::int64_t unpacked_part_rows = 512;
@@ -91,17 +91,17 @@ inline constexpr std::int64_t transposed_rows_bytes = 8 << 20;
 inline constexpr std::int64_t transposed_part_rows = 8192;
 /// Parts that pack their rows of a read all of b, so they need this many rows, and so many columns that packing the
 /// same rows in several parts costs little. Compared with parts of 32 rows, 512 x 768 x 3072 takes 40 % less time, 768
-/// x 8192 x 3072 25 %. If there are fewer parts than few_register_parts or than threads, the product is split
+/// x 8192 x 3072 25 %. If there are fewer parts than few_amx_parts or than threads, the product is split
 /// nevertheless.
 inline constexpr std::int64_t packed_rows_least = 256;
 inline constexpr std::int64_t packed_rows_bytes = 4 << 20;
 inline constexpr std::int64_t packed_columns_least = 768;
-inline constexpr std::int64_t few_register_parts = 4;
-/// vector_rows_most: up to so many rows are multiplied by vectors, in the same order. register_group: panels packed
-/// together when there are few rows. register_cached_bytes: larger rows of b are prefetched.
+inline constexpr std::int64_t few_amx_parts = 4;
+/// vector_rows_most: up to so many rows are multiplied by vectors, in the same order. amx_group: panels packed
+/// together when there are few rows. amx_cached_bytes: larger rows of b are prefetched.
 inline constexpr std::int64_t vector_rows_most = 2;
-inline constexpr std::int64_t register_group = 16;
-inline constexpr std::int64_t register_cached_bytes = 2 << 20;
+inline constexpr std::int64_t amx_group = 16;
+inline constexpr std::int64_t amx_cached_bytes = 2 << 20;
 
 /// Returns where piece i begins if `total` is split into `pieces` pieces as evenly as possible.
 inline constexpr std::int64_t even_cut(std::int64_t total, std::int64_t pieces, std::int64_t i) {
@@ -122,9 +122,9 @@ struct PartGrid {
 };
 inline constexpr PartGrid part_grid(std::int64_t rows, std::int64_t panels, std::int64_t work, std::int64_t b_bytes,
                                     bool pack_a, std::int64_t threads) {
-  if (rows <= small_rows_most) {  // reading B takes most of the time
+  if (rows <= few_rows_most) {  // reading B takes most of the time
     const std::int64_t wanted =
-        b_bytes / small_part_bytes < most_small_parts ? b_bytes / small_part_bytes : most_small_parts;
+        b_bytes / few_rows_part_bytes < most_few_rows_parts ? b_bytes / few_rows_part_bytes : most_few_rows_parts;
     return {1, wanted < 1 ? 1 : wanted < panels ? wanted : panels};
   }
   PartGrid grid = {pieces_of(rows, pack_a ? packed_part_rows : part_rows),

@@ -1,17 +1,18 @@
-// src/kernels/gemm/kind-inl.h: defines the operands of a product for each element type: a word is one f32 or f64, or a
-// pair of 16-bit values; a step adds one product to a sum.
-#if defined(ATTN_GEMM_KIND_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef ATTN_GEMM_KIND_INL_H
-#undef ATTN_GEMM_KIND_INL_H
+// src/kernels/gemm/operand_types-inl.h: the operands of a product for each element type (f32, f64, bf16, widened bf16
+// and f16): what a word is, how words are made, and how one is multiplied and added to a sum.
+#if defined(ATTN_GEMM_OPERAND_TYPES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_GEMM_OPERAND_TYPES_INL_H
+#undef ATTN_GEMM_OPERAND_TYPES_INL_H
 #else
-#define ATTN_GEMM_KIND_INL_H
+#define ATTN_GEMM_OPERAND_TYPES_INL_H
 #endif
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstdint>
 
-#include "kernels/attention/problem.h"  // Element
+#include "kernels/reference.h"
 #include "kernels/simd/register_tile-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -95,6 +96,12 @@ struct Widened {
         D(), hn::BitCast(hn::Rebind<hwy::float16_t, D>(), hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), bits)));
   }
 };
+
+/// Returns row i of A, or the last row.
+template <class Kind>
+HWY_INLINE const typename Kind::Left* row_of_a(const GemmProblem& p, std::int64_t i) {
+  return static_cast<const typename Kind::Left*>(p.a) + std::min(i, p.m - 1) * p.a_stride[0];
+}
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE

@@ -1,10 +1,10 @@
-// src/kernels/gemm/register_rows-inl.h: multiplies one or two rows by a b of contiguous rows with vectors; the sums
+// src/kernels/gemm/amx_few_rows-inl.h: multiplies one or two rows by a b of contiguous rows with vectors; the sums
 // have the bits of AMX tiles.
-#if defined(ATTN_GEMM_REGISTER_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef ATTN_GEMM_REGISTER_ROWS_INL_H
-#undef ATTN_GEMM_REGISTER_ROWS_INL_H
+#if defined(ATTN_GEMM_AMX_FEW_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_GEMM_AMX_FEW_ROWS_INL_H
+#undef ATTN_GEMM_AMX_FEW_ROWS_INL_H
 #else
-#define ATTN_GEMM_REGISTER_ROWS_INL_H
+#define ATTN_GEMM_AMX_FEW_ROWS_INL_H
 #endif
 
 #include <hwy/highway.h>
@@ -12,7 +12,7 @@
 #include <algorithm>
 
 #include "kernels/x86/amx.h"
-#include "kernels/gemm/small-inl.h"
+#include "kernels/gemm/few_rows-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -81,7 +81,7 @@ HWY_NOINLINE void add_unit(const GemmProblem& p, std::int64_t at, int items, std
 }
 
 /// Computes columns [first, first + columns). Scratch: sums and totals, [m][columns rounded up to whole panels] each.
-HWY_NOINLINE void register_rows(const GemmProblem& p, std::int64_t first, int columns, float* scratch) {
+HWY_NOINLINE void amx_few_rows(const GemmProblem& p, std::int64_t first, int columns, float* scratch) {
   const int width = static_cast<int>(pieces_of(columns, 32)) * 32, rows = static_cast<int>(p.m), all = rows * width;
   float* const sums = scratch;
   float* const totals = scratch + all;
@@ -100,7 +100,7 @@ HWY_NOINLINE void register_rows(const GemmProblem& p, std::int64_t first, int co
   }
   for (int i = 0; i < all; i += 32)
     for (int c = 0; c < 32; ++c) sums[i + c] = totals[i + c / 2 + c % 2 * 16];
-  finish_small<Pairs>(p, sums, rows, width, first, columns);
+  finish_few_rows<Pairs>(p, sums, rows, width, first, columns);
 }
 
 #endif

@@ -1,17 +1,17 @@
-// src/kernels/gemm/register_block-inl.h: multiplies one block of k for 32 x 32 elements by AMX tiles, and stores the
+// src/kernels/gemm/amx_block-inl.h: multiplies one block of k for 32 x 32 elements by AMX tiles, and stores the
 // previous block's sums meanwhile.
-#if defined(ATTN_GEMM_REGISTER_BLOCK_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef ATTN_GEMM_REGISTER_BLOCK_INL_H
-#undef ATTN_GEMM_REGISTER_BLOCK_INL_H
+#if defined(ATTN_GEMM_AMX_BLOCK_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_GEMM_AMX_BLOCK_INL_H
+#undef ATTN_GEMM_AMX_BLOCK_INL_H
 #else
-#define ATTN_GEMM_REGISTER_BLOCK_INL_H
+#define ATTN_GEMM_AMX_BLOCK_INL_H
 #endif
 
 #include <hwy/highway.h>
 
 #include "kernels/x86/amx.h"
 #include "kernels/gemm/finish-inl.h"
-#include "kernels/gemm/kind-inl.h"
+#include "kernels/gemm/operand_types-inl.h"
 #include "kernels/gemm/tiles.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -19,14 +19,14 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3 && defined(__x86_64__)
 namespace hn = hwy::HWY_NAMESPACE;
 
-inline constexpr int register_panel = 2 * tile_pairs;               // columns of two tiles
-inline constexpr int block_units = k_block / tile_items;            // steps of a chain
-inline constexpr std::int64_t register_row_bytes = 2 * tile_items;  // bytes per row of an A tile
-inline constexpr std::int64_t register_tile_bytes = tile_rows * register_row_bytes;
+inline constexpr int amx_panel = 2 * tile_pairs;               // columns of two tiles
+inline constexpr int block_units = k_block / tile_items;       // steps of a chain
+inline constexpr std::int64_t amx_row_bytes = 2 * tile_items;  // bytes per row of an A tile
+inline constexpr std::int64_t amx_tile_bytes = tile_rows * amx_row_bytes;
 
 /// The sums of a finished block, which are added to the totals of the earlier blocks or written to a bf16 y. This is
 /// done in eight pieces between the steps of the next block, so that the tile unit stays busy.
-struct RegisterRest {
+struct FinishedBlock {
   enum class To { nothing, total, y } to = To::nothing;
   const float *sums, *before;  // [rows][lanes]; null: no earlier blocks
   int lanes, tiles;
@@ -81,7 +81,7 @@ struct RegisterRest {
 };
 
 /// One block of k, of up to 2 x 2 tiles.
-struct RegisterBlock {
+struct AmxBlock {
   const char* a[2];    // first items of the two tiles of rows
   const char* end[2];  // the unit after the `units`, padded with 0
   std::int64_t a_stride, a_step;
@@ -94,7 +94,7 @@ struct RegisterBlock {
 };
 
 template <int ROWS, int COLUMNS>
-HWY_NOINLINE void multiply_registers(const RegisterBlock& block, const RegisterRest& rest) {
+HWY_NOINLINE void multiply_amx_block(const AmxBlock& block, const FinishedBlock& rest) {
   const std::int64_t row = block.row_bytes, half = COLUMNS == 2 ? block.half : 0, tile = tile_pairs * row / 4;
   const char *above = block.a[0], *below = block.a[1];
   const float* b = block.b;
@@ -108,7 +108,7 @@ HWY_NOINLINE void multiply_registers(const RegisterBlock& block, const RegisterR
     if (u == block.units) {
       above = block.end[0];
       below = block.end[1];
-      stride = register_row_bytes;
+      stride = amx_row_bytes;
     }
     tile_load<6>(b, row);
     tile_load<4>(above, stride);

@@ -1,0 +1,45 @@
+// src/kernels/simd/multiply_add-inl.h: the multiply-accumulate step of each element type.
+#if defined(ATTN_MULTIPLY_ADD_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_MULTIPLY_ADD_INL_H
+#undef ATTN_MULTIPLY_ADD_INL_H
+#else
+#define ATTN_MULTIPLY_ADD_INL_H
+#endif
+
+#include "kernels/simd/lanes-inl.h"
+
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// f32 and f64: a word is one element, and a step is one fused multiply-add.
+template <typename T>
+struct MultiplyAdd {
+  using Item = T;  // element type of the operands
+  using Word = T;  // what one step reads of an operand
+  using Sum = T;
+  static constexpr int depth = 1;  // items per word
+  static HWY_INLINE Vector<T> step(Vector<T> a, Vector<T> b, Vector<T> sum) { return hn::MulAdd(a, b, sum); }
+};
+
+#if HWY_TARGET == HWY_AVX3
+/// bf16: a word is the pair (2k, 2k + 1), and a step is one vdpbf16ps. Written in assembly, because the rest of this
+/// target must run on processors without the instruction.
+struct DotPairs {
+  using Item = std::uint16_t;
+  using Word = std::uint32_t;
+  using Sum = float;
+  static constexpr int depth = 2;
+  static HWY_INLINE Vector<float> step(Vector<float> a, Vector<float> b, Vector<float> sum) {
+    asm("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(b.raw), "v"(a.raw));
+    return sum;
+  }
+};
+#endif
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
