@@ -22,8 +22,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 inline constexpr int query_tile_vectors = query_tile_rows<T> / lanes<T>;
 
-/// Adds the words [0, words) of rows of lanes at x. A whole tile prefetches its share of `ahead` (null: nothing): in its
-/// steps, or before them if it is narrow and thus short.
+/// Adds the words [0, words) of rows of lanes at x. A whole tile prefetches its share of `ahead` (null: nothing): in
+/// its steps, or before them if it is narrow and thus short.
 template <class Mac, int ROWS, int VECTORS, class Left>
 HWY_INLINE void add_words(RegisterTile<Mac, ROWS, VECTORS>& tile, const Left& left, const typename Mac::Word* x,
                           std::int64_t words, TilePrefetch* ahead) {

@@ -35,7 +35,8 @@ constexpr int without_two(int rows) { return rows == 2 ? 4 : rows; }
 /// part. Sums [M][width] are kept in `scratch`, followed by totals of the same size. A 16-bit B is widened first, 64
 /// columns at a time.
 template <class Kind, int M>
-HWY_NOINLINE void few_rows(const GemmProblem& p, std::int64_t first, std::int64_t last, typename Kind::Sum* scratch) {
+HWY_NOINLINE void multiply_few_rows(const GemmProblem& p, std::int64_t first, std::int64_t last,
+                                    typename Kind::Sum* scratch) {
   using Item = typename Kind::Item;
   using Sum = typename Kind::Sum;
   const typename Kind::D d;
@@ -164,7 +165,7 @@ void few_rows_part(const GemmProblem& p, std::int64_t part, void* scratch) {
   if constexpr (sizeof(typename Kind::Word) == 4) {
     if (cut.transposed) return transposed_part<Kind, M>(p, first, last, far);
   }
-  few_rows<Kind, without_two(M)>(p, first, last, static_cast<typename Kind::Sum*>(scratch));
+  multiply_few_rows<Kind, without_two(M)>(p, first, last, static_cast<typename Kind::Sum*>(scratch));
 }
 
 template <class Kind>
