@@ -9,10 +9,10 @@
 
 #include <hwy/highway.h>
 
-#include "kernels/x86/amx.h"
 #include "kernels/gemm/finish-inl.h"
 #include "kernels/gemm/operand_types-inl.h"
 #include "kernels/gemm/tiles.h"
+#include "kernels/x86/amx_product.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -95,42 +95,21 @@ struct AmxBlock {
 
 template <int ROWS, int COLUMNS>
 HWY_NOINLINE void multiply_amx_block(const AmxBlock& block, const FinishedBlock& rest) {
-  const std::int64_t row = block.row_bytes, half = COLUMNS == 2 ? block.half : 0, tile = tile_pairs * row / 4;
-  const char *above = block.a[0], *below = block.a[1];
-  const float* b = block.b;
-  std::int64_t stride = block.a_stride;
-  tile_zero<0>();
-  if (COLUMNS == 2) tile_zero<1>();
-  if (ROWS == 2) tile_zero<2>();
-  if (ROWS == 2 && COLUMNS == 2) tile_zero<3>();
-  const std::int64_t step_below = ROWS == 2 ? block.a_step : 0;  // 0 if there is only one row of tiles
-  for (int u = 0; u < block.units + block.with_end; ++u, above += block.a_step, below += step_below, b += tile) {
-    if (u == block.units) {
-      above = block.end[0];
-      below = block.end[1];
-      stride = amx_row_bytes;
-    }
-    tile_load<6>(b, row);
-    tile_load<4>(above, stride);
-    tile_dot<0, 4, 6>();
-    if (COLUMNS == 2) {
-      tile_load<7>(b + half, row);
-      tile_dot<1, 4, 7>();
-    }
-    if (ROWS == 2) {
-      tile_load<5>(below, stride);
-      tile_dot<2, 5, 6>();
-      if (COLUMNS == 2) tile_dot<3, 5, 7>();
-    }
-    if (ROWS == 2 && COLUMNS == 2) rest.piece(u);
-    else rest.pieces(u, u + 1);
-  }
+  const std::int64_t row = block.row_bytes, tile = tile_pairs * row / 4;
+  clear_amx_sums<ROWS, COLUMNS>();
+  add_amx_products<ROWS, COLUMNS>(
+      0, block.units + block.with_end,
+      [&]<int A>(int r, int u) {
+        if (u < block.units) tile_load<A>(block.a[r] + u * block.a_step, block.a_stride);
+        else tile_load<A>(block.end[r], amx_row_bytes);
+      },
+      [&]<int B>(int c, int u) { tile_load<B>(block.b + u * tile + c * block.half, row); },
+      [&](int u) HWY_ATTR {
+        if (ROWS == 2 && COLUMNS == 2) rest.piece(u);
+        else rest.pieces(u, u + 1);
+      });
   rest.pieces(block.units + block.with_end, block_units);
-  constexpr std::int64_t sums_row = 4 * COLUMNS * tile_pairs;
-  tile_store<0>(block.sums, sums_row);
-  if (COLUMNS == 2) tile_store<1>(block.sums + tile_pairs, sums_row);
-  if (ROWS == 2) tile_store<2>(block.sums + tile_rows * COLUMNS * tile_pairs, sums_row);
-  if (ROWS == 2 && COLUMNS == 2) tile_store<3>(block.sums + tile_rows * COLUMNS * tile_pairs + tile_pairs, sums_row);
+  store_amx_sums<ROWS, COLUMNS>(block.sums, COLUMNS * tile_pairs);
 }
 
 #endif

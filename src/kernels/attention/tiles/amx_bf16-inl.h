@@ -12,7 +12,7 @@
 #define ATTN_AMX_BF16_INL_H
 #endif
 
-#include "kernels/x86/amx.h"
+#include "kernels/x86/amx_product.h"
 #include "kernels/attention/tiles/bf16_prefill-inl.h"
 #include "kernels/prefetch/stream_prefetch.h"
 #include "kernels/simd/transpose-inl.h"
@@ -24,25 +24,14 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-inline constexpr int left_tile = 4, right_tile = 5;            // whole ones; 0 to 3 hold sums
-inline constexpr int left_rest_tile = 6, right_rest_tile = 7;  // what is left of the pairs of a row
-inline constexpr std::int64_t row_of_words = 4 * bf16_rows;    // bytes from a row of queries or weights to the next
-
-/// Calls f.operator()<V>() for V = 0 ... VECTORS - 1.
-template <int VECTORS, class F>
-HWY_INLINE void for_each_sum(F&& f) {
-  f.template operator()<0>();
-  if constexpr (VECTORS > 1) f.template operator()<1>();
-  if constexpr (VECTORS > 2) f.template operator()<2>();
-  if constexpr (VECTORS > 3) f.template operator()<3>();
-}
+inline constexpr std::int64_t row_of_words = 4 * bf16_rows;  // bytes from a row of queries or weights to the next
 
 /// Configures tiles for rows of `pairs` pairs.
 inline void shape_tiles(AmxTiles& tiles, std::int64_t pairs) {
   const int rest = static_cast<int>(pairs % tile_pairs);
   if (rest != 0) {
-    tiles.shaped(left_rest_tile, tile_rows, rest);
-    tiles.shaped(right_rest_tile, rest, tile_pairs);
+    tiles.shaped(amx_a + 1, tile_rows, rest);
+    tiles.shaped(amx_b + 1, rest, tile_pairs);
   }
   tiles.begin();
 }
@@ -70,7 +59,7 @@ HWY_NOINLINE void amx_score_columns(const Bf16Scores& scores, const ScoreRange& 
                                     std::uint32_t* copy) {
   const Word* const visible = range.of_vector(vector);
   const std::uint32_t* const q = scores.q + vector * 16;
-  const std::int64_t whole = scores.words / tile_pairs * tile_pairs;
+  const int whole = static_cast<int>(scores.words / tile_pairs), units = whole + (scores.words % tile_pairs != 0);
   const __m512 factor = _mm512_set1_ps(scores.scale);
   __m512 largest[VECTORS];
   ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) largest[v] = _mm512_load_ps(scores.alpha + (vector + v) * 16);
@@ -78,24 +67,21 @@ HWY_NOINLINE void amx_score_columns(const Bf16Scores& scores, const ScoreRange& 
     const int rows = range.end - key < tile_rows ? range.end - key : tile_rows;
     const TileRows k = tile_rows_of(scores.k + key, rows, scores.words, copy);
     float* const s = scores.s + key * bf16_rows + vector * 16;
-    for_each_sum<VECTORS>([]<int V>() { tile_zero<V>(); });
-    for (std::int64_t c = 0; c < whole; c += tile_pairs) {
-      tile_load<left_tile>(k.base + 4 * c, k.stride);
-      // the next tile
-      for (int r = 0; r < tile_rows; ++r) _mm_prefetch(k.base + (tile_rows + r) * k.stride + 4 * c, _MM_HINT_T0);
-      for_each_sum<VECTORS>([&]<int V>() {
-        tile_load<right_tile>(q + c * bf16_rows + V * 16, row_of_words);
-        tile_dot<V, left_tile, right_tile>();
-      });
-    }
-    if (whole != scores.words) {
-      tile_load<left_rest_tile>(k.base + 4 * whole, k.stride);
-      for_each_sum<VECTORS>([&]<int V>() {
-        tile_load<right_rest_tile>(q + whole * bf16_rows + V * 16, row_of_words);
-        tile_dot<V, left_rest_tile, right_rest_tile>();
-      });
-    }
-    for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(s + V * 16, row_of_words); });
+    clear_amx_sums<1, VECTORS>();
+    const auto load_q = [&]<int B>(int v, int u) {
+      tile_load<B>(q + u * tile_pairs * bf16_rows + v * 16, row_of_words);
+    };
+    add_amx_products<1, VECTORS>(
+        0, whole,
+        [&]<int A>(int, int u) {
+          const char* const unit = k.base + 4 * tile_pairs * u;
+          tile_load<A>(unit, k.stride);
+          for (int r = 0; r < tile_rows; ++r) _mm_prefetch(unit + (tile_rows + r) * k.stride, _MM_HINT_T0);  // the next
+        },
+        load_q);
+    add_amx_products<1, VECTORS, 1>(
+        whole, units, [&]<int A>(int, int u) { tile_load<A>(k.base + 4 * tile_pairs * u, k.stride); }, load_q);
+    store_amx_sums<1, VECTORS>(s, bf16_rows);
     for (int r = 0; r < rows; ++r)
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
         float* const place = s + r * bf16_rows + v * 16;
@@ -140,17 +126,13 @@ HWY_NOINLINE void amx_output_columns(const std::uint32_t* p, const std::uint32_t
   alignas(64) float sums[tile_rows * bf16_rows];
   for (std::int64_t c = 0; c < value_dim; c += tile_rows) {
     const int columns = value_dim - c < tile_rows ? static_cast<int>(value_dim - c) : tile_rows;
-    for_each_sum<VECTORS>([]<int V>() { tile_zero<V>(); });
-    for (int u = 0; u < units; ++u) {
-      tile_load<left_tile>(values + (u * words + c) * tile_pairs, 4 * tile_pairs);
-      for_each_sum<VECTORS>([&]<int V>() {
-        tile_load<right_tile>(p + u * tile_pairs * bf16_rows + V * 16, row_of_words);
-        tile_dot<V, left_tile, right_tile>();
-      });
-    }
+    clear_amx_sums<1, VECTORS>();
+    add_amx_products<1, VECTORS>(
+        0, units, [&]<int A>(int, int u) { tile_load<A>(values + (u * words + c) * tile_pairs, 4 * tile_pairs); },
+        [&]<int B>(int v, int u) { tile_load<B>(p + u * tile_pairs * bf16_rows + v * 16, row_of_words); });
     float* const place = o + c * bf16_rows;
     float* const to = fresh && columns == tile_rows ? place : sums;
-    for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(to + V * 16, row_of_words); });
+    store_amx_sums<1, VECTORS>(to, bf16_rows);
     if (to == place) continue;
     __m512 a[VECTORS];
     ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) a[v] = _mm512_load_ps(alpha + v * 16);
@@ -168,7 +150,7 @@ HWY_NOINLINE void amx_output_columns(const std::uint32_t* p, const std::uint32_t
 HWY_NOINLINE inline void amx_decode_scores(const Bf16Scores& scores, int key, int end, int queries,
                                            StreamPrefetcher& ahead, std::uint32_t* copy) {
   alignas(64) float sums[bf16_rows * tile_rows];
-  const std::int64_t whole = scores.words / tile_pairs * tile_pairs;
+  const int whole = static_cast<int>(scores.words / tile_pairs), units = whole + (scores.words % tile_pairs != 0);
   for (int keys; key < end; key += keys) {
     keys = end - key < bf16_rows ? end - key : bf16_rows;
     TileRows k[4];
@@ -176,24 +158,19 @@ HWY_NOINLINE inline void amx_decode_scores(const Bf16Scores& scores, int key, in
       k[g] = g * tile_rows < keys ? tile_rows_of(scores.k + key + g * tile_rows, keys - g * tile_rows, scores.words,
                                                  copy + g * tile_rows * scores.words)
                                   : k[0];
-    for_each_sum<4>([]<int G>() { tile_zero<G>(); });
-    for (std::int64_t c = 0; c < whole; c += tile_pairs) {
-      tile_load<right_tile>(scores.q + c * bf16_rows, row_of_words);
-      for_each_sum<4>([&]<int G>() {
-        tile_load<left_tile>(k[G].base + 4 * c, k[G].stride);
-        tile_dot<G, left_tile, right_tile>();
-        ahead.fetch_eight();
-        if (ahead.late()) ahead.fetch_eight();
-      });
-    }
-    if (whole != scores.words) {
-      tile_load<right_rest_tile>(scores.q + whole * bf16_rows, row_of_words);
-      for_each_sum<4>([&]<int G>() {
-        tile_load<left_rest_tile>(k[G].base + 4 * whole, k[G].stride);
-        tile_dot<G, left_rest_tile, right_rest_tile>();
-      });
-    }
-    for_each_sum<4>([&]<int G>() { tile_store<G>(sums + G * tile_rows * tile_rows, 4 * tile_rows); });
+    clear_amx_sums<4, 1>();
+    const auto load_q = [&]<int B>(int, int u) { tile_load<B>(scores.q + u * tile_pairs * bf16_rows, row_of_words); };
+    add_amx_products<4, 1>(
+        0, whole,
+        [&]<int A>(int g, int u) {
+          tile_load<A>(k[g].base + 4 * tile_pairs * u, k[g].stride);
+          ahead.fetch_eight();
+          if (ahead.late()) ahead.fetch_eight();
+        },
+        load_q);
+    add_amx_products<4, 1, 1>(
+        whole, units, [&]<int A>(int g, int u) { tile_load<A>(k[g].base + 4 * tile_pairs * u, k[g].stride); }, load_q);
+    store_amx_sums<4, 1>(sums, tile_rows);
     transpose(sums, std::int64_t{tile_rows}, std::int64_t{keys}, std::int64_t{queries}, scores.s + key,
               std::int64_t{bf16_kv_block});
   }
@@ -229,7 +206,7 @@ struct DecodeAmxBlock {
 
 /// Configures tiles with one row a query, except for those of values.
 inline void shape_decode_tiles(AmxTiles& tiles, int queries) {
-  for (int tile = 0; tile <= left_tile; ++tile) tiles.shaped(tile, queries, tile_pairs);
+  for (int tile = 0; tile <= amx_a; ++tile) tiles.shaped(tile, queries, tile_pairs);
 }
 
 /// o[query][words] = the block's chain, plus alpha times what was there: queries are the rows of a tile, 64 columns at
@@ -237,20 +214,22 @@ inline void shape_decode_tiles(AmxTiles& tiles, int queries) {
 HWY_NOINLINE inline void amx_decode_outputs(const DecodeAmxBlock& decode, const float* alpha, StreamPrefetcher& ahead,
                                             float* sums, float* o) {
   constexpr std::int64_t row_of_sums = 4 * tile_rows, row_of_weights = 2 * bf16_kv_block;
-  tile_load<left_tile>(decode.weights, row_of_weights);
+  tile_load<amx_a>(decode.weights, row_of_weights);
   for (std::int64_t c = 0, left; (left = (decode.words - c) / 16) > 0; c += 16 * (left >= 4 ? 4 : left >= 2 ? 2 : 1)) {
     const auto columns = [&]<int VECTORS>() ATTN_BF16_ATTR {
       float* const own = sums + c * tile_rows;
-      for_each_sum<VECTORS>([&]<int V>() {
-        if (decode.begins) tile_zero<V>();
-        else tile_load<V>(own + V * tile_rows * tile_rows, row_of_sums);
+      const auto sum_at = [&](int v) { return own + v * tile_words; };
+      for_each_amx_sum<1, VECTORS>([&]<int C>(int, int v) {
+        if (decode.begins) tile_zero<C>();
+        else tile_load<C>(sum_at(v), row_of_sums);
       });
-      for_each_sum<VECTORS>([&]<int V>() {
-        tile_load<right_tile>(decode.values + c + V * 16, 4 * decode.words);
-        tile_dot<V, left_tile, right_tile>();
-        ahead.fetch_eight();
-      });
-      for_each_sum<VECTORS>([&]<int V>() { tile_store<V>(own + V * tile_rows * tile_rows, row_of_sums); });
+      add_amx_products<1, VECTORS>(
+          0, 1, []<int>(int, int) {},  // the weights are loaded
+          [&]<int B>(int v, int) {
+            tile_load<B>(decode.values + c + v * 16, 4 * decode.words);
+            ahead.fetch_eight();
+          });
+      for_each_amx_sum<1, VECTORS>([&]<int C>(int, int v) { tile_store<C>(sum_at(v), row_of_sums); });
       if (!decode.ends) return;
       for (int q = 0; q < decode.queries; ++q) {
         __m512 sum[VECTORS];

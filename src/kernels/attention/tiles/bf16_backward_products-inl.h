@@ -1,5 +1,5 @@
 // src/kernels/attention/tiles/bf16_backward_products-inl.h: the five products of the backward pass in bf16: vdpbf16ps
-// on pairs, or AMX.
+// on pairs.
 //
 //   S^T = K Q^T      dP^T = V dO^T      lanes are rows: pairs of columns of K and V as broadcasts     pair_columns
 //   dV += P^T dO     dK += dS^T Q       lanes are columns: pairs of rows as broadcasts                 bf16_add_columns
@@ -7,9 +7,6 @@
 //  No sum crosses a lane; each is a chain over D, over the block's keys, over the block's rows. The chains start at 0
 // and are added to the sums in memory at the end: starting from memory would cost 5 to 8 points of the peak in
 // latency.
-//  By AMX the same five products of the same words, units of 32 at a time (tile_product): a broadcast becomes a row of
-// A, a vector a column of B. There the chains do start from the sums in memory, since loading a tile takes no longer
-// than clearing it.
 #if defined(ATTN_BF16_BACKWARD_PRODUCTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_BACKWARD_PRODUCTS_INL_H
 #undef ATTN_BF16_BACKWARD_PRODUCTS_INL_H
@@ -20,7 +17,6 @@
 #include "kernels/attention/tiles/bf16_prefill-inl.h"
 #include "kernels/attention/softmax/bf16_softmax-inl.h"
 #include "kernels/attention/tiles/backward_products-inl.h"
-#include "kernels/x86/amx.h"
 
 #if HWY_TARGET == HWY_AVX3
 ATTN_BEFORE_BF16_NAMESPACE();
@@ -105,103 +101,6 @@ HWY_INLINE void bf16_add(const std::uint32_t* left, int rows, const std::uint32_
     bf16_add_columns<V, ROW, STEP>(left, rows, x + v * 16, total.stride, range_of, total.from_column(v * 16), ahead);
   });
 }
-
-// --- by tile registers ---------------------------------------------------------------------------------------------
-
-/// C = A B, or what stands in C and A B. Words of A's rows are B's rows.
-struct TileProduct {
-  struct Side {
-    const void* base;
-    std::int64_t stride, step;  // bytes: from a row to the next, from a unit to the next
-
-    const char* at(std::int64_t bytes) const { return static_cast<const char*>(base) + bytes; }
-  };
-  Side a, b;
-  float* c;
-  std::int64_t c_stride;
-  bool begins;  // C counts as 0, whatever stands there
-  // units [first, last) of each tile of rows
-  int first[query_block / tile_rows] = {}, last[query_block / tile_rows] = {};
-
-  void from_items(int tile, const RowRange& items) {
-    first[tile] = items.begin / tile_items;
-    last[tile] = (items.end + tile_items - 1) / tile_items;
-  }
-};
-
-/// Of so many tiles of rows from `row` on the 32 columns from `column` on, over the units [first, last).
-template <int TILES>
-HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, int first, int last,
-                            TilePrefetch& ahead) {
-  float* const c = x.c + row * x.c_stride + column;
-  const std::int64_t c_stride = 4 * x.c_stride;
-  tile_zero<0>();
-  tile_zero<1>();
-  if (TILES == 2) tile_zero<2>();
-  if (TILES == 2) tile_zero<3>();
-  if (!x.begins) {
-    tile_load<0>(c, c_stride);
-    tile_load<1>(c + 16, c_stride);
-    if (TILES == 2) tile_load<2>(c + 16 * x.c_stride, c_stride);
-    if (TILES == 2) tile_load<3>(c + 16 * x.c_stride + 16, c_stride);
-  }
-  ahead.fetch();
-  for (int n = first; n < last; ++n) {
-    const char *const a = x.a.at(row * x.a.stride + n * x.a.step), *const b = x.b.at(4 * column + n * x.b.step);
-    tile_load<6>(b, x.b.stride);
-    tile_load<4>(a, x.a.stride);
-    tile_dot<0, 4, 6>();
-    tile_load<7>(b + 64, x.b.stride);
-    tile_dot<1, 4, 7>();
-    if (TILES == 1) continue;
-    tile_load<5>(a + 16 * x.a.stride, x.a.stride);
-    tile_dot<2, 5, 6>();
-    tile_dot<3, 5, 7>();
-  }
-  tile_store<0>(c, c_stride);
-  tile_store<1>(c + 16, c_stride);
-  if (TILES == 2) tile_store<2>(c + 16 * x.c_stride, c_stride);
-  if (TILES == 2) tile_store<3>(c + 16 * x.c_stride + 16, c_stride);
-}
-
-/// So many rows and columns, whole 32 of these. Two tiles of rows go together, over the units of both.
-HWY_NOINLINE inline void tile_product(const TileProduct& x, AmxTiles& tiles, int end, std::int64_t columns,
-                                      TilePrefetch& ahead) {
-  const auto shaped = [&](int rows) {
-    for (const int tile : {0, 1, 4}) tiles.shaped(tile, rows, tile_pairs);
-    tiles.begin();
-  };
-  for (int row = 0, rows; row < end; row += rows) {
-    rows = end - row >= 2 * tile_rows ? 2 * tile_rows : end - row >= tile_rows ? tile_rows : end - row;
-    const int tile = row / tile_rows;
-    int first = x.first[tile], last = x.last[tile];
-    if (rows > tile_rows && x.first[tile + 1] < x.last[tile + 1]) {
-      first = first < last && first < x.first[tile + 1] ? first : x.first[tile + 1];
-      last = last > x.last[tile + 1] ? last : x.last[tile + 1];
-    }
-    if (first >= last && !x.begins) continue;
-    if (rows < tile_rows) shaped(rows);
-    for (std::int64_t c = 0; c < columns; c += 32)
-      rows == 2 * tile_rows ? tile_sums<2>(x, row, c, first, last, ahead) : tile_sums<1>(x, row, c, first, last, ahead);
-    if (rows < tile_rows) shaped(tile_rows);
-  }
-}
-
-/// Of so many rows, whole 32 of these, row r of A times column r of the transposed pairs B: a product like the others,
-/// so that delta has the order of dP and both are the same number where a row of o is one of V (a row with one key).
-/// `c`: room for 32 x 32.
-HWY_NOINLINE inline void tile_diagonal(const Matrix<std::uint16_t>& a, const std::uint32_t* b, AmxTiles& tiles,
-                                       int rows, std::int64_t items, float* c, float* to, TilePrefetch& ahead) {
-  constexpr int R = query_block, count = 2 * tile_rows;
-  for (int row = 0; row < rows; row += count) {
-    TileProduct x{{a.row(row), 2 * a.stride, 2 * tile_items}, {b + row, 4 * R, 4 * R * tile_pairs}, c, count, true};
-    for (int tile = 0; tile < 2; ++tile) x.from_items(tile, {0, static_cast<int>(items)});
-    tile_product(x, tiles, count, count, ahead);
-    for (int r = 0; r < count; ++r) to[row + r] = c[r * count + r];
-  }
-}
-
-// --- rows of bf16 in and out ---------------------------------------------------------------------------------------
 
 /// Returns the 32 columns from `c` on of a row with `columns` columns; missing columns are 0.
 HWY_INLINE __m512i bf16_columns(const std::uint16_t* row, std::int64_t c, std::int64_t columns) {
