@@ -9,16 +9,12 @@ torch = pytest.importorskip("torch")
 import attn
 import attn.torch
 from error_rule import assert_as_close_as
+from random_tensors import draw
 
 F = torch.nn.functional
 SIZES = {"B": 2, "Hq": 4, "L": 3, "S": 5, "E": 6, "Ev": 7}
 LEADS = {2: (), 3: ("Hq",), 4: ("B", "Hq"), 5: (2, "B", "Hq"), 6: (1, 2, "B", "Hq")}
 OPTIONS = ("plain", "causal", "bool", "float", "float that learns", "gqa", "scale")
-
-
-def draw(*sizes, dtype=torch.float32):
-    return torch.randn(sizes, generator=torch.Generator().manual_seed(len(sizes) + sum(sizes)),
-                       dtype=torch.float64).to(dtype)
 
 
 def operands(rank, none, option, dtype):

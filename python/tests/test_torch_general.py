@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 import attn
 import attn.torch
+from random_tensors import draw
 
 B, H, T, S, D = 2, 3, 5, 6, 4
 MASK = attn.Mask.causal("bottom_right") & attn.Mask.window(3, 0, "bottom_right")
@@ -26,8 +27,7 @@ CU = torch.tensor([0, 2, T])
 
 
 def make(*sizes):
-    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes) + len(sizes)),
-                       dtype=torch.float64).requires_grad_()
+    return draw(*sizes, dtype=torch.float64).requires_grad_()
 
 
 Q, K, V, BIAS, SINKS = make(B, H, T, D), make(B, H, S, D), make(B, H, S, D + 1), make(H, T, S), make(H)

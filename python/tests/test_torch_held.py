@@ -7,13 +7,9 @@ torch = pytest.importorskip("torch")
 import attn
 import attn.torch
 from error_rule import assert_as_close_as
+from random_tensors import draw
 
 B, H, T, D = 2, 3, 6, 4
-
-
-def draw(*sizes, dtype=torch.float32):
-    return torch.randn(sizes, generator=torch.Generator().manual_seed(sum(sizes) + len(sizes)),
-                       dtype=torch.float64).to(dtype)
 
 
 class Layer(torch.nn.Module):

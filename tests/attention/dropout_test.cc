@@ -3,7 +3,7 @@
 #include <attn/autograd.h>
 #include <attn/runtime.h>
 
-#include "attention/truth.h"
+#include "attention/inputs.h"
 #include "kernels/philox.h"
 #include "runtime/memory.h"
 #include "support/errors.h"
@@ -13,13 +13,6 @@
 
 namespace attn::testing {
 namespace {
-
-struct Inputs {
-  Tensor q, k, v;
-};
-Inputs inputs(const Dims& q, const Dims& k, Dtype dtype = Dtype::f32) {
-  return {normal(q, 1, dtype), normal(k, 2, dtype), normal(k, 3, dtype)};
-}
 
 AttentionResult run(const Inputs& in, const AttentionOptions& options) { return attention(in.q, in.k, in.v, options); }
 

@@ -1,7 +1,7 @@
 // tests/attention/forward_test.cc: attention() against its formula in long double, for every option.
 #include <attn/cache.h>
 
-#include "attention/truth.h"
+#include "attention/inputs.h"
 
 #include "support/golden.h"
 
@@ -12,10 +12,6 @@ namespace {
 
 struct Sizes {
   std::int64_t batch = 2, heads = 4, k_heads = 4, v_heads = 4, rows = 7, keys = 9, dim = 8, width = 8;
-};
-
-struct Inputs {
-  Tensor q, k, v;
 };
 
 Inputs inputs(const Sizes& s, Dtype dtype = Dtype::f32) {

@@ -2,7 +2,7 @@
 // wrong.
 #include <attn/plain.h>
 
-#include "attention/truth.h"
+#include "attention/inputs.h"
 #include "runtime/memory.h"
 #include "support/golden.h"
 
@@ -15,9 +15,6 @@ namespace {
 
 constexpr std::int64_t batch = 2, heads = 4, groups = 2, rows = 70, keys = 130, dim = 12, width = 6;
 
-struct Inputs {
-  Tensor q, k, v;
-};
 Inputs inputs(Dtype dtype) {
   return {normal({batch, heads, rows, dim}, 1, dtype), normal({batch, groups, keys, dim}, 2, dtype),
           normal({batch, groups, keys, width}, 3, dtype)};

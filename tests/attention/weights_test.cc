@@ -1,6 +1,6 @@
 // tests/attention/weights_test.cc: the weights a call may ask for, from the same pass: against those of the
 // specification, and what they cost.
-#include "attention/truth.h"
+#include "attention/inputs.h"
 #include "runtime/memory.h"
 #include "support/errors.h"
 #include "support/golden.h"
@@ -15,13 +15,6 @@
 
 namespace attn::testing {
 namespace {
-
-struct Inputs {
-  Tensor q, k, v;
-};
-Inputs inputs(const Dims& q, const Dims& k, Dtype dtype = Dtype::f32) {
-  return {normal(q, 1, dtype), normal(k, 2, dtype), normal(k, 3, dtype)};
-}
 
 AttentionResult run(const Inputs& in, AttentionOptions options, const Weights& weights) {
   options.weights = weights;

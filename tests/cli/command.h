@@ -1,5 +1,6 @@
 // tests/cli/command.h: running the command as a user does, and reading what it said.
 #pragma once
+#include "support/folder.h"
 #include "support/places.h"
 
 #include <sys/wait.h>
@@ -18,34 +19,6 @@ struct Said {
   int code;
   std::string out, err;
 };
-
-/// A folder of its own, gone at the end.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "attn_cli_XXXXXX").string();
-    if (::mkdtemp(name.data()) == nullptr) std::abort();
-    path_ = name;
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::string write(const std::string& name, const std::string& content) const {
-    std::ofstream(file(name), std::ios::binary) << content;
-    return file(name);
-  }
-
- private:
-  std::filesystem::path path_;
-};
-
-inline std::string content_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream content;
-  content << file.rdbuf();
-  return content.str();
-}
 
 /// The command, quoted for the shell.
 inline const std::string attn_command = "'" + command_path() + "'";

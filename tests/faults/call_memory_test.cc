@@ -188,7 +188,7 @@ TEST(CallMemory, TextsAndTokenizers) {
 }
 
 TEST(CallMemory, Files) {
-  const TemporaryFolder folder;
+  const Folder folder;
   const std::vector<std::pair<std::string, Tensor>> tensors = {
       {"x", x()}, {"y", x().transpose(0, 2)}, {"b", x().to(Dtype::bf16)}};
   save_safetensors(folder / "x", tensors, {{"a", "b"}});
@@ -207,7 +207,7 @@ TEST(CallMemory, Files) {
 /// A file is the one of before or the new one, whichever allocation of a save fails.
 TEST(CallMemory, ASaveThatFailsLeavesTheFile) {
   for (const std::string what : {"safetensors", "npy"}) {
-    const TemporaryFolder folder;
+    const Folder folder;
     save_version(what, folder.path(), 1);
     long failed = 0;
     fail_at_each([&] { save_version(what, folder.path(), 2); }, 0,
@@ -226,7 +226,7 @@ TEST(CallMemory, ASaveThatFailsLeavesTheFile) {
 }
 
 TEST(CallMemory, ModelsAndTrainings) {
-  const TemporaryFolder folder;
+  const Folder folder;
   Generator generator(1);
   const LanguageModel model(tiny_llama(), Dtype::f32, &generator);
   const Tensor ids = tensor<std::int64_t>({1, 2, 3, 4, 5, 6}).reshape({2, 3});
@@ -241,7 +241,7 @@ TEST(CallMemory, ModelsAndTrainings) {
 TEST(CallMemory, AStepThatFailsIsNotCounted) {
   const TrainOptions options{.model = tiny_gpt2(), .steps = 4, .batch = 2, .eval_every = 2};
   const Trainer begun(ids_of_text(), options);
-  const TemporaryFolder folder;
+  const Folder folder;
   begun.save(folder.path());
   for (long n = 0; n < 3000; n += 1 + n / 40) {
     Trainer trainer = Trainer::resume(folder.path(), ids_of_text());

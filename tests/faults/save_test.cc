@@ -24,7 +24,7 @@ struct Ended {
 };
 
 /// faults_child with a fault.
-Ended run_child(const TemporaryFolder& scratch, const std::string& what, const std::string& folder, int version,
+Ended run_child(const Folder& scratch, const std::string& what, const std::string& folder, int version,
                 const std::string& fault, const std::string& system) {
   std::vector<std::string> words = {ATTN_FAULTS_CHILD, what, folder, std::to_string(version)};
   std::vector<std::string> variables = {std::string("LD_PRELOAD=") + ATTN_FAULTS_PRELOAD, "ATTN_FAULT=" + fault,
@@ -44,7 +44,7 @@ Ended run_child(const TemporaryFolder& scratch, const std::string& what, const s
   posix_spawn_file_actions_destroy(&files);
   int status = 0;
   ::waitpid(id, &status, 0);
-  return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), text_of(err)};
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), content_of(err)};
 }
 
 std::set<std::string> names_in(const std::string& folder) {
@@ -87,14 +87,14 @@ class Saves : public ::testing::TestWithParam<std::string> {
     for (const std::string system : {"", "named"}) {
       attempt("", system);
       long calls = 0;
-      std::istringstream text(text_of(scratch_ / "calls"));
+      std::istringstream text(content_of(scratch_ / "calls"));
       text >> calls;
       ASSERT_GT(calls, 8);
       for (long call = 1; call <= calls; ++call)
         for (const char* kind : kinds) attempt(std::to_string(call) + " " + kind, system);
     }
   }
-  TemporaryFolder scratch_;
+  Folder scratch_;
 };
 
 TEST_P(Saves, ACallThatFails) { attempt_at_each_call({"ENOSPC", "EIO", "EINTR"}); }

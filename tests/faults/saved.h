@@ -1,7 +1,7 @@
 // tests/faults/saved.h: what is saved while something fails: each kind of file in two versions, and which one a folder
 // holds.
 #pragma once
-#include "model/folder.h"
+#include "model/tiny_models.h"
 
 #include <attn/npy.h>
 #include <attn/ops.h>

@@ -1,5 +1,7 @@
-// tests/io/files.h: files of the golden table, damaged copies of them, and a folder that goes away.
+// tests/io/files.h: files of the golden table, and damaged copies of them.
 #pragma once
+#include "support/errors.h"
+#include "support/folder.h"
 #include "support/golden.h"
 
 #include <attn/error.h>
@@ -32,29 +34,7 @@ inline Bytes golden_file(const std::string& name) {
   return bytes;
 }
 
-/// A folder of its own for a test.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "attn-io-XXXXXX").string();
-    path_ = mkdtemp(name.data());
-  }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  std::string file(const std::string& name) const { return (path_ / name).string(); }
-  std::size_t entries() const {
-    return static_cast<std::size_t>(
-        std::distance(std::filesystem::directory_iterator(path_), std::filesystem::directory_iterator()));
-  }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
-
-inline Bytes read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return bytes_of(std::string(std::istreambuf_iterator<char>(file), {}));
-}
+inline Bytes read_file(const std::string& path) { return bytes_of(content_of(path)); }
 inline void write_file(const std::string& path, const Bytes& bytes) {
   std::ofstream(path, std::ios::binary)
       .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
@@ -91,17 +71,6 @@ int attack(const Bytes& whole, int rounds, Parse parse) {
     attempt(bytes);
   }
   return refused;
-}
-
-/// The text of the Error that `call` throws.
-template <typename E, typename F>
-std::string text_of(F call) {
-  try {
-    call();
-  } catch (const E& error) { return error.what(); } catch (const Error& error) {
-    return std::string("another error: ") + error.what();
-  }
-  return "no error";
 }
 
 }  // namespace attn::testing

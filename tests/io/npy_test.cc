@@ -9,8 +9,8 @@ namespace attn {
 namespace {
 
 using testing::Bytes;
+using testing::error_of;
 using testing::golden_file;
-using testing::text_of;
 
 const std::vector<float> quarters = {0, 0.25f, 0.5f, 0.75f, 1, 1.25f};
 
@@ -52,17 +52,17 @@ TEST(Npy, GoesThroughAFile) {
 
 TEST(Npy, OtherTypesAreNamed) {
   const std::string can = "; f4, f8, f2, i8, i4 and b1 can be loaded";
-  EXPECT_EQ(text_of<DtypeError>([] { parse_npy(golden_file("npy_u8")); }), "parse_npy: the elements are '|u1'" + can);
-  EXPECT_EQ(text_of<DtypeError>([] { parse_npy(golden_file("npy_c64")); }), "parse_npy: the elements are '<c8'" + can);
-  EXPECT_EQ(text_of<DtypeError>([] { parse_npy(golden_file("npy_records")); }),
+  EXPECT_EQ(error_of<DtypeError>([] { parse_npy(golden_file("npy_u8")); }), "parse_npy: the elements are '|u1'" + can);
+  EXPECT_EQ(error_of<DtypeError>([] { parse_npy(golden_file("npy_c64")); }), "parse_npy: the elements are '<c8'" + can);
+  EXPECT_EQ(error_of<DtypeError>([] { parse_npy(golden_file("npy_records")); }),
             "parse_npy: the file holds records; one element type is needed");
   EXPECT_EQ(
-      text_of<DtypeError>([] { parse_npy(golden_file("npy_void")); }),
+      error_of<DtypeError>([] { parse_npy(golden_file("npy_void")); }),
       "parse_npy: the elements are '|V2', as bfloat16 comes out of NumPy, which does not have it (use safetensors)" +
           can);
-  EXPECT_EQ(text_of<DtypeError>([] { npy_bytes(ones({2}, Dtype::bf16)); }),
+  EXPECT_EQ(error_of<DtypeError>([] { npy_bytes(ones({2}, Dtype::bf16)); }),
             "npy_bytes: NumPy has no bf16; save as f32 (tensor.to(Dtype::f32)) or with save_safetensors");
-  EXPECT_EQ(text_of<ValueError>([] { npy_bytes({}); }), "npy_bytes: the tensor is undefined");
+  EXPECT_EQ(error_of<ValueError>([] { npy_bytes({}); }), "npy_bytes: the tensor is undefined");
 }
 
 /// Format 1 with this dictionary and `data` bytes.
@@ -126,7 +126,7 @@ TEST(Npy, DamagedFilesAreRefusedWithTheByte) {
   }
   Bytes bools = file_with("{'descr': '|b1', 'fortran_order': False, 'shape': (2,)}", 2);
   bools.back() = std::byte{9};
-  EXPECT_EQ(text_of<FormatError>([&] { parse_npy(bools); }), "parse_npy: a bool is 9; it must be 0 or 1 (byte 66)");
+  EXPECT_EQ(error_of<FormatError>([&] { parse_npy(bools); }), "parse_npy: a bool is 9; it must be 0 or 1 (byte 66)");
 }
 
 TEST(Npy, DamageNeverCrashes) {

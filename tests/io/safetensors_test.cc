@@ -12,7 +12,6 @@ namespace {
 
 using testing::Bytes;
 using testing::error_of;
-using testing::text_of;
 
 /// What tests/golden/io/make.py saved.
 std::vector<std::pair<std::string, Tensor>> golden_tensors() {
@@ -33,7 +32,7 @@ TEST(Safetensors, LoadsWhatPythonWrote) {
   ASSERT_EQ(loaded.tensors.size(), 8u);
   for (const auto& [name, tensor] : golden_tensors()) EXPECT_TRUE(same_bits(loaded.at(name), tensor)) << name;
   EXPECT_EQ(loaded.find("c"), nullptr);
-  EXPECT_EQ(text_of<ValueError>([&] { loaded.at("c"); }), "Safetensors: there is no tensor \"c\" among the 8");
+  EXPECT_EQ(error_of<ValueError>([&] { loaded.at("c"); }), "Safetensors: there is no tensor \"c\" among the 8");
 }
 
 TEST(Safetensors, ATensorOutlivesTheFileItCameFrom) {
@@ -65,13 +64,13 @@ TEST(Safetensors, GoesThroughAFile) {
 
 TEST(Safetensors, RefusesWhatCannotBeWritten) {
   const Tensor x = ones({1});
-  EXPECT_EQ(text_of<ValueError>([&] { safetensors_bytes({{"x", x}, {"x", x}}); }),
+  EXPECT_EQ(error_of<ValueError>([&] { safetensors_bytes({{"x", x}, {"x", x}}); }),
             "safetensors_bytes: the name \"x\" is given twice");
-  EXPECT_EQ(text_of<ValueError>([&] { safetensors_bytes({{"x", {}}}); }),
+  EXPECT_EQ(error_of<ValueError>([&] { safetensors_bytes({{"x", {}}}); }),
             "safetensors_bytes: tensor \"x\" is undefined");
-  EXPECT_EQ(text_of<ValueError>([&] { safetensors_bytes({{"__metadata__", x}}); }),
+  EXPECT_EQ(error_of<ValueError>([&] { safetensors_bytes({{"__metadata__", x}}); }),
             "safetensors_bytes: a tensor is named __metadata__, which the format keeps for itself");
-  EXPECT_EQ(text_of<ValueError>([&] { safetensors_bytes({{"\xFF", x}}); }),
+  EXPECT_EQ(error_of<ValueError>([&] { safetensors_bytes({{"\xFF", x}}); }),
             "safetensors_bytes: a name or metadata text is not UTF-8");
 }
 
@@ -172,21 +171,21 @@ TEST(Safetensors, BoolsAreZeroOrOne) {
   Bytes file = file_with(one(R"("dtype":"BOOL","shape":[3],"data_offsets":[0,3])"), 3);
   EXPECT_NO_THROW(parse_safetensors(file));
   file.back() = std::byte{2};
-  EXPECT_EQ(text_of<FormatError>([&] { parse_safetensors(file); }),
+  EXPECT_EQ(error_of<FormatError>([&] { parse_safetensors(file); }),
             "parse_safetensors: a bool is 2; it must be 0 or 1 (byte " + std::to_string(file.size() - 1) + ")");
 }
 
 TEST(Safetensors, OtherDtypesAreNamed) {
-  EXPECT_EQ(text_of<DtypeError>(
+  EXPECT_EQ(error_of<DtypeError>(
                 [] { parse_safetensors(file_with(one(R"("dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2])"), 2)); }),
             "parse_safetensors: tensor \"x\" is F8_E4M3; F64, F32, F16, BF16, I64, I32 and BOOL can be loaded");
 }
 
 TEST(Safetensors, OtherFormatsAreNamed) {
   for (const char* json : {"{}", "{\n  \"architectures\": [\"LlamaForCausalLM\"]\n}"})
-    EXPECT_EQ(text_of<FormatError>([&] { parse_safetensors(testing::bytes_of(json)); }),
+    EXPECT_EQ(error_of<FormatError>([&] { parse_safetensors(testing::bytes_of(json)); }),
               "parse_safetensors: the file begins as JSON; a safetensors file is needed (byte 0)");
-  EXPECT_EQ(text_of<FormatError>([] { parse_safetensors(testing::bytes_of("PK\x03\x04\x14\x08\x08\x08\x08\x08")); }),
+  EXPECT_EQ(error_of<FormatError>([] { parse_safetensors(testing::bytes_of("PK\x03\x04\x14\x08\x08\x08\x08\x08")); }),
             "parse_safetensors: the file begins as a zip archive, as torch.save writes; a safetensors file is needed "
             "(byte 0)");
 }
@@ -199,12 +198,12 @@ TEST(Safetensors, DamageNeverCrashes) {
 
 TEST(Safetensors, AFileThatCannotBeReadIsNamed) {
   const testing::Folder folder;
-  EXPECT_EQ(text_of<IoError>([&] { load_safetensors(folder.file("none")); }),
+  EXPECT_EQ(error_of<IoError>([&] { load_safetensors(folder.file("none")); }),
             "load_safetensors: " + folder.file("none") + ": No such file or directory");
-  EXPECT_EQ(text_of<IoError>([&] { load_safetensors(folder.path().string()); }),
-            "load_safetensors: " + folder.path().string() + ": Is a directory");
+  EXPECT_EQ(error_of<IoError>([&] { load_safetensors(folder.path()); }),
+            "load_safetensors: " + folder.path() + ": Is a directory");
   mkfifo(folder.file("pipe").c_str(), 0600);
-  EXPECT_EQ(text_of<IoError>([&] { load_safetensors(folder.file("pipe")); }),
+  EXPECT_EQ(error_of<IoError>([&] { load_safetensors(folder.file("pipe")); }),
             "load_safetensors: " + folder.file("pipe") + ": Not a regular file");
 }
 

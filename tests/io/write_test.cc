@@ -18,8 +18,8 @@ namespace attn {
 namespace {
 
 using testing::Bytes;
+using testing::error_of;
 using testing::Folder;
-using testing::text_of;
 
 void write(const std::string& path, std::string_view text) {
   io::write_whole("save", path, {std::as_bytes(std::span(text))});
@@ -67,7 +67,7 @@ TEST(WriteWhole, TheNextSaveRemovesWhatAKilledOneLeft) {
 TEST(WriteWhole, APathEndsWhereItSays) {
   const Folder folder;
   const std::string path = folder.file("x") + std::string(1, '\0') + ".txt";
-  EXPECT_EQ(text_of<ValueError>([&] { write(path, "x"); }),
+  EXPECT_EQ(error_of<ValueError>([&] { write(path, "x"); }),
             "save: the path " + folder.file("x") + "\\x00.txt has a zero byte at " +
                 std::to_string(folder.file("x").size()) + "; no file has such a name");
   EXPECT_EQ(folder.entries(), 0u);
@@ -77,22 +77,21 @@ TEST(WriteWhole, KeepsPermissionsAndFollowsLinks) {
   const Folder folder;
   write(folder.file("x"), "first");
   chmod(folder.file("x").c_str(), 0640);
-  std::filesystem::create_symlink("x", folder.path() / "link");
+  std::filesystem::create_symlink("x", folder / "link");
   write(folder.file("link"), "second");
   struct stat facts{};
   stat(folder.file("x").c_str(), &facts);
   EXPECT_EQ(facts.st_mode & 07777, 0640u);
   EXPECT_EQ(testing::read_file(folder.file("x")), testing::bytes_of("second"));
-  EXPECT_TRUE(std::filesystem::is_symlink(folder.path() / "link"));
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
 }
 
 TEST(WriteWhole, ErrorsNamePathAndReason) {
   const Folder folder;
-  EXPECT_EQ(text_of<IoError>([&] { write(folder.file("none/x"), ""); }),
+  EXPECT_EQ(error_of<IoError>([&] { write(folder.file("none/x"), ""); }),
             "save: " + folder.file("none/x") + ": No such file or directory");
-  EXPECT_EQ(text_of<IoError>([&] { write(folder.path().string(), ""); }),
-            "save: " + folder.path().string() + ": Is a directory");
-  EXPECT_EQ(text_of<IoError>([&] { write("/dev/full", "x"); }), "save: /dev/full: No space left on device");
+  EXPECT_EQ(error_of<IoError>([&] { write(folder.path(), ""); }), "save: " + folder.path() + ": Is a directory");
+  EXPECT_EQ(error_of<IoError>([&] { write("/dev/full", "x"); }), "save: /dev/full: No space left on device");
 }
 
 TEST(WriteWhole, DevicesAreWrittenNotReplaced) {
@@ -110,7 +109,7 @@ TEST(WriteWhole, AFailureLeavesTheOldFileAndNoTemporary) {
     signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{1000, 1000};
     setrlimit(RLIMIT_FSIZE, &limit);
-    const std::string text = text_of<IoError>([&] { write(folder.file("x"), std::string(5000, 'n')); });
+    const std::string text = error_of<IoError>([&] { write(folder.file("x"), std::string(5000, 'n')); });
     std::_Exit(text == "save: " + folder.file("x") + ": File too large" ? 7 : 1);
   }
   int status = 0;
@@ -128,8 +127,8 @@ TEST(WriteWhole, WhatAKilledProcessLeftIsRemovedAndNothingElse) {
         std::string(".attn-1-0.tmp.mine"), std::string(".attn-x-0.tmp"), "attn-" + here + "-0.tmp",
         std::string("model.safetensors")})
     write(folder.file(name), "x");
-  std::filesystem::create_directory(folder.path() / ".attn-2-0.tmp");
-  std::filesystem::create_symlink("model.safetensors", folder.path() / ".attn-3-0.tmp");
+  std::filesystem::create_directory(folder / ".attn-2-0.tmp");
+  std::filesystem::create_symlink("model.safetensors", folder / ".attn-3-0.tmp");
   io::remove_leftovers(folder.file(""));
   EXPECT_EQ(folder.entries(), 6u);
   for (const std::string& name :

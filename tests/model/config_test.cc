@@ -1,5 +1,5 @@
 // tests/model/config_test.cc: config.json: what transformers' say, what is refused.
-#include "model/folder.h"
+#include "model/tiny_models.h"
 #include "support/errors.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ TEST(Configs, ThatAreNone) {
   EXPECT_EQ(config_error(R"({"model_type": "gpt2"})"), "config.json: vocab_size is missing");
   EXPECT_EQ(config_error("{}"), "config.json: model_type is missing");
   const auto with = [](const std::string& name, const std::string& field, const nlohmann::json& value) {
-    nlohmann::json config = nlohmann::json::parse(testing::text_of(golden_folder(name) + "/config.json"));
+    nlohmann::json config = nlohmann::json::parse(testing::content_of(golden_folder(name) + "/config.json"));
     config[field] = value;
     return config.dump();
   };
@@ -175,7 +175,7 @@ TEST(Configs, NegativeSizesOfAFile) {
   EXPECT_EQ(own("eos_token_id", 18446744073709551615u),
             "config.json: eos_token_id is 18446744073709551615; it must be an id or a list of ids");
   for (const char* name : {"llama", "qwen3"}) {
-    nlohmann::json json = nlohmann::json::parse(testing::text_of(golden_folder(name) + "/config.json"));
+    nlohmann::json json = nlohmann::json::parse(testing::content_of(golden_folder(name) + "/config.json"));
     for (const auto& [field, ours] :
          {std::pair("num_key_value_heads", "kv_heads"), {"head_dim", "head_dim"}, {"intermediate_size", "mlp_width"}}) {
       nlohmann::json wrong = json;
@@ -184,7 +184,7 @@ TEST(Configs, NegativeSizesOfAFile) {
                 "config.json: ModelConfig: " + std::string(ours) + " is -2; it must be from 1 to 2147483647");
     }
   }
-  nlohmann::json gpt2 = nlohmann::json::parse(testing::text_of(golden_folder("gpt2") + "/config.json"));
+  nlohmann::json gpt2 = nlohmann::json::parse(testing::content_of(golden_folder("gpt2") + "/config.json"));
   gpt2["n_inner"] = -3;
   EXPECT_EQ(config_error(gpt2.dump()), "config.json: ModelConfig: mlp_width is -3; it must be from 1 to 2147483647");
 }
@@ -192,7 +192,7 @@ TEST(Configs, NegativeSizesOfAFile) {
 /// The golden config.json of a model with other fields.
 struct Fields {
   explicit Fields(const std::string& name)
-      : json(nlohmann::json::parse(testing::text_of(golden_folder(name) + "/config.json"))) {}
+      : json(nlohmann::json::parse(testing::content_of(golden_folder(name) + "/config.json"))) {}
   Fields with(const nlohmann::json& others) const {
     Fields result = *this;
     result.json.update(others);
@@ -274,7 +274,7 @@ TEST(Configs, SizesThatAConfigDoesNotName) {
 }
 
 TEST(Configs, SizesOfGpt2UnderTheNamesOfOthers) {
-  nlohmann::json config = nlohmann::json::parse(testing::text_of(golden_folder("gpt2") + "/config.json"));
+  nlohmann::json config = nlohmann::json::parse(testing::content_of(golden_folder("gpt2") + "/config.json"));
   const ModelConfig own = ModelConfig::from_json(config.dump());
   for (const auto& [field, elsewhere] : {std::pair("n_embd", "hidden_size"),
                                          {"n_head", "num_attention_heads"},
@@ -288,7 +288,7 @@ TEST(Configs, SizesOfGpt2UnderTheNamesOfOthers) {
 }
 
 TEST(Configs, TheRotaryFieldsOfOlderConfigs) {
-  nlohmann::json config = nlohmann::json::parse(testing::text_of(golden_folder("llama3") + "/config.json"));
+  nlohmann::json config = nlohmann::json::parse(testing::content_of(golden_folder("llama3") + "/config.json"));
   const ModelConfig now = ModelConfig::from_json(config.dump());
   nlohmann::json scaling = config.at("rope_parameters");
   config["rope_theta"] = scaling.at("rope_theta");
@@ -302,7 +302,7 @@ TEST(Configs, TheRotaryFieldsOfOlderConfigs) {
 
 // Transformers' order where a file has both.
 TEST(Configs, RopeScalingGoesBeforeRopeParameters) {
-  nlohmann::json config = nlohmann::json::parse(testing::text_of(golden_folder("llama3") + "/config.json"));
+  nlohmann::json config = nlohmann::json::parse(testing::content_of(golden_folder("llama3") + "/config.json"));
   config["rope_scaling"] = nlohmann::json::object();
   EXPECT_EQ(ModelConfig::from_json(config.dump()).rotary_theta, 500000);
   config["rope_scaling"] = {{"rope_type", "default"}};

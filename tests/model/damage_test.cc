@@ -1,7 +1,7 @@
 // tests/model/damage_test.cc: a bit of a checkpoint or of a model's weights is wrong: it is said, and nothing goes on
 // from it.
 #include "io/files.h"
-#include "model/folder.h"
+#include "model/tiny_models.h"
 #include "support/errors.h"
 #include "support/golden.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 using testing::Bytes;
 using testing::error_of;
-using testing::TemporaryFolder;
+using testing::Folder;
 
 std::vector<std::int64_t> ids() {
   std::vector<std::int64_t> ids;
@@ -63,24 +63,24 @@ int flip(const std::string& path, const std::function<void()>& read, const std::
 }
 
 TEST(Damage, NoTrainingGoesOnFromIt) {
-  const TemporaryFolder folder;
+  const Folder folder;
   Trainer trainer(ids(), options());
   for (int i = 0; i < 3; ++i) trainer.advance();
   trainer.save(folder.path());
   const std::string path = folder / "train_state.safetensors";
-  const std::string whole = testing::text_of(path);
+  const std::string whole = testing::content_of(path);
   std::optional<Trainer> resumed;
   const int survived = flip(
       path, [&] { resumed.emplace(Trainer::resume(folder.path(), ids())); },
       [&] {
         resumed->save(folder / "again");
-        EXPECT_TRUE(testing::text_of(folder / "again/train_state.safetensors") == whole);
+        EXPECT_TRUE(testing::content_of(folder / "again/train_state.safetensors") == whole);
       });
   EXPECT_LE(survived, 8) << "blanks that fill the header up";
 }
 
 TEST(Damage, TensorsOfATrainingAreNamedDamaged) {
-  const TemporaryFolder folder;
+  const Folder folder;
   Trainer(ids(), options()).save(folder.path());
   const std::string path = folder / "train_state.safetensors";
   Bytes damaged = testing::read_file(path);
@@ -92,14 +92,14 @@ TEST(Damage, TensorsOfATrainingAreNamedDamaged) {
 
 /// As those that were saved before there was a checksum.
 TEST(Damage, ATrainingWithoutAChecksumIsResumed) {
-  const TemporaryFolder folder;
+  const Folder folder;
   Trainer trainer(ids(), options());
   trainer.advance();
   trainer.save(folder.path());
   const std::string path = folder / "train_state.safetensors";
   const Safetensors file = load_safetensors(path);
   save_safetensors(path, file.tensors, file.metadata);
-  EXPECT_EQ(testing::text_of(path).find("attn_checksum"), std::string::npos);
+  EXPECT_EQ(testing::content_of(path).find("attn_checksum"), std::string::npos);
   Trainer resumed = Trainer::resume(folder.path(), ids());
   while (!resumed.done()) resumed.advance();
   Trainer whole(ids(), options());
@@ -109,7 +109,7 @@ TEST(Damage, ATrainingWithoutAChecksumIsResumed) {
 
 TEST(Damage, NoModelIsLoadedFromIt) {
   for (const ModelConfig& config : {testing::tiny_llama(), testing::tiny_mixture()}) {
-    const TemporaryFolder folder;
+    const Folder folder;
     const LanguageModel model(config);
     model.save(folder.path());
     std::optional<LanguageModel> loaded;

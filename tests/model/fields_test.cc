@@ -1,7 +1,7 @@
 // tests/model/fields_test.cc: no field of a model's shape or a training's options is forgotten by a file.
 #include "model/fields.h"
 
-#include "io/files.h"
+#include "model/tiny_models.h"
 #include "model/train_settings.h"
 #include "support/errors.h"
 #include "support/golden.h"
@@ -115,9 +115,9 @@ TEST(Fields, EachGoesThroughATraining) {
   while (!whole.done()) whole.advance();
   Trainer begun(ids(), o);
   begun.advance();
-  begun.save(folder.path().string());
-  EXPECT_EQ(Trainer::find(folder.path().string())->first, o);
-  Trainer resumed = Trainer::resume(folder.path().string(), ids());
+  begun.save(folder.path());
+  EXPECT_EQ(Trainer::find(folder.path())->first, o);
+  Trainer resumed = Trainer::resume(folder.path(), ids());
   EXPECT_EQ(resumed.options(), o);
   while (!resumed.done()) resumed.advance();
   const auto x = resumed.model().state_dict(), y = whole.model().state_dict();
@@ -155,24 +155,14 @@ TEST(Fields, EachGoesThroughAConfig) {
   own.attention_out_bias = std::nullopt;
   EXPECT_EQ(ModelConfig::from_json(own.to_json()), own);
   // One at a time, in each family's words.
-  const ModelConfig llama{.vocab_size = 13,
-                          .context = 12,
-                          .layers = 2,
-                          .heads = 4,
-                          .width = 8,
-                          .norm = ModelConfig::Norm::rms_norm,
-                          .positions = ModelConfig::Positions::rotary,
-                          .activation = ModelConfig::Activation::swiglu,
-                          .attention_bias = false,
-                          .mlp_bias = false,
-                          .tied_head = false};
-  ModelConfig qwen2 = llama, qwen3 = llama, mistral = llama, mixture;
-  qwen2.attention_bias = true, qwen2.attention_out_bias = false, qwen3.qk_norm = true, mistral.sliding_window = 3;
+  ModelConfig mixture;
   mixture.sliding_window = 7;
   const ModelConfig other = model();
-  for (const ModelConfig& base : {ModelConfig{}, llama, qwen2, qwen3, mistral, mixture})
+  for (const ModelConfig& base : {ModelConfig{}, testing::tiny_llama(), testing::tiny_qwen2(), testing::tiny_qwen3(),
+                                  testing::tiny_mistral(), mixture})
     each_field(other, [&](const std::string& name, const auto& away) {
       ModelConfig c = base;
+      c.kv_heads = c.head_dim = c.mlp_width = 0;
       if (name == "width" || name == "heads") c.heads = 4, c.width = 8;
       if (name == "kv_heads") c.heads = 4, c.width = 8;
       each_field(c, [&](const std::string& same, auto& field) {

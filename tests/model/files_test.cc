@@ -3,7 +3,7 @@
 #include <attn/ops.h>
 #include <attn/safetensors.h>
 
-#include "model/folder.h"
+#include "model/tiny_models.h"
 #include "support/errors.h"
 #include "support/golden.h"
 
@@ -16,8 +16,8 @@ namespace attn {
 namespace {
 
 using testing::error_of;
+using testing::Folder;
 using testing::golden_folder;
-using testing::TemporaryFolder;
 
 class Checkpoint : public ::testing::TestWithParam<const char*> {};
 
@@ -40,7 +40,7 @@ TEST_P(Checkpoint, LogitsAreThoseOfTransformers) {
 }
 
 TEST_P(Checkpoint, SavedAgainHasTheTensorsOfTransformers) {
-  const TemporaryFolder folder;
+  const Folder folder;
   LanguageModel::load(golden_folder(GetParam())).save(folder / "new/folder");
   const Safetensors ours = load_safetensors(folder / "new/folder/model.safetensors"),
                     theirs = load_safetensors(golden_folder(GetParam()) + "/model.safetensors");
@@ -51,7 +51,7 @@ TEST_P(Checkpoint, SavedAgainHasTheTensorsOfTransformers) {
   EXPECT_EQ(config.key_value_heads(), LanguageModel::load(golden_folder(GetParam())).config.key_value_heads());
   EXPECT_EQ(ModelConfig::from_json(config.to_json()), config);
   const auto says = nlohmann::json::parse(config.to_json()),
-             said = nlohmann::json::parse(testing::text_of(golden_folder(GetParam()) + "/config.json"));
+             said = nlohmann::json::parse(testing::content_of(golden_folder(GetParam()) + "/config.json"));
   for (const char* field : {"architectures", "model_type", "head_dim", "attention_bias", "mlp_bias",
                             "tie_word_embeddings", "rope_parameters", "sliding_window", "use_sliding_window"})
     EXPECT_EQ(said.contains(field) ? says.value(field, nlohmann::json()) : nlohmann::json(),
@@ -60,7 +60,7 @@ TEST_P(Checkpoint, SavedAgainHasTheTensorsOfTransformers) {
 }
 
 TEST_P(Checkpoint, IsReadInParts) {
-  const TemporaryFolder folder;
+  const Folder folder;
   const auto all = load_safetensors(golden_folder(GetParam()) + "/model.safetensors").tensors;
   nlohmann::json map;
   std::vector<std::pair<std::string, Tensor>> parts[2];
@@ -72,7 +72,7 @@ TEST_P(Checkpoint, IsReadInParts) {
   save_safetensors(folder / "b.safetensors", parts[1]);
   folder.write("model.safetensors.index.json",
                nlohmann::json{{"metadata", {{"total_size", 1}}}, {"weight_map", map}}.dump());
-  folder.write("config.json", testing::text_of(golden_folder(GetParam()) + "/config.json"));
+  folder.write("config.json", testing::content_of(golden_folder(GetParam()) + "/config.json"));
   const Tensor ids = randint(0, 20, {1, 5});
   EXPECT_TRUE(same_bits(LanguageModel::load(folder.path())(ids).detach(),
                         LanguageModel::load(golden_folder(GetParam()))(ids).detach()));
@@ -82,7 +82,7 @@ INSTANTIATE_TEST_SUITE_P(Files, Checkpoint, ::testing::Values("gpt2", "llama", "
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Files, ABareDecoderWithTheBuffersOfOldFiles) {
-  const TemporaryFolder folder;
+  const Folder folder;
   std::vector<std::pair<std::string, Tensor>> bare;
   for (const auto& [name, value] : load_safetensors(golden_folder("gpt2") + "/model.safetensors").tensors)
     bare.emplace_back(name.substr(std::string("transformer.").size()), value);
@@ -94,14 +94,14 @@ TEST(Files, ABareDecoderWithTheBuffersOfOldFiles) {
       break;
     }
   save_safetensors(folder / "model.safetensors", bare);
-  folder.write("config.json", testing::text_of(golden_folder("gpt2") + "/config.json"));
+  folder.write("config.json", testing::content_of(golden_folder("gpt2") + "/config.json"));
   const Tensor ids = randint(0, 20, {1, 5});
   EXPECT_TRUE(same_bits(LanguageModel::load(folder.path())(ids).detach(),
                         LanguageModel::load(golden_folder("gpt2"))(ids).detach()));
 }
 
 TEST(Files, DtypesAreKeptOrConverted) {
-  const TemporaryFolder folder;
+  const Folder folder;
   const LanguageModel model(testing::tiny_llama(), Dtype::bf16);
   model.save(folder.path());
   EXPECT_EQ(load_safetensors(folder / "model.safetensors").at("lm_head.weight").dtype(), Dtype::bf16);
@@ -109,7 +109,7 @@ TEST(Files, DtypesAreKeptOrConverted) {
   const LanguageModel wide = LanguageModel::load(folder.path(), Dtype::f32);
   EXPECT_EQ(wide.dtype(), Dtype::f32);
   EXPECT_TRUE(same_bits(wide.state_dict().front().second, model.state_dict().front().second.to(Dtype::f32)));
-  EXPECT_EQ(nlohmann::json::parse(testing::text_of(folder / "config.json")).at("torch_dtype"), "bfloat16");
+  EXPECT_EQ(nlohmann::json::parse(testing::content_of(folder / "config.json")).at("torch_dtype"), "bfloat16");
 }
 
 /// Each field of the families' on or off: whatever shape that is, it is read back.
@@ -128,7 +128,7 @@ TEST(Files, EveryMixtureIsKept) {
     std::int64_t count = 0;
     for (const Tensor& weight : model.parameters()) count += weight.numel();
     EXPECT_EQ(config.parameters(), count) << mixture;
-    const TemporaryFolder folder;
+    const Folder folder;
     model.save(folder.path());
     const LanguageModel again = LanguageModel::load(folder.path());
     EXPECT_EQ(again.config.to_json(), config.to_json());
@@ -142,7 +142,7 @@ TEST(Files, EveryMixtureIsKept) {
 }
 
 TEST(Files, ShapesThatNoFamilyHasAreKeptToo) {
-  const TemporaryFolder folder;
+  const Folder folder;
   ModelConfig config = testing::tiny_gpt2();
   config.positions = ModelConfig::Positions::rotary;
   config.rotary_scaling = nn::RotaryScaling{.factor = 4, .original_context = 6};
@@ -167,7 +167,7 @@ struct Changed {
     auto tensors = load_safetensors(golden_folder("gpt2") + "/model.safetensors").tensors;
     change(tensors);
     save_safetensors(folder / "model.safetensors", tensors);
-    folder.write("config.json", testing::text_of(golden_folder("gpt2") + "/config.json"));
+    folder.write("config.json", testing::content_of(golden_folder("gpt2") + "/config.json"));
   }
   std::string error() const {
     const std::string text = error_of<ValueError>([&] { LanguageModel::load(folder.path()); }),
@@ -175,7 +175,7 @@ struct Changed {
     EXPECT_TRUE(text.starts_with(begin)) << text;
     return text.substr(std::min(begin.size(), text.size()));
   }
-  TemporaryFolder folder;
+  Folder folder;
 };
 
 TEST(Files, TensorsThatDoNotFitAreNamed) {
@@ -201,7 +201,7 @@ TEST(Files, ATiedHeadThatDiffersIsRefused) {
 }
 
 TEST(Files, TheEndIsThatOfGenerationConfig) {
-  const TemporaryFolder folder;
+  const Folder folder;
   LanguageModel(testing::tiny_gpt2()).save(folder.path());
   folder.write("generation_config.json", R"({"eos_token_id": [3, 4]})");
   EXPECT_EQ(LanguageModel::load(folder.path()).config.end_tokens, (std::vector<std::int64_t>{3, 4}));
@@ -209,7 +209,7 @@ TEST(Files, TheEndIsThatOfGenerationConfig) {
 
 // As in transformers 5, whose generation config is that file alone.
 TEST(Files, AGenerationConfigWithoutAnEndHasNone) {
-  const TemporaryFolder folder;
+  const Folder folder;
   ModelConfig config = testing::tiny_gpt2();
   config.end_tokens = {5};
   LanguageModel(config).save(folder.path());
@@ -220,7 +220,7 @@ TEST(Files, AGenerationConfigWithoutAnEndHasNone) {
 }
 
 TEST(Files, AGenerationConfigThatIsNoJsonIsNone) {
-  const TemporaryFolder folder;
+  const Folder folder;
   ModelConfig config = testing::tiny_gpt2();
   config.end_tokens = {5};
   LanguageModel(config).save(folder.path());
@@ -240,8 +240,8 @@ TEST(Files, AGenerationConfigThatIsNoJsonIsNone) {
 }
 
 TEST(Files, AClaimOfManyLayersAllocatesNothing) {
-  const TemporaryFolder folder;
-  nlohmann::json config = nlohmann::json::parse(testing::text_of(golden_folder("gpt2") + "/config.json"));
+  const Folder folder;
+  nlohmann::json config = nlohmann::json::parse(testing::content_of(golden_folder("gpt2") + "/config.json"));
   config["n_layer"] = 2000000000;
   folder.write("config.json", config.dump());
   save_safetensors(folder / "model.safetensors",
@@ -252,8 +252,8 @@ TEST(Files, AClaimOfManyLayersAllocatesNothing) {
 }
 
 TEST(Files, AnIndexStaysInItsFolder) {
-  const TemporaryFolder folder;
-  folder.write("config.json", testing::text_of(golden_folder("gpt2") + "/config.json"));
+  const Folder folder;
+  folder.write("config.json", testing::content_of(golden_folder("gpt2") + "/config.json"));
   for (const char* file : {R"("../model.safetensors")", R"("")", R"("a\nb")", R"("a\u0000")", "1"}) {
     folder.write("model.safetensors.index.json", R"({"weight_map": {"a": )" + std::string(file) + "}}");
     EXPECT_EQ(error_of<ValueError>([&] { LanguageModel::load(folder.path()); }),
@@ -263,9 +263,9 @@ TEST(Files, AnIndexStaysInItsFolder) {
 }
 
 TEST(Files, WhatIsNotThere) {
-  const TemporaryFolder folder;
+  const Folder folder;
   EXPECT_THROW(LanguageModel::load(folder / "nowhere"), IoError);
-  folder.write("config.json", testing::text_of(golden_folder("gpt2") + "/config.json"));
+  folder.write("config.json", testing::content_of(golden_folder("gpt2") + "/config.json"));
   EXPECT_THROW(LanguageModel::load(folder.path()), IoError);
   folder.write("file", "");
   EXPECT_THROW(LanguageModel(testing::tiny_gpt2()).save(folder / "file/below"), IoError);

@@ -4,7 +4,7 @@
 #include <attn/optim.h>
 #include <attn/runtime.h>
 
-#include "model/folder.h"
+#include "model/tiny_models.h"
 #include "runtime/regions.h"
 #include "support/errors.h"
 #include "support/sanitized.h"

@@ -4,7 +4,7 @@
 #include <attn/ops.h>
 #include <attn/runtime.h>
 
-#include "model/folder.h"
+#include "model/tiny_models.h"
 #include "support/errors.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // tests/model/mixed_dtypes_test.cc: a file whose tensors have several dtypes is loaded without losing a bit of any.
-#include "model/folder.h"
+#include "model/tiny_models.h"
 #include "support/errors.h"
 
 #include <attn/ops.h>
@@ -12,7 +12,7 @@
 namespace attn {
 namespace {
 
-using testing::TemporaryFolder;
+using testing::Folder;
 
 constexpr Dtype floats[] = {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16};
 
@@ -29,16 +29,15 @@ bool has_all_of(Dtype wide, Dtype narrow) {
 
 /// A folder with the tensors of a tiny Llama, each of the dtype that is said of its name, and a config.json that says
 /// `dtype` under `field`.
-std::map<std::string, Tensor> write(const TemporaryFolder& folder,
-                                    const std::function<Dtype(const std::string&)>& dtype_of_name, const char* field,
-                                    const nlohmann::json& dtype) {
+std::map<std::string, Tensor> write(const Folder& folder, const std::function<Dtype(const std::string&)>& dtype_of_name,
+                                    const char* field, const nlohmann::json& dtype) {
   const LanguageModel model(testing::tiny_llama(), Dtype::f64);
   model.save(folder / "f64");
   std::vector<std::pair<std::string, Tensor>> tensors;
   for (const auto& [name, value] : load_safetensors(folder / "f64/model.safetensors").tensors)
     tensors.emplace_back(name, value.to(dtype_of_name(name)));
   save_safetensors(folder / "model.safetensors", tensors, {{"format", "pt"}});
-  nlohmann::json config = nlohmann::json::parse(testing::text_of(folder / "f64/config.json"));
+  nlohmann::json config = nlohmann::json::parse(testing::content_of(folder / "f64/config.json"));
   config.erase("torch_dtype");
   if (field != nullptr) config[field] = dtype;
   folder.write("config.json", config.dump());
@@ -46,7 +45,7 @@ std::map<std::string, Tensor> write(const TemporaryFolder& folder,
 }
 
 /// Every number of the file is in the model.
-void expect_kept(const TemporaryFolder& folder, const LanguageModel& model, const std::map<std::string, Tensor>& file) {
+void expect_kept(const Folder& folder, const LanguageModel& model, const std::map<std::string, Tensor>& file) {
   model.save(folder / "again");
   for (const auto& [name, value] : load_safetensors(folder / "again/model.safetensors").tensors)
     EXPECT_TRUE(same_bits(value.to(Dtype::f64), file.at(name).to(Dtype::f64)))
@@ -61,7 +60,7 @@ TEST(MixedDtypes, EveryPairWithEveryWordOfTheConfig) {
           if (field == nullptr && said != Dtype::f32) continue;
           SCOPED_TRACE(std::string(name_of(embedding)) + ", " + std::string(name_of(rest)) +
                        ", config.json: " + (field ? std::string(name_of(said)) : "nothing"));
-          const TemporaryFolder folder;
+          const Folder folder;
           const auto file = write(
               folder, [&](const std::string& name) { return name == "model.embed_tokens.weight" ? embedding : rest; },
               field, std::string(torch_name_of(said)));
@@ -81,7 +80,7 @@ TEST(MixedDtypes, EveryPairWithEveryWordOfTheConfig) {
 TEST(MixedDtypes, OneTensorAlone) {
   for (const char* alone :
        {"model.norm.weight", "lm_head.weight", "model.layers.1.mlp.down_proj.weight", "model.embed_tokens.weight"}) {
-    const TemporaryFolder folder;
+    const Folder folder;
     const auto file = write(
         folder, [&](const std::string& name) { return name == alone ? Dtype::f32 : Dtype::bf16; }, "dtype", "bfloat16");
     const LanguageModel model = LanguageModel::load(folder.path());
@@ -94,7 +93,7 @@ TEST(MixedDtypes, OneTensorAlone) {
 TEST(MixedDtypes, AConfigThatNamesNoDtypeOfAModel) {
   for (const nlohmann::json& said :
        {nlohmann::json("int64"), nlohmann::json(32), nlohmann::json("auto"), nlohmann::json()}) {
-    const TemporaryFolder folder;
+    const Folder folder;
     const auto file = write(
         folder, [&](const std::string& name) { return name == "model.norm.weight" ? Dtype::f16 : Dtype::bf16; },
         "dtype", said);
@@ -106,7 +105,7 @@ TEST(MixedDtypes, AConfigThatNamesNoDtypeOfAModel) {
 
 /// A tied head that has more bits than the table is another.
 TEST(MixedDtypes, ATiedHeadIsComparedWithoutRounding) {
-  const TemporaryFolder folder;
+  const Folder folder;
   ModelConfig config = testing::tiny_llama();
   config.tied_head = true;
   LanguageModel(config).save(folder / "first");
@@ -115,7 +114,7 @@ TEST(MixedDtypes, ATiedHeadIsComparedWithoutRounding) {
     tensors.emplace_back(name, name == "model.embed_tokens.weight" ? value.to(Dtype::bf16) : value);
     if (name == "model.embed_tokens.weight") tensors.emplace_back("lm_head.weight", value);
   }
-  folder.write("config.json", testing::text_of(folder / "first/config.json"));
+  folder.write("config.json", testing::content_of(folder / "first/config.json"));
   save_safetensors(folder / "model.safetensors", tensors);
   EXPECT_NE(testing::error_of<ValueError>([&] {
               LanguageModel::load(folder.path());

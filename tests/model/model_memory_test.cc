@@ -4,7 +4,7 @@
 #include <attn/ops.h>
 #include <attn/train.h>
 
-#include "model/folder.h"
+#include "model/tiny_models.h"
 #include "support/failing_memory.h"
 #include "support/golden.h"
 
@@ -74,7 +74,7 @@ TEST(ModelMemory, ReorderingFails) {
 
 /// The file is whole: no error speaks of it.
 TEST(ModelMemory, ResumingFails) {
-  const TemporaryFolder folder;
+  const Folder folder;
   std::vector<std::int64_t> ids;
   for (int i = 0; i < 200; ++i) ids.push_back(i * i % 13);
   Trainer trainer(ids, {.model = tiny_llama(), .steps = 4, .batch = 2, .warmup = 1, .eval_every = 2});

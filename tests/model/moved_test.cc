@@ -1,5 +1,5 @@
 // tests/model/moved_test.cc: what was moved from, or made of nothing, answers or says so; it never ends the process.
-#include "model/folder.h"
+#include "model/tiny_models.h"
 #include "support/errors.h"
 
 #include <attn/attn.h>
@@ -26,7 +26,7 @@ std::vector<std::int64_t> ids() {
 }
 
 TEST(Moved, ATrainerSaysThatItIsEmpty) {
-  const testing::TemporaryFolder folder;
+  const testing::Folder folder;
   Trainer from(ids(), {.model = testing::tiny_gpt2(), .steps = 3, .batch = 1});
   Trainer to = std::move(from);
   const Calls calls = {[&] { from.advance(); },
@@ -58,7 +58,7 @@ TEST(Moved, ATokenizerStaysWhatItIs) {
   Tokenizer other;
   other = std::move(from);
   EXPECT_EQ(from.size(), 3);
-  const testing::TemporaryFolder folder;
+  const testing::Folder folder;
   const Tokenizer none;
   EXPECT_EQ(none.encode(""), std::vector<std::int64_t>{});
   EXPECT_EQ(error_of<ValueError>([&] { none.encode("a"); }),

@@ -1,6 +1,6 @@
 // tests/model/paths_test.cc: a path with a zero byte is refused by everything that takes one, and nothing is made under
 // the name before it.
-#include "model/folder.h"
+#include "model/tiny_models.h"
 #include "support/errors.h"
 
 #include <attn/npy.h>
@@ -16,7 +16,7 @@ namespace attn {
 namespace {
 
 TEST(Paths, WithAZeroByte) {
-  const testing::TemporaryFolder folder;
+  const testing::Folder folder;
   const LanguageModel model(testing::tiny_gpt2());
   const Tokenizer tokenizer = Tokenizer::train("ab", Tokenizer::Kind::characters);
   std::vector<std::int64_t> ids;

@@ -37,8 +37,8 @@ TEST(Tokenizer, SavedFilesGiveTheSameIdsAndText) {
   for (const auto& c : figures().at("cases")) {
     const Tokenizer tokenizer = Tokenizer::parse(c.at("tokenizer").dump());
     const testing::Folder folder;
-    tokenizer.save(folder.path().string());
-    const Tokenizer again = Tokenizer::load(folder.path().string());
+    tokenizer.save(folder.path());
+    const Tokenizer again = Tokenizer::load(folder.path());
     EXPECT_EQ(again.to_json(), tokenizer.to_json());
     EXPECT_EQ(nlohmann::json::parse(again.to_json()).at("model").at("vocab"), c.at("tokenizer").at("model").at("vocab"))
         << c.at("name");
@@ -54,13 +54,13 @@ TEST(Tokenizer, SavedFilesGiveTheSameIdsAndText) {
 TEST(Tokenizer, SavesWhatTransformersNeedsToReadIt) {
   const testing::Folder folder;
   const auto config = [&] {
-    std::ifstream file(folder.path() / "tokenizer_config.json");
+    std::ifstream file(folder / "tokenizer_config.json");
     return std::string(std::istreambuf_iterator<char>(file), {});
   };
-  Tokenizer::train("ab", Kind::characters).save(folder.path().string());
+  Tokenizer::train("ab", Kind::characters).save(folder.path());
   EXPECT_EQ(nlohmann::json::parse(config()).at("tokenizer_class"), "PreTrainedTokenizerFast");
-  std::ofstream(folder.path() / "tokenizer_config.json") << "{}";
-  Tokenizer::train("abc", Kind::characters).save(folder.path().string());
+  std::ofstream(folder / "tokenizer_config.json") << "{}";
+  Tokenizer::train("abc", Kind::characters).save(folder.path());
   EXPECT_EQ(config(), "{}") << "someone's own";
 }
 

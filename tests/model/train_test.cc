@@ -74,9 +74,9 @@ TEST(Train, ResumesToTheBit) {
   const Trainer whole = trained(12);
   for (const std::int64_t stop : {0, 1, 5, 11, 12}) {
     const Folder folder;
-    trained(stop).save(folder.path().string());
+    trained(stop).save(folder.path());
     rand({100});  // whatever was drawn meanwhile does not matter
-    Trainer resumed = Trainer::resume(folder.path().string(), ids());
+    Trainer resumed = Trainer::resume(folder.path(), ids());
     EXPECT_EQ(resumed.step(), stop);
     EXPECT_EQ(resumed.options(), options());
     while (!resumed.done()) resumed.advance();
@@ -96,8 +96,8 @@ TEST(Train, ResumesAnyShape) {
   o.model.tied_head = false, o.model.mlp_bias = false;
   o.model.end_tokens = {2, 5};
   const Folder folder;
-  trained(6, o).save(folder.path().string());
-  Trainer resumed = Trainer::resume(folder.path().string(), ids());
+  trained(6, o).save(folder.path());
+  Trainer resumed = Trainer::resume(folder.path(), ids());
   EXPECT_EQ(resumed.options(), o);
   while (!resumed.done()) resumed.advance();
   EXPECT_TRUE(same_weights(resumed, trained(12, o)));
@@ -110,12 +110,12 @@ TEST(Train, GoesOnForMoreSteps) {
   at_once.extend(20);
   EXPECT_EQ(at_once.options(), longer);
   const Folder folder;
-  at_once.save(folder.path().string());
+  at_once.save(folder.path());
   while (!at_once.done()) {
     const TrainStep done = at_once.advance();
     EXPECT_EQ(done.lr, longer.lr_of(done.step));
   }
-  Trainer resumed = Trainer::resume(folder.path().string(), ids());
+  Trainer resumed = Trainer::resume(folder.path(), ids());
   EXPECT_EQ(resumed.options(), longer);
   while (!resumed.done()) resumed.advance();
   EXPECT_TRUE(same_weights(at_once, resumed));
@@ -180,8 +180,8 @@ TEST(Train, HalfFloatsKeepTheirMasters) {
   const Trainer whole = trained(12, o);
   EXPECT_EQ(whole.model().dtype(), Dtype::bf16);
   const Folder folder;
-  trained(6, o).save(folder.path().string());
-  Trainer resumed = Trainer::resume(folder.path().string(), ids());
+  trained(6, o).save(folder.path());
+  Trainer resumed = Trainer::resume(folder.path(), ids());
   while (!resumed.done()) resumed.advance();
   EXPECT_TRUE(same_weights(resumed, whole));
   const double first = whole.losses().to_vector()[1];
@@ -257,7 +257,7 @@ TEST(Train, SaysWhatIsWrong) {
 
 TEST(Train, AnotherTextOrADamagedFileIsAnError) {
   const Folder folder;
-  const std::string path = folder.path().string();
+  const std::string path = folder.path();
   EXPECT_EQ(Trainer::find(path), std::nullopt);
   trained(2).save(path);
   EXPECT_EQ(Trainer::find(path)->second, 2);

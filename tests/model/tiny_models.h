@@ -1,40 +1,15 @@
-// tests/model/folder.h: a folder that is gone after the test, and the small models of the golden figures.
+// tests/model/tiny_models.h: models of a few numbers, one for each family, and the folders of the golden ones.
 #pragma once
 #include <attn/model.h>
 
+#include "support/folder.h"
 #include "support/places.h"
 
-#include <filesystem>
-#include <fstream>
 #include <string>
-#include <unistd.h>
 
 namespace attn::testing {
 
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "attn_model_XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw IoError("no temporary folder");
-    path_ = name;
-  }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  std::string operator/(const std::string& name) const { return (path_ / name).string(); }
-  std::string path() const { return path_.string(); }
-  void write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
-
- private:
-  std::filesystem::path path_;
-};
-
 inline std::string golden_folder(const std::string& name) { return golden_path("model/" + name); }
-
-inline std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 /// A Llama of a few numbers: grouped heads, rotary positions, SwiGLU.
 inline ModelConfig tiny_llama() {
