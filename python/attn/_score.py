@@ -6,11 +6,11 @@ from typing import Any
 
 from attn import _core
 
-by_torch: Any = None  # attn.torch._program, once it is imported
+by_torch: Any = None  # attn.torch._score_program, once it is imported
 
 
 def _traced(*values: Any) -> Any:
-    """Returns attn.torch._program if the values belong to a function that it is tracing, else None."""
+    """Returns attn.torch._score_program if the values belong to a function that it is tracing, else None."""
     if by_torch is None:
         for x in values:
             if hasattr(x, "__torch_function__"):

@@ -5,7 +5,7 @@ only; in a version with other classes the compiler's own error stays."""
 
 import operator
 
-symbol: type | None = None  # the class of the symbols; _program sets it
+symbol: type | None = None  # the class of the symbols; _score_program sets it
 
 
 def _tell_of_inversion():

@@ -14,7 +14,7 @@ from torch import Tensor
 from attn import _core
 from attn._options import AdditiveWeights
 from attn._tracing import trace
-from attn.torch import _call, _changes, _program
+from attn.torch import _call, _mutations, _score_program
 
 _OPTIONS = _core.attention_options
 AT = {name: n for n, name in enumerate(_OPTIONS)}
@@ -174,7 +174,7 @@ def encode(q, k, v, options):
             texts.append(f"a{len(tensors)}")
             tensors.extend(x)
         elif name == "score_mod" and callable(x):
-            lines, looked_up = _program.of_function(x, len(tensors))
+            lines, looked_up = _score_program.of_function(x, len(tensors))
             texts.append(f"p{lines}")
             tensors.extend(looked_up)
         elif isinstance(x, bool) or name == "return_logsumexp":
@@ -229,7 +229,7 @@ def held_arrays(texts):
     fields = texts.split(_BETWEEN)[: len(_OPTIONS)]
     held = [_at(text[1:].partition(":")[0]) if text[0] in "ow" else None for text in fields]
     given = [name for name, text in zip(_OPTIONS, fields) if text[0] == "w"]
-    return [(name, x) for name, x in _changes.of_options(held)
+    return [(name, x) for name, x in _mutations.of_options(held)
             if not (isinstance(x, Tensor) and name.removeprefix("the array of ") in given)]
 
 
@@ -251,7 +251,7 @@ def decoded(tensors, texts):
             place, first = rest.split(":")
             options.append(_over(_at(place), tensors[int(first) :]))
         elif kind == "p":
-            options.append(_program.expression(rest, tensors))
+            options.append(_score_program.expression(rest, tensors))
         else:
             options.append(_READ[kind](rest))
     return *tensors[:3], tuple(options)

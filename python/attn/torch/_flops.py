@@ -7,7 +7,7 @@ import math
 import torch
 from torch.utils.flop_counter import register_flop_formula
 
-from attn.torch import _general, _linear, _ops  # noqa: F401: they register the operators
+from attn.torch import _general_op, _linear, _ops  # noqa: F401: they register the operators
 from attn.torch._encoded import AT, as_held, decoded, without
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from attn import _core
-from attn.torch import _call, _changes, _ops
+from attn.torch import _call, _mutations, _ops
 
 
 @torch.library.custom_op("attn::mm", mutates_args=(), device_types="cpu")
@@ -32,7 +32,7 @@ def _keep_factors(ctx, inputs, output=None):
     """Saves the factors that the wanted gradients need. A factor that is not saved may be changed after the call,
     as with torch's own function."""
     needs = ctx.needs_input_grad
-    ctx.save_for_backward(*(_changes.owned(x) if needed else None for x, needed in zip(inputs[:2], needs[1::-1])))
+    ctx.save_for_backward(*(_mutations.owned(x) if needed else None for x, needed in zip(inputs[:2], needs[1::-1])))
 
 
 def _mm_gradients(ctx, grad):

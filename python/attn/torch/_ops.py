@@ -7,7 +7,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from attn.torch import _call, _changes, _definition
+from attn.torch import _call, _mutations, _unfused
 from attn.torch._call import Numbers, seed_of
 
 WEIGHTS = ("none", "full", "head_average")
@@ -102,7 +102,7 @@ def _keep(ctx, inputs, output):
     *tensors, scale, softcap, causal, window_left, window_right, bottom_right, dropout_p, weights = inputs
     ctx.numbers = _numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
     ctx.weights = weights
-    ctx.save_for_backward(*map(_changes.owned, tensors), output[0], output[2], output[3])
+    ctx.save_for_backward(*map(_mutations.owned, tensors), output[0], output[2], output[3])
     ctx.mark_non_differentiable(*output[2:], *(() if weights else output[1:2]))
     ctx.set_materialize_grads(False)
 
@@ -115,7 +115,7 @@ def _attention_gradients(ctx, grad_output, grad_weights, *_):
         wants = (bool(needs[4]), bool(needs[5]))
         found = list(attention_backward(grad_output, *operands, seed, output, maximum, total, *ctx.numbers, *wants))
     elif grad_output is not None or grad_weights is not None:
-        found = _definition.gradients(operands, ctx.numbers, seed, WEIGHTS[ctx.weights], grad_output, grad_weights)
+        found = _unfused.gradients(operands, ctx.numbers, seed, WEIGHTS[ctx.weights], grad_output, grad_weights)
     return _as_inputs(found, needs) + (None,) * 9
 
 
@@ -132,14 +132,14 @@ def _keep_backward(ctx, inputs, output):
     grad_output, *operands, seed, _, _, _ = inputs[:11]
     ctx.numbers = Numbers(*inputs[11:18])
     ctx.wants = inputs[18:]
-    ctx.save_for_backward(grad_output, *map(_changes.owned, operands), seed)
+    ctx.save_for_backward(grad_output, *map(_mutations.owned, operands), seed)
     ctx.set_materialize_grads(False)
 
 
 def _second_gradients(ctx, *flows):
     """Returns the gradients of the gradients, computed by the definition, so that they can be differentiated again."""
     grad_output, *operands, seed = ctx.saved_tensors
-    flow, (q, k, v, bias, sinks) = _definition.second_gradients(operands, ctx.numbers, seed, grad_output, flows)
+    flow, (q, k, v, bias, sinks) = _unfused.second_gradients(operands, ctx.numbers, seed, grad_output, flows)
     return (flow, q, k, v, None, bias, sinks) + (None,) * 13
 
 
@@ -262,8 +262,8 @@ class Direct(torch.autograd.Function):
         output, matrix, maximum, total = _call.forward((q, k, v, mask, bias, sinks), numbers, seed_of(seed),
                                                        WEIGHTS[weights], saves=True)
         ctx.numbers, ctx.weights = numbers, weights
-        operands = (*map(_changes.owned, (q, k, v)), _changes.owned_mask(mask), _changes.owned(bias),
-                    _changes.owned(sinks))
+        operands = (*map(_mutations.owned, (q, k, v)), _mutations.owned_mask(mask), _mutations.owned(bias),
+                    _mutations.owned(sinks))
         ctx.save_for_backward(*operands, seed, output, maximum, total)
         ctx.set_materialize_grads(False)
         return output, matrix

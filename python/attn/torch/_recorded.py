@@ -6,7 +6,7 @@ call from them, without computing it again, and takes gradients, and gradients o
 import torch
 
 from attn import _core
-from attn.torch import _call, _changes
+from attn.torch import _call, _mutations
 
 _DROPOUT_P = _core.attention_options.index("dropout_p")
 _SEED = _core.attention_options.index("dropout_seed")
@@ -35,7 +35,7 @@ class _Arguments:
             if not (x.is_leaf and x.requires_grad):
                 self.given[n] = None
         # a leaf is saved detached: x.data = y must not exchange it
-        return [_changes.owned(x.detach() if x.is_leaf else x) for x in tensors]
+        return [_mutations.owned(x.detach() if x.is_leaf else x) for x in tensors]
 
     def over(self, tensors, with_leaves=False):
         """Returns the call over the saved tensors; with `with_leaves` over its leaves themselves,
@@ -60,7 +60,7 @@ class _Recorded(torch.autograd.Function):
         (output, weights, logsumexp, plan, seed), (exact, *rows) = _core.attention_kept(*arguments)
         ctx.needs, ctx.arguments = [_wants_gradient(x) for x in inputs], _Arguments(*arguments)
         ctx.save_for_backward(*ctx.arguments.let_go(), output if exact is None else exact, *rows)
-        ctx.read = _changes.watched(_changes.of_options(ctx.arguments.given[3:]))
+        ctx.read = _mutations.watched(_mutations.of_options(ctx.arguments.given[3:]))
         ctx.set_materialize_grads(False)
         weights, *keys = weights if isinstance(weights, tuple) else (weights,)
         rest[:] = [keys, plan, seed]
@@ -68,10 +68,10 @@ class _Recorded(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        _changes.check(ctx.read)
+        _mutations.check(ctx.read)
         arguments, tensors = ctx.arguments, ctx.saved_tensors
         # the record holds all of them
-        read = ctx.read + _changes.watched(arguments.named(tensors)) if torch.is_grad_enabled() else ctx.read
+        read = ctx.read + _mutations.watched(arguments.named(tensors)) if torch.is_grad_enabled() else ctx.read
         tape = _core.attention_resumed(*arguments.over(tensors), ctx.needs, tensors[len(arguments.places) :])
 
         def inputs():
@@ -111,7 +111,7 @@ class _Gradients(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        _changes.check(ctx.read)
+        _mutations.check(ctx.read)
         tensors = ctx.saved_tensors
         return (None, None, None, None, None, *_gradients(ctx.tape, ctx.read, grads, lambda: tensors))
 

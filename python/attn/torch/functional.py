@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attn import _core
 from attn._options import prepared, scores_apart
-from attn.torch import _call, _definition, _general, _ops, _recorded
+from attn.torch import _call, _general_op, _ops, _recorded, _unfused
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -103,8 +103,8 @@ def attend(q, k, v, numbers, mask=None, bias=None, sinks=None, weights=_NONE):
         return _call.forward((q, k, v, mask, bias, sinks), numbers, _call.seed_of(seed), _ops.WEIGHTS[weights],
                              saves=False)[:2]
     if _call.is_forward():
-        output, matrix = _definition.attend((q, k, v, mask, bias, sinks), numbers, seed)
-        return output.to(q.dtype), _definition.shown(matrix, _ops.WEIGHTS[weights], q.dtype) if weights else None
+        output, matrix = _unfused.attend((q, k, v, mask, bias, sinks), numbers, seed)
+        return output.to(q.dtype), _unfused.shown(matrix, _ops.WEIGHTS[weights], q.dtype) if weights else None
     output, matrix, _, _ = _ops.attention(q, k, v, mask, bias, sinks, seed, *numbers, weights)
     return output, matrix if weights else None
 
@@ -187,4 +187,4 @@ def attention(q, k, v, options, return_plan=False):
     if return_plan:
         raise ValueError("attention: return_plan is given under torch.compile or torch.func, "
                          "where there is no kernel yet")
-    return *_general.attention(q, k, v, scores_apart("attention", options)), None, None
+    return *_general_op.attention(q, k, v, scores_apart("attention", options)), None, None

@@ -1,4 +1,4 @@
-# python/attn/torch/_changes.py: detects whether an array that a backward pass reads again was changed after the call.
+# python/attn/torch/_mutations.py: detects whether an array that a backward pass reads again was changed after the call.
 """torch counts the in-place changes of a tensor. Memory without such a count (NumPy's arrays, tensors of inference
 mode, DLPack arrays) is watched by a checksum, or copied if torch itself saves it."""
 

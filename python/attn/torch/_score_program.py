@@ -1,4 +1,4 @@
-# python/attn/torch/_program.py: records a score function as lines of text and tensors,
+# python/attn/torch/_score_program.py: records a score function as lines of text and tensors,
 # where torch traces or transforms the call.
 """A tensor that the function indexes becomes an argument of the operator, with its own gradient. The function is called
 once, with symbols that torch.compile can trace; its operations are recorded one on each line, and the operator builds

@@ -1,4 +1,4 @@
-# python/attn/torch/_definition.py: computes attention by its definition in torch operations,
+# python/attn/torch/_unfused.py: computes attention by its definition in torch operations,
 # for gradients that the fused pass does not give.
 """These are gradients of the weights and gradients of gradients; every matrix is computed whole."""
 

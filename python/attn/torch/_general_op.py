@@ -1,4 +1,4 @@
-# python/attn/torch/_general.py: defines attn.attention with all of its options as torch operators.
+# python/attn/torch/_general_op.py: defines attn.attention with all of its options as torch operators.
 """`torch.ops.attn.general`: the tensors of a call in a list, everything else in a text (_encoded.py).
 
 The backward pass runs the call again on the library's tape; its gradients have gradients of their own."""
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from attn import _core
 from attn._options import AdditiveWeights
-from attn.torch import _call, _changes, _ops
+from attn.torch import _call, _mutations, _ops
 from attn.torch._encoded import AT, chosen_weights, decoded, encode, held_arrays, text_of
 
 # --- shapes -----------------------------------------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def general(tensors: Sequence[Tensor], texts: str) -> list[Tensor]:
     dtypes = (output.dtype, torch.int64, _call.compute_dtype(output.dtype))
     results = (torch.empty((0,), dtype=dtype) if x is None else x
                for x, dtype in zip((weights, keys, logsumexp), dtypes))
-    return [output, *results, _changes.stamps(held_arrays(texts))]
+    return [output, *results, _mutations.stamps(held_arrays(texts))]
 
 
 @general.register_fake
@@ -75,7 +75,7 @@ class _Recorded:
     """Records a call on the library's tape; `places` says which of the call's tensors the tape's inputs are."""
 
     def __init__(self, tensors, texts, wanted, stamps):
-        _changes.check_stamps(held_arrays(texts), stamps)
+        _mutations.check_stamps(held_arrays(texts), stamps)
         q, k, v, options = decoded(tensors, texts)
         left = dict(enumerate(tensors))
         places = []
@@ -163,7 +163,7 @@ def _first(apply, grads, saved, texts, needs):
 def _keep(ctx, inputs, output):
     tensors, texts = inputs
     ctx.texts = texts
-    ctx.save_for_backward(*map(_changes.owned, tensors), output[4])
+    ctx.save_for_backward(*map(_mutations.owned, tensors), output[4])
     ctx.set_materialize_grads(False)
     ctx.mark_non_differentiable(*(x for x in output if x.numel() == 0 or not x.is_floating_point()))
 
