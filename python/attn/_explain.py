@@ -58,7 +58,7 @@ class Explanation:
 
     @property
     def mask(self) -> str:
-        """The mask as text; empty when no pair is hidden."""
+        """The mask as text; empty when no pair is masked."""
         return self._run.mask
 
     @property

@@ -56,7 +56,7 @@ def scaled_dot_product_attention(
 
     Dtypes   float32, float64, bfloat16 (ml_dtypes' in NumPy), float16, the same for all three.
     Memory   any strides, nothing is copied where the last dim is contiguous; the result is laid out as query.
-    A query that may see no key gives 0. A hidden key changes nothing, even if it is NaN.
+    A query that may see no key gives 0. A masked key changes nothing, even if it is NaN.
     Raises   ValueError for shapes and values, TypeError for dtypes, each with one line that says what is needed.
     Source   Vaswani 2017 (1706.03762); Dao 2022 (2205.14135). Where torch's answer depends on its path: docs/torch.md.
 
@@ -150,7 +150,7 @@ def attention(
     Returns  output, or the tuple (output, weights, logsumexp, plan) of the requested results.
     Dtypes   float32, float64, bfloat16, float16, the same for q, k, v;
              sums and softmax in float32 (float64 for float64).
-    A row that sees no key gives 0 and logsumexp -inf. A hidden pair changes nothing, even if its k or v is NaN.
+    A row that sees no key gives 0 and logsumexp -inf. A masked pair changes nothing, even if its k or v is NaN.
     Bits     the same for a row in any batch, any padding, any number of threads (docs/numerics.md).
     Raises   ValueError for shapes and values, TypeError for types and dtypes: one line that says what is needed.
              Nothing is written then.
@@ -215,7 +215,7 @@ def additive_attention(query: Any, key: Any, value: Any, w_q: Any, w_k: Any, w: 
 
 def attention_scores(q: Array, k: Array, score: Any = None, scale: float | None = None, **unknown: NoReturn) -> Array:
     """The scores alone, before softcap, bias, mask and softmax: [.., Tq, Tk];
-    the numbers that `attention` goes on from.
+    `attention` computes the same numbers.
 
     q [.., Hq, Tq, D], k [.., Hk, Tk, D], rank 2 to 4; score and scale as in `attention`. There are no gradients.
     Raises ValueError for shapes and values, TypeError for types and dtypes.

@@ -1,6 +1,6 @@
 # python/attn/_score.py: defines what score functions are written with: tables and functions of expressions.
-"""Each calls the extension; where torch traces or transforms a call,
-attn.torch records the function (attn.torch._program)."""
+"""Each function calls the extension. Where torch traces or transforms a call, attn.torch records the score function
+instead (attn.torch._score_program)."""
 
 from typing import Any
 
@@ -49,25 +49,25 @@ class ScoreTable(_core.ScoreTable):
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
-    """In a score function: a where the condition is true, else b."""
+    """For score functions: a where the condition is true, else b."""
     return _applied("where", condition, a, b)
 
 
 def exp(x: Any) -> Any:
-    """In a score function: e to the power of x."""
+    """For score functions: e to the power of x."""
     return _applied("exp", x)
 
 
 def tanh(x: Any) -> Any:
-    """In a score function: the hyperbolic tangent of x."""
+    """For score functions: the hyperbolic tangent of x."""
     return _applied("tanh", x)
 
 
 def minimum(a: Any, b: Any) -> Any:
-    """In a score function: the smaller of a and b."""
+    """For score functions: the smaller of a and b."""
     return _applied("minimum", a, b)
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """In a score function: the larger of a and b."""
+    """For score functions: the larger of a and b."""
     return _applied("maximum", a, b)

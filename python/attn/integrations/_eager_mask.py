@@ -16,7 +16,7 @@ def blind_rows(allowed):
 
 
 class EagerMask(torch.Tensor):
-    """An additive mask [B, 1, Tq, Tk] (0, or the dtype's lowest number where a key is hidden)
+    """An additive mask [B, 1, Tq, Tk] (0, or the dtype's lowest number where a key is masked)
     that does not yet take memory.
 
     attn's function reads the short form: `allowed` (bool), or, where that is None, keys up to the row (`causal`

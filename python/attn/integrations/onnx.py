@@ -36,16 +36,16 @@ def _heads(x, count):
 
 
 def _padded(mask, keys):
-    """Extends a mask that covers only the first keys: the others are hidden."""
+    """Extends a mask that covers only the first keys: the others are masked."""
     missing = keys - mask.shape[-1]
     if missing <= 0:
         return mask
-    hidden = False if mask.dtype == np.bool_ else -np.inf
-    return np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], constant_values=hidden)
+    masked = False if mask.dtype == np.bool_ else -np.inf
+    return np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, missing)], constant_values=masked)
 
 
 def _joined(weights, values, seen):
-    """Multiplies weights [B, H, Tq, Tk] by values [B, Hk, Tk, Dv]; values of hidden keys have no effect."""
+    """Multiplies weights [B, H, Tq, Tk] by values [B, Hk, Tk, Dv]; values of masked keys have no effect."""
     batch, heads, rows, keys = weights.shape
     groups, width = values.shape[1], values.shape[3]
     if not np.isfinite(values.astype(np.float32)).all():
@@ -65,7 +65,7 @@ def _step_by_step(q, k, v, scale, softcap, seen, bias, precision):
     """
     dtype = q.dtype
     factor = dtype.type(np.sqrt(scale))
-    with np.errstate(all="ignore"):  # scores of hidden keys
+    with np.errstate(all="ignore"):  # scores of masked keys
         raw = attn.attention_scores(q * factor, k * factor, score="dot")
         capped = raw if not softcap else np.tanh(raw / dtype.type(softcap)) * dtype.type(softcap)
         added = capped if bias is None else capped + bias.astype(dtype)

@@ -57,7 +57,7 @@ def has_tangent(tensors):
 
 
 def is_direct_backward(*grads):
-    """Returns the same for a backward pass, whose gradients autograd may batch (is_grads_batched)."""
+    """Returns is_direct() for a backward pass, whose gradients autograd may batch (is_grads_batched)."""
     return is_direct() and not any(x is not None and _is_batch(x) for x in grads)
 
 
@@ -72,7 +72,7 @@ def is_transformed():
 
 
 def is_only_transformed():
-    """Returns the same, and true only if no mode or trace records the operations."""
+    """Returns is_transformed(), but false if a mode or a trace records the operations."""
     return is_transformed() and not (_modes() or _function_modes() or _tracing() is not None)
 
 

@@ -1,6 +1,6 @@
 # python/attn/torch/_flops.py: counts the operations of attn's operators for torch's FlopCounterMode.
 """Counts as torch does for its own functions: two for each multiplication of the matrix products, for all pairs of a
-query and a key of a sequence, hidden or not; the backward pass of attention counts the scores once more."""
+query and a key of a sequence, masked or not; the backward pass of attention counts the scores once more."""
 
 import math
 

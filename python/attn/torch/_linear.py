@@ -77,7 +77,7 @@ def _rows(x):
 
 
 class _Direct(torch.autograd.Function):
-    """The same without the dispatcher, for calls that only autograd observes."""
+    """Computes linear without torch's dispatcher, for calls that only autograd observes."""
 
     @staticmethod
     def forward(ctx, x, weight, bias):
@@ -146,7 +146,7 @@ _ops.under_func("linear", _Transformed.apply)
 
 
 def _is_usual(x, weight, bias):
-    """Returns whether the tensors are dense, fit, and nothing observes the call: then the checks are not needed."""
+    """Returns whether the tensors are dense and fit, and nothing observes the call; then no check is needed."""
     if not (_call.is_plain(x) and _call.is_plain(weight) and (bias is None or _call.is_plain(bias))
             and _call.is_direct()):
         return False

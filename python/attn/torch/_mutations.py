@@ -47,7 +47,7 @@ def _memory(x):
 
 
 def _stamp(x):
-    """Returns a 64-bit number that differs once `x` is changed."""
+    """Returns a 64-bit number that differs once `x` is changed: its version counter, or a checksum."""
     if isinstance(x, torch.Tensor) and not x.is_inference():
         return x._version
     return 0 if x is None else _core.checksum(_memory(x)) - 2**63
@@ -59,7 +59,7 @@ def watched(arrays):
 
 
 def stamps(arrays):
-    """Returns the numbers alone, as a tensor that the passes of a graph hand on."""
+    """Returns the version counters and checksums alone, as a tensor that one pass of a graph hands to the next."""
     return torch.tensor([stamp for _, _, stamp in watched(arrays)], dtype=torch.int64)
 
 
