@@ -4,7 +4,7 @@
 #include <attn/ops.h>
 
 #include "model/blocks.h"
-#include "model/draw.h"
+#include "model/initial_weights.h"
 
 #include <algorithm>
 
@@ -45,10 +45,10 @@ LanguageModel::LanguageModel(const ModelConfig& config, std::shared_ptr<const Pa
 LanguageModel::LanguageModel(const ModelConfig& config, Dtype dtype, Generator* generator)
     : LanguageModel(config, std::make_shared<const Parts>(checked(config, dtype), dtype)) {
   if (generator != nullptr) {
-    draw_weights(*parts_, *generator);
+    draw_initial_weights(*parts_, *generator);
   } else {
     const std::lock_guard lock(default_generator_mutex());
-    draw_weights(*parts_, default_generator());
+    draw_initial_weights(*parts_, default_generator());
   }
 }
 

@@ -1,7 +1,7 @@
 // src/runtime/memory.cc: allocates aligned memory, and counts the bytes in use and their maximum.
 #include "runtime/memory.h"
 
-#include "runtime/kept_blocks.h"
+#include "runtime/block_cache.h"
 #include "runtime/system_blocks.h"
 
 #include <attn/memory.h>
@@ -41,21 +41,21 @@ constexpr bool keeps = true;
 
 /// Returns whether `take` aligns the block itself, inside memory with the C library's default alignment. Aligned blocks
 /// of the C library take five times as long.
-bool aligned_here(std::size_t bytes) { return keeps && bytes < KeptBlocks::least; }
+bool aligned_here(std::size_t bytes) { return keeps && bytes < BlockCache::least; }
 constexpr std::size_t slack = alignment - __STDCPP_DEFAULT_NEW_ALIGNMENT__;
 
 /// Returns a kept block or a new block of `bytes`, header included.
 void* take_block(std::size_t bytes) {
   if (!keeps) return ::operator new(bytes, std::align_val_t(alignment));
-  const std::size_t size = KeptBlocks::size_for(bytes);
-  if (void* block = kept_blocks().take(size)) return block;
+  const std::size_t size = BlockCache::size_for(bytes);
+  if (void* block = block_cache().take(size)) return block;
   try {
     return new_block(size, bytes);
-  } catch (const std::bad_alloc&) { kept_blocks().release(); }
+  } catch (const std::bad_alloc&) { block_cache().release(); }
   try {
     return new_block(size, bytes);
   } catch (const std::bad_alloc&) {
-    kept_blocks().give_up(size);
+    block_cache().give_up(size);
     throw;
   }
 }
@@ -67,8 +67,8 @@ Header* take(std::size_t front, std::size_t bytes) {
 }
 void give_block(void* block, std::size_t bytes) noexcept {
   if (!keeps) return ::operator delete(block, std::align_val_t(alignment));
-  const std::size_t size = KeptBlocks::size_for(bytes);
-  if (!kept_blocks().keep(block, size)) delete_block(block, size);
+  const std::size_t size = BlockCache::size_for(bytes);
+  if (!block_cache().keep(block, size)) delete_block(block, size);
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ void reset_peak() noexcept { most_allocated.store(allocated_bytes(), std::memory
 namespace attn {
 
 std::size_t release_free_memory() {
-  runtime::KeptBlocks& kept = runtime::kept_blocks();
+  runtime::BlockCache& kept = runtime::block_cache();
   const std::size_t before = kept.bytes();
   // Another thread may hold the lock of the lists for a moment; in a forked child it may be held for ever.
   for (int tries = 0; tries < 1000 && kept.bytes() != 0; ++tries) kept.release();

@@ -1,6 +1,6 @@
 // tests/runtime/system_blocks_test.cc: large blocks are mappings on large pages that take no more memory than was asked
 // for, and give it back.
-#include "runtime/kept_blocks.h"
+#include "runtime/block_cache.h"
 #include "runtime/memory.h"
 #include "runtime/regions.h"
 #include "runtime/system_blocks.h"
@@ -48,7 +48,7 @@ TEST(SystemBlocks, LargeOnesBeginWithALargePageAndEndInSmallOnes) {
   std::string allowed;
   const bool has_large_pages =
       static_cast<bool>(std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled") >> allowed);
-  kept_blocks().release();
+  block_cache().release();
   for (const std::size_t bytes : {2 * MiB, 3 * MiB, 4 * MiB + 1, 9 * MiB + 100, 100 * MiB + 4097}) {
     char* const data = static_cast<char*>(allocate(bytes - header));
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(data - header) % large_page, 0u) << bytes;
@@ -59,7 +59,7 @@ TEST(SystemBlocks, LargeOnesBeginWithALargePageAndEndInSmallOnes) {
     }
     deallocate(data);
   }
-  kept_blocks().release();
+  block_cache().release();
 }
 
 TEST(SystemBlocks, TakeNoMoreMemoryThanWasAskedForAndGiveItBack) {
@@ -116,7 +116,7 @@ TEST(SystemBlocks, ThreadsMapAndUnmapAtOnce) {
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([t] {
       for (std::size_t round = 0; round < 60; ++round) {
-        const std::size_t size = KeptBlocks::size_for((1 + round % 5) * MiB);
+        const std::size_t size = BlockCache::size_for((1 + round % 5) * MiB);
         char* const block = static_cast<char*>(new_block(size, size - 1));
         block[0] = block[size / 2] = block[size - 1] = static_cast<char>(t);
         ASSERT_EQ(block[0] + block[size / 2] + block[size - 1], 3 * t);

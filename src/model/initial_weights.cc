@@ -1,5 +1,5 @@
-// src/model/draw.cc: draws the initial weights of nanoGPT, in nanoGPT's order.
-#include "model/draw.h"
+// src/model/initial_weights.cc: draws the initial weights of nanoGPT, in nanoGPT's order.
+#include "model/initial_weights.h"
 
 #include <attn/nn/init.h>
 #include <attn/ops.h>
@@ -61,7 +61,7 @@ void for_each_map(const LanguageModel::Parts& parts, F&& visit) {
 
 }  // namespace
 
-void draw_weights(const LanguageModel::Parts& parts, Generator& generator) {
+void draw_initial_weights(const LanguageModel::Parts& parts, Generator& generator) {
   const Draw draw(generator);
   // A tied head is drawn twice like any other, as if it had its own table; the embedding keeps the last values drawn.
   const Tensor& head = parts.head ? parts.head->weight : parts.embedding.weight;

@@ -1,4 +1,4 @@
-// src/runtime/kept_blocks.h: keeps freed blocks for later allocations of the same size, so that their pages are not
+// src/runtime/block_cache.h: keeps freed blocks for later allocations of the same size, so that their pages are not
 // returned to the system and faulted in again.
 #pragma once
 #include <atomic>
@@ -12,7 +12,7 @@ namespace attn::runtime {
 /// largest amount that was in use at one time.
 /// If the lock is taken, memory is allocated and freed by the C library instead. So no thread waits, not even in a
 /// child that was forked while another thread held the lock.
-class KeptBlocks {
+class BlockCache {
  public:
   static constexpr std::size_t least = std::size_t{64} << 10, most = std::size_t{1} << 30;
 
@@ -47,16 +47,16 @@ class KeptBlocks {
   Block* lists_[classes] = {};
 };
 
-KeptBlocks& kept_blocks();
+BlockCache& block_cache();
 
-constexpr int KeptBlocks::class_of(std::size_t size) {
+constexpr int BlockCache::class_of(std::size_t size) {
   if (size > most) return classes;  // this size is not kept
   int power = 0;
   while ((least << (power + 1)) <= size) ++power;
   return 8 * power + static_cast<int>((size - (least << power)) / (least << power >> 3));
 }
 
-constexpr std::size_t KeptBlocks::size_for(std::size_t bytes) {
+constexpr std::size_t BlockCache::size_for(std::size_t bytes) {
   if (bytes > most) return bytes;
   std::size_t power = least;
   while (power <= bytes / 2) power *= 2;

@@ -1,4 +1,4 @@
-// src/model/draw.h: draws the initial weights of a model.
+// src/model/initial_weights.h: draws the initial weights of a model.
 #pragma once
 #include "model/blocks.h"
 
@@ -6,6 +6,6 @@ namespace attn {
 
 /// Draws in nanoGPT's order: torch's modules draw when they are constructed, then nanoGPT draws all weights again. So
 /// the same generator state gives exactly the weights of nanoGPT. Half floats are rounded from the f32 numbers.
-void draw_weights(const LanguageModel::Parts& parts, Generator& generator);
+void draw_initial_weights(const LanguageModel::Parts& parts, Generator& generator);
 
 }  // namespace attn

@@ -1,4 +1,4 @@
-// src/tensor/choose.cc: selects elements by a mask or by their position: where, masked_fill, tril, triu.
+// src/tensor/where.cc: selects elements by a mask or by their position: where, masked_fill, tril, triu.
 #include <attn/ops.h>
 
 #include "tensor/binary.h"

@@ -1,5 +1,5 @@
-// src/runtime/kept_blocks.cc: keeps a list of freed blocks for each size.
-#include "runtime/kept_blocks.h"
+// src/runtime/block_cache.cc: keeps a list of freed blocks for each size.
+#include "runtime/block_cache.h"
 
 #include "runtime/futex.h"
 #include "runtime/system_blocks.h"
@@ -9,12 +9,12 @@
 
 namespace attn::runtime {
 
-KeptBlocks& kept_blocks() {
-  static constinit KeptBlocks blocks;
+BlockCache& block_cache() {
+  static constinit BlockCache blocks;
   return blocks;
 }
 
-bool KeptBlocks::lock() {
+bool BlockCache::lock() {
   for (int turn = 0; turn < 64; ++turn) {
     if (!locked_.exchange(true, std::memory_order_acquire)) return true;
     spin_pause();
@@ -22,7 +22,7 @@ bool KeptBlocks::lock() {
   return false;
 }
 
-void* KeptBlocks::take(std::size_t size) {
+void* BlockCache::take(std::size_t size) {
   const std::size_t used = used_.fetch_add(size, std::memory_order_relaxed) + size;
   if (kept_.load(std::memory_order_relaxed) == 0 || !lock()) return nullptr;
   Block* found = nullptr;
@@ -39,7 +39,7 @@ void* KeptBlocks::take(std::size_t size) {
   return found;
 }
 
-bool KeptBlocks::keep(void* block, std::size_t size) {
+bool BlockCache::keep(void* block, std::size_t size) {
   // Memory in use is highest just before a block is freed. The maximum is recorded here and not in `take`, because the
   // allocation after `take` may fail.
   const std::size_t most_now = used_.fetch_sub(size, std::memory_order_relaxed), used = most_now - size;
@@ -55,14 +55,14 @@ bool KeptBlocks::keep(void* block, std::size_t size) {
   return true;
 }
 
-void KeptBlocks::release() {
+void BlockCache::release() {
   if (!lock()) return;
   Block* const all = surplus(0);
   locked_.store(false, std::memory_order_release);
   free(all);
 }
 
-KeptBlocks::Block* KeptBlocks::surplus(std::size_t limit) {
+BlockCache::Block* BlockCache::surplus(std::size_t limit) {
   Block* out = nullptr;
   for (int c = classes - 1; c >= 0; --c) {
     const std::size_t power = least << (c / 8), size = power + power / 8 * static_cast<std::size_t>(c % 8);
@@ -78,7 +78,7 @@ KeptBlocks::Block* KeptBlocks::surplus(std::size_t limit) {
   return out;
 }
 
-void KeptBlocks::free(Block* list) {
+void BlockCache::free(Block* list) {
   while (list != nullptr) {
     Block* const next = list->next;
     delete_block(list, list->size);

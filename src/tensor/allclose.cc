@@ -1,4 +1,4 @@
-// src/tensor/compare.cc: checks whether two tensors are close, or the same bit for bit.
+// src/tensor/allclose.cc: checks whether two tensors are close, or the same bit for bit.
 #include "tensor/build.h"
 #include "tensor/element.h"
 

@@ -1,5 +1,5 @@
-// src/cli/choose.cc: parses option values: one of several words, a number, a mask, an expression; and refuses surplus
-// arguments.
+// src/cli/option_values.cc: parses option values: one of several words, a number, a mask, an expression; and refuses
+// surplus arguments.
 #include "cli/output.h"
 #include "cli/suggest.h"
 #include "cli/verbs.h"
