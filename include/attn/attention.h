@@ -84,8 +84,8 @@ struct PlanStep {
   std::string reason;  // "takes everything"
 };
 
-/// Says which kernel ran and why the kernels before it did not. Holds a few bytes; the texts are made by the functions
-/// below.
+/// Says which kernel ran and why each kernel that was tried before it did not take the call. It holds a few bytes; its
+/// functions make the texts.
 class ATTN_API Plan {
  public:
   static constexpr int most_kernels = 8;
@@ -103,7 +103,7 @@ class ATTN_API Plan {
 
 struct AttentionOptions {
   Score score = {};
-  /// The factor of the scaled dot product; default 1/sqrt(D). ValueError with any other score.
+  /// The factor of the scaled dot product; default 1/sqrt(D). With another score it is a ValueError.
   std::optional<double> scale = std::nullopt;
   Mask mask = {};
   Bias bias = {};
@@ -123,7 +123,7 @@ struct AttentionOptions {
   double dropout_p = 0;
   /// The same seed drops the same weights. Default: drawn from `generator`.
   std::optional<std::uint64_t> dropout_seed = std::nullopt;
-  /// Draws the seed (one u64); null: the global generator.
+  /// The generator that draws the seed (one u64); null means the global one.
   Generator* generator = nullptr;
   Weights weights = Weights::none;
   Tensor out = {};  ///< receives the output
@@ -212,7 +212,7 @@ struct ScoresAndContext {
 /// Computes x W_q, x W_k and x W_v, then attention. One row of x per word: x [T, C], w_q, w_k [C, D], w_v [C, Dv].
 ATTN_API ScoresAndContext self_attention(const Tensor& x, const Tensor& w_q, const Tensor& w_k, const Tensor& w_v,
                                          const AttentionOptions& options = {});
-/// Computes the same with queries from `x`, and keys and values from `memory`.
+/// Computes cross-attention: as above, with queries from `x`, and keys and values from `memory`.
 ATTN_API ScoresAndContext cross_attention(const Tensor& x, const Tensor& memory, const Tensor& w_q, const Tensor& w_k,
                                           const Tensor& w_v, const AttentionOptions& options = {});
 /// Computes additive attention: query [.., Tq, D], key [.., Tk, Dk], value [.., Tk, Dv]. `options.weights` adds the

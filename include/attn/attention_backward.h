@@ -14,8 +14,8 @@ struct AttentionSaved {
   Tensor max, sum;  ///< [B, Hq, Tq], f32 (f64 for f64): each row's final maximum and its sum of e^(s - max)
   std::uint64_t dropout_seed = 0;
   Tensor weight_keys = {};  ///< with Weights::top_k: the keys of the returned weights
-  /// Input, set before the call: compute and keep exactly what a call recorded for autograd keeps. If the 16-bit output
-  /// was rounded from f32, the saved `output` is then the f32 one.
+  /// An input: if true, the call computes and keeps exactly what a call recorded for autograd keeps. If the 16-bit
+  /// output was rounded from f32, the saved `output` is then the f32 one.
   bool exact = false;
 };
 
@@ -25,10 +25,10 @@ struct AttentionSaved {
 ATTN_API AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor& v,
                                            const AttentionOptions& options, AttentionSaved& saved);
 
-/// Returns the result of attention() with its gradient history, without computing the forward pass again. For callers
-/// that kept the operands, the options and what attention_forward saved with `exact`. Every gradient that attention()
-/// has is available, for any score and through the weights too, with the same bits. Only projections of q and k are
-/// computed again. In the result, the output has its values; weights and logsumexp have only shape and history.
+/// Returns the result of attention() with its gradient history, without computing the forward pass again. It is for
+/// callers that kept the operands, the options and what attention_forward saved with `exact`. All gradients of
+/// attention() are available, for any score and through the weights too, with the same bits. Only projections of q and
+/// k are computed again. In the result the output has values; weights and logsumexp have only shape and history.
 /// Errors   as attention; ShapeError and DtypeError for a saved tensor of another shape or dtype.
 ATTN_API AttentionResult attention_recorded(const Tensor& q, const Tensor& k, const Tensor& v,
                                             const AttentionOptions& options, const AttentionSaved& saved);
@@ -47,7 +47,7 @@ struct AttentionBackwardOptions {
 struct AttentionGradients {
   Tensor q, k, v;            ///< [B, H, T, D], in the dtype of the operands
   Tensor sinks;              ///< [Hq], in the compute type
-  std::vector<Tensor> bias;  ///< of each bias term's values, in their shape and dtype
+  std::vector<Tensor> bias;  ///< the gradient of each bias term's values, in their shape and dtype
   /// Each floating tensor that score_mod looks up, as given, with its gradient in the same shape and dtype.
   std::vector<std::pair<Tensor, Tensor>> score_mod;
 };

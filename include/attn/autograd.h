@@ -30,8 +30,8 @@ struct BackwardOptions {
 ///
 /// Shapes   grad has the shape of output; undefined means 1, if output has one element.
 /// Errors   ValueError when output does not require a gradient, and when a saved tensor was changed in place after it
-///          was saved (the text names operation, shape and versions) or was freed by an earlier pass. Then no leaf has
-///          changed.
+///          was saved (the text names operation, shape and versions) or was freed by an earlier pass. In all cases no
+///          leaf has changed.
 /// Bits     gradients of one tensor are added in the order of the operations, the last one first; the thread count
 ///          changes no bit.
 ATTN_API void backward(const Tensor& output, const Tensor& grad = {}, const BackwardOptions& options = {});
@@ -43,7 +43,7 @@ struct GradOptions {
   std::vector<Tensor> grad_outputs = {};
   std::optional<bool> retain_graph = {};
   bool create_graph = false;
-  /// An input that no output depends on gives an undefined tensor; if false, it is a ValueError.
+  /// If true, an input on which no output depends gives an undefined tensor; if false, it is a ValueError.
   bool allow_unused = false;
 };
 

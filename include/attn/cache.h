@@ -84,8 +84,8 @@ class ATTN_API KvCache {
   const KvCacheOptions& options() const;
 
   struct Rows {
-    /// [B, Hk, T, D] and [B, Hv, T, Dv], T is the greatest length; evicted keys and keys beyond a sequence's length are
-    /// 0.
+    /// k [B, Hk, T, D], v [B, Hv, T, Dv]; T is the greatest length. Evicted keys and keys beyond a sequence's length
+    /// are 0.
     Tensor k, v;
   };
   /// Returns a copy of the keys and values as tensors, in the cache's dtype or another floating dtype.

@@ -137,7 +137,7 @@ ATTN_API ExplainOptions explain_options(std::string_view json);
 ATTN_API Explanation explain(const std::string& text, const ExplainOptions& options = {});
 ATTN_API Explanation explain_batch(const std::vector<std::string>& texts, const ExplainOptions& options = {});
 
-/// The properties of the terminal that `to_text` draws on; the caller finds them out.
+/// What `to_text` must know of the terminal. The caller detects it.
 struct TextOptions {
   enum class Colour { none, palette, rgb };  ///< `palette`: 256 colours
   int width = 100;
@@ -147,7 +147,7 @@ struct TextOptions {
 /// columns. Long sentences are shown in part, and the text says which part.
 ATTN_API std::string to_text(const Explanation& explanation, const TextOptions& options = {});
 /// Returns {"attn_explain": 1, "text", "steps": [{"name", "title", "formula", "shape", "dtype", "values", ...}], ...}.
-/// Numbers read back to the same bits; a masked pair is null; nan, inf and -inf are strings.
+/// Numbers that are read back have the same bits; a masked pair is null; nan, inf and -inf are strings.
 ATTN_API std::string to_json(const Explanation& explanation);
 /// Returns a self-contained SVG drawing (no external fonts, scripts or styles) for light and dark pages.
 ATTN_API std::string to_svg(const Explanation& explanation);

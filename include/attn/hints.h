@@ -54,7 +54,7 @@ struct NeedWeights {
   }
 };
 
-/// The type of such fields in SdpaOptions.
+/// The type of the fields of hints in SdpaOptions.
 struct SdpaMask {
   constexpr SdpaMask() = default;
   template <typename T>

@@ -83,7 +83,7 @@ class ATTN_API Mask {
   /// Returns the mask as text: "causal(bottom_right) & window(512, 0, bottom_right)".
   std::string to_string() const;
   friend ATTN_API std::ostream& operator<<(std::ostream& out, const Mask& mask);
-  /// Parses that notation: causal, causal(top_left), window(3, 0), prefix(4), all, none, &, |, ~, parentheses.
+  /// Parses the notation of to_string: causal, causal(top_left), window(3, 0), prefix(4), all, none, & | ~ ( ).
   /// ValueError shows where parsing failed and lists the known names. Masks made from tensors have no notation.
   static Mask parse(const std::string& text);
 

@@ -158,7 +158,7 @@ class ATTN_API LanguageModel : public nn::Module {
   ///          DtypeError for a cache of another dtype
   Tensor hidden(const Tensor& ids, ModelCache& cache, const std::vector<std::int64_t>& sequences = {}) const;
 
-  /// The q, k and v of one layer's attention for these ids; its mask is `config.mask()`.
+  /// The q, k and v of one layer's attention for given ids; the mask is `config.mask()`.
   struct Heads {
     /// [B, Hq, T, D], [B, Hk, T, D] twice; after the norm and the rotary embedding, if the model has them
     Tensor q, k, v;

@@ -15,8 +15,8 @@ namespace attn {
 // of a torch function does the same: docs/torch.md lists the differences.
 
 // --- making tensors ----------------------------------------------------------------------------------------------
-/// `empty` has any content; the names of the others say theirs. ShapeError for a negative size. ValueError for a number
-/// that the dtype cannot hold, here and in `fill_`, `masked_fill` and `where` (bf16 and f16 round it to inf).
+/// `empty` leaves the content undefined; the other names say it. ShapeError for a negative size. ValueError for a
+/// number that the dtype cannot hold, here and in `fill_`, `masked_fill` and `where` (bf16 and f16 round it to inf).
 ATTN_API Tensor empty(Dims sizes, Dtype dtype = Dtype::f32);
 ATTN_API Tensor zeros(Dims sizes, Dtype dtype = Dtype::f32);
 ATTN_API Tensor ones(Dims sizes, Dtype dtype = Dtype::f32);
@@ -83,7 +83,7 @@ ATTN_API Tensor div(const Tensor& a, Scalar b);
 /// bit depends on the C library.
 ATTN_API Tensor pow(const Tensor& a, Scalar exponent, Tensor out = {});
 ATTN_API Tensor pow(const Tensor& a, const Tensor& exponent, Tensor out = {});
-/// Elementwise; NaN if either operand is NaN.
+/// Computed elementwise; NaN if either operand is NaN.
 ATTN_API Tensor maximum(const Tensor& a, const Tensor& b, Tensor out = {});
 ATTN_API Tensor minimum(const Tensor& a, const Tensor& b, Tensor out = {});
 ATTN_API Tensor neg(const Tensor& a);
@@ -159,7 +159,7 @@ ATTN_API Tensor mean(const Tensor& x, Dims dims = {}, bool keepdim = false, Tens
 ATTN_API Tensor var(const Tensor& x, Dims dims = {}, bool unbiased = true, bool keepdim = false, Tensor out = {});
 /// Computes (sum |x|^p)^(1/p); p may be 0 (counts the elements that are not 0), inf and -inf.
 ATTN_API Tensor norm(const Tensor& x, double p = 2.0, Dims dims = {}, bool keepdim = false);
-/// The largest and the smallest element. ValueError for an empty tensor.
+/// Return the largest and the smallest element. ValueError for an empty tensor.
 ATTN_API Tensor max(const Tensor& x);
 ATTN_API Tensor min(const Tensor& x);
 /// Returns the largest values along `dim` and their i64 indices; the first of equal elements; NaN counts as the

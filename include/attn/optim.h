@@ -40,7 +40,7 @@ class ATTN_API Optimizer {
   /// Returns copies of the state, named "state.<parameter>.step", "state.<parameter>.exp_avg", ..., where <parameter>
   /// counts through all groups. Options are not included.
   StateDict state_dict() const;
-  /// Loads such a state, before or after the parameters' values are loaded. ValueError, one line, names every key that
+  /// Loads a state of state_dict(), before or after the parameters' values. ValueError, one line, names every key that
   /// is missing, unexpected or of another shape; then nothing was changed.
   void load_state_dict(const StateDict& dict);
 
@@ -116,7 +116,7 @@ class ATTN_API SGD final : public Optimizer {
 };
 
 /// Computes the learning rate of a step, counted from 0. It rises linearly from peak / (warmup + 1) to `peak` at step
-/// `warmup`, falls by a half cosine or linearly to `last` at step `steps`, and then stays at `last`. As torch's
+/// `warmup`, falls by a half cosine or linearly to `last` at step `steps`, and then stays at `last`. It is torch's
 /// SequentialLR of LinearLR and CosineAnnealingLR (or LinearLR).
 struct ATTN_API Schedule {
   enum class Decay { cosine, linear, none };
@@ -134,8 +134,8 @@ struct ClipOptions {
   /// ValueError for a norm that is not finite, instead of gradients that become NaN or 0
   bool error_if_nonfinite = false;
 };
-/// Multiplies all gradients by min(1, max_norm / (norm + 1e-6)). Returns the norm before that: the norm of the
-/// gradients' norms. Returns 0 if there is no gradient.
+/// Multiplies all gradients by min(1, max_norm / (norm + 1e-6)). Returns the norm before that (the norm of the
+/// gradients' norms). Returns 0 if there is no gradient.
 ATTN_API double clip_grad_norm_(const std::vector<Tensor>& parameters, double max_norm,
                                 const ClipOptions& options = {});
 

@@ -120,7 +120,7 @@ ATTN_API Status attention(const Attention& call, void* workspace, std::size_t by
                           const Executor& executor = {}) noexcept;
 
 /// Returns the bytes of workspace for the backward pass. Grows with Tq: 64 bytes per 64 rows of a head. In bf16 it also
-/// grows with Tk, for f32 sums (one set per thread; one per head if heads share elements of dbias). Never with Tq x Tk.
+/// grows with Tk, for f32 sums (one set per thread, or per head if heads share elements of dbias); never with Tq x Tk.
 ATTN_API std::size_t workspace_bytes(const AttentionBackward& call, const Executor& executor = {}) noexcept;
 ATTN_API Status attention_backward(const AttentionBackward& call, void* workspace, std::size_t bytes,
                                    const Executor& executor = {}) noexcept;

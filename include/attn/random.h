@@ -12,25 +12,25 @@ namespace attn {
 class ATTN_API Generator {
  public:
   explicit Generator(std::uint64_t seed = 67280421310721ull) { manual_seed(seed); }
-  /// Seeds with the low 32 bits; forgets the kept normal.
+  /// Seeds with the low 32 bits; drops the stored normal number.
   void manual_seed(std::uint64_t seed);
   std::uint64_t initial_seed() const { return seed_; }
   std::uint32_t u32();
   /// Writes the next n words, the same as n calls would return.
   void u32(std::uint32_t* words, std::int64_t n);
-  /// Joins two words; the first is the high half.
+  /// Returns two words joined; the first is the high half.
   std::uint64_t u64();
-  /// Uniform in [0, 1): 24 bits of one word.
+  /// Returns a uniform number in [0, 1) from 24 bits of one word.
   float uniform_f32();
-  /// Uniform in [0, 1): 53 bits of two words.
+  /// Returns a uniform number in [0, 1) from 53 bits of two words.
   double uniform_f64();
   /// Writes n numbers, the same as n calls of uniform_f32 or uniform_f64.
   void uniform(float* x, std::int64_t n);
   void uniform(double* x, std::int64_t n);
   /// Draws one normal number by the scalar path (double; keeps the second of each pair).
   double normal();
-  /// Returns the whole state (words, position, seed, kept normal) as bytes, and restores it; FormatError for bytes that
-  /// are not such a state.
+  /// Returns the whole state (words, position, seed, stored normal) as bytes, and restores it; other bytes are a
+  /// FormatError.
   std::vector<std::uint8_t> state() const;
   void set_state(const std::vector<std::uint8_t>& bytes);
 

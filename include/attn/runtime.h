@@ -11,7 +11,7 @@ namespace attn {
 
 /// Sets the number of threads of a parallel call, the caller included; 1 to 1024, else ValueError. Default:
 /// ATTN_NUM_THREADS, else the number of cores; an invalid ATTN_NUM_THREADS is an error at the first call that needs it.
-/// No result depends on the number. Thread-safe; calls that are already running keep their number.
+/// No result depends on the number of threads. Thread-safe; running calls keep their number.
 ATTN_API void set_num_threads(int threads);
 ATTN_API int num_threads();
 

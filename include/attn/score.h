@@ -131,15 +131,15 @@ class ATTN_API ScoreExpression {
   /// Returns the expression as text: "s - slope[h] * (i - j)".
   std::string to_string() const;
   friend ATTN_API std::ostream& operator<<(std::ostream& out, const ScoreExpression& expression);
-  /// Parses that notation: s, b, h, i (i(top_left), i(bottom_right)), j; numbers, inf; + - * / // %; < <= > >= == !=; &
-  /// | ~; exp, tanh, abs, min, max, where; name[index, ...] for the given tensors, the name alone for a tensor of rank
-  /// 0. ValueError shows where parsing failed.
+  /// Parses the notation of to_string: s, b, h, i (i(top_left), i(bottom_right)), j; numbers, inf; + - * / // %; < <= >
+  /// >= == !=; & | ~; exp, tanh, abs, min, max, where; name[index, ...] for the given tensors, the name for a tensor of
+  /// rank 0. ValueError shows where parsing failed.
   static ScoreExpression parse(const std::string& text,
                                const std::vector<std::pair<std::string, Tensor>>& tensors = {});
 
   /// Returns each distinct lookup of a floating tensor; these are the tensors that get gradients.
   std::vector<ScoreExpression> lookups() const;
-  /// The tensor of a lookup, and the index expression of each of its dims. ValueError if this is not a lookup.
+  /// Return a lookup's tensor, and the index expression of each of its dims. ValueError if this is not a lookup.
   const Tensor& tensor() const;
   std::vector<ScoreExpression> index() const;
 

@@ -41,10 +41,10 @@ class ATTN_API Tokenizer {
   ///          with bpe, a byte that is not UTF-8.
   static Tokenizer train(std::string_view text, Kind kind, std::int64_t vocab_size = 0);
 
-  /// Reads a tokenizer.json, given by its path or by a model's folder: files that `save` wrote, and Hugging Face's. Of
-  /// these: byte-level BPE with the patterns of GPT-2, Llama 3 and Qwen 2, the normalizer NFC, added tokens, and merges
-  /// in both spellings; character BPE with byte_fallback, the normalizers NFC, Prepend and Replace of a text, Metaspace
-  /// or a Split by a text, and the decoders Replace, ByteFallback, Fuse, Strip of a space. Post-processors are those of
+  /// Reads a tokenizer.json, given by its path or by a model's folder: files that `save` wrote, and of Hugging Face's:
+  /// byte-level BPE with the patterns of GPT-2, Llama 3 and Qwen 2, the normalizer NFC, added tokens, and merges in
+  /// both spellings; character BPE with byte_fallback, the normalizers NFC, Prepend and Replace of a text, Metaspace or
+  /// a Split by a text, and the decoders Replace, ByteFallback, Fuse, Strip of a space. Post-processors are those of
   /// Hugging Face's library; a template for one text must contain the text once. Truncation and padding are not
   /// applied. An added token of a byte-level BPE decodes to its own text, whatever its letters; this holds without a
   /// decoder too, and the bytes of tokens are then joined.
@@ -53,8 +53,8 @@ class ATTN_API Tokenizer {
   static Tokenizer load(const std::string& path);
   static Tokenizer parse(std::string_view json);
   /// Writes tokenizer.json, whole or not at all, into a folder that is created if needed. Hugging Face's library reads
-  /// it and gives the same ids. So does transformers, by a tokenizer_config.json that is also written unless there is
-  /// one.
+  /// it and gives the same ids. So does transformers, through tokenizer_config.json, which is written too unless it
+  /// exists.
   void save(const std::string& folder) const;
   std::string to_json() const;
 

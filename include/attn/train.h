@@ -66,7 +66,7 @@ class ATTN_API Trainer {
   ///          training and two tokens of validation need.
   Trainer(std::vector<std::int64_t> ids, const TrainOptions& options);
 
-  /// Resumes the training that `save` wrote into this folder. The ids must be those it was started with.
+  /// Resumes the training that `save` wrote into this folder. The ids must be those of its start.
   /// Errors   IoError; FormatError for a damaged file: its checksum covers every tensor and setting (older files have
   ///          none); ValueError for other ids.
   static Trainer resume(const std::string& folder, std::vector<std::int64_t> ids);
@@ -94,7 +94,7 @@ class ATTN_API Trainer {
   /// Creates the folder if needed. IoError.
   void save(const std::string& folder) const;
   /// Writes config.json and model.safetensors with the current weights (`LanguageModel::save`). Call it for the best
-  /// weights before the `save` whose state refers to them.
+  /// weights before `save`, whose state then refers to them.
   void save_model(const std::string& folder) const;
 
   /// Returns an empty text, or one line to show after `resume`: this bf16 training was saved under another numerics
@@ -109,7 +109,7 @@ class ATTN_API Trainer {
   double best_loss() const;
   std::int64_t best_step() const;
 
-  /// Return step and loss as f64 [n, 2]: of every batch, of every validation.
+  /// Return steps and their losses, f64 [n, 2]: of all batches, of all validations.
   Tensor losses() const;
   Tensor validations() const;
 

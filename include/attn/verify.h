@@ -21,7 +21,7 @@ struct VerifyRow {
   std::string name;  // "reference generic", "avx512 strips", "avx512 spans", "library, 2 threads", ...
   std::int64_t cases = 0;
   std::int64_t different = 0;
-  // of its f32 and f64 results; for cases that it cannot compute the reference code's results are used
+  // the digest of its f32 and f64 results; a case that it cannot compute counts with the reference code's
   std::string digest;
 };
 

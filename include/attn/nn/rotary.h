@@ -36,7 +36,7 @@ struct RotaryEmbeddingOptions {
 class ATTN_API RotaryEmbedding : public Module {
  public:
   explicit RotaryEmbedding(std::int64_t dim, const RotaryEmbeddingOptions& options = {});
-  /// cos and sin [.., T, D/2] of positions [.., T], in f32 or f64.
+  /// Returns cos and sin [.., T, D/2] of positions [.., T], in f32 or f64.
   struct Tables {
     Tensor cos, sin;
   };

@@ -18,7 +18,7 @@ namespace attn::nn {
 class ATTN_API SelfAttention : public Module {
  public:
   SelfAttention(std::int64_t d_in, std::int64_t d_out_kq, std::int64_t d_out_v);
-  /// The same with further options of attention: masks, bias, weights.
+  /// Computes forward() with more options of attention: masks, bias, weights.
   AttentionResult attend(const Tensor& x, const AttentionOptions& options = {}) const;
   Tensor forward(const Tensor& x) const { return attend(x).output; }
   Tensor operator()(const Tensor& x) const { return forward(x); }
