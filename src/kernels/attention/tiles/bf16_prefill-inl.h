@@ -1,5 +1,5 @@
-// src/kernels/attention/tiles/bf16_prefill-inl.h: computes QK^T and PV of a query tile in bf16: pairs as 32-bit words,
-// one vdpbf16ps per pair.
+// src/kernels/attention/tiles/bf16_prefill-inl.h: what bf16 products share: pairs as 32-bit words, and their dot
+// product.
 #if defined(ATTN_BF16_PREFILL_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_PREFILL_INL_H
 #undef ATTN_BF16_PREFILL_INL_H
