@@ -17,9 +17,17 @@ using cases::Case;
 using cases::Inputs;
 using cases::Way;
 
+/// Whether each NaN is the one that results may hold: docs/numerics.md, section 2.
+bool nans_are_canonical(const Tensor& x) {
+  if (!x.defined() || !is_floating(x.dtype()) || x.numel() == 0) return true;
+  const Tensor canonical = full(x.sizes(), std::numeric_limits<double>::quiet_NaN(), x.dtype());
+  return same_bits(where(isnan(x), canonical, x), x);
+}
+
 /// Every way that takes the case gives the bits of the specification.
 void expect_bits(const Case& c, const Inputs& in) {
   const auto expected = cases::by_specification(c, in);
+  for (const auto& result : expected) EXPECT_TRUE(nans_are_canonical(result.values)) << cases::to_line(c);
   for (const Way& way : cases::all_ways()) {
     const auto ours = way.run(c, in);
     for (std::size_t n = 0; n < ours.size(); ++n)
@@ -57,7 +65,7 @@ TEST(Extremes, GradientsOfNumbersThatAreNoneHaveTheBitsOfTheSpecification) {
           "Tq=70 Tk=130 D=16 softcap=2 temperature=0.5 bias=relative", "Tq=5 Tk=9 D=8 bias=alibi sinks=1",
           "Tq=19 Tk=70 D=9 Dv=3", "Tq=19 Tk=70 D=9 Dv=1 bias=dense sinks=1", "Tq=9 Tk=20 D=4",
           "Tq=9 Tk=20 D=3 bias=pairs", "Tq=9 Tk=20 D=4 score_mod=s*slope[h]+table[j%32,h]"})
-      for (const double value : {std::nan(""), infinity, -infinity, 1e38}) {
+      for (const double value : {std::nan(""), -std::nan(""), infinity, -infinity, 1e38}) {
         const Case c = cases::parse_case(std::string("attention_backward ") + dtype + " " + rest);
         for (Tensor Inputs::* where : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput}) {
           Inputs in = cases::make_inputs(c);

@@ -4,6 +4,7 @@
 #include "kernels/attention/backward_problem.h"
 
 #include <cstring>
+#include <limits>
 
 // `static`: this header is compiled for several instruction sets, and the linker must not merge them.
 namespace attn::kernels {
@@ -83,6 +84,7 @@ template <typename T>
       if (lines.sums[line] == 0) continue;
       T& element = to[lines.places != nullptr ? lines.places[line] : line];
       element = element + lines.sums[line];
+      if (element != element) element = std::numeric_limits<T>::quiet_NaN();
     }
   }
 }

@@ -294,7 +294,7 @@ class Step {
       T* const place = to.stride[3] == 0   ? dense_sums(n).chain + r
                        : to.stride[2] == 0 ? dense_sums(n).of_key + (j - first)
                                            : dense_data(to) + r * to.stride[2] + j * to.stride[3];
-      *place = *place + pairs_.bias;
+      *place = canonical(*place + pairs_.bias);
     }
   }
   void close_dense(std::int64_t first, std::int64_t last) {
@@ -305,7 +305,7 @@ class Step {
       clear(sums.chain, 64);
       if (to.stride[2] == 0 && to.stride[3] != 0)
         for (std::int64_t j = first; j < last; ++j)
-          dense_data(to)[j * to.stride[3]] = dense_data(to)[j * to.stride[3]] + sums.of_key[j - first];
+          dense_data(to)[j * to.stride[3]] = canonical(dense_data(to)[j * to.stride[3]] + sums.of_key[j - first]);
       clear(sums.of_key, 64);
     }
   }
@@ -319,9 +319,9 @@ class Step {
       T chain = 0;
       for (std::int64_t r = 0; r < rows_.rows; ++r) {
         chain = chain + total[r];
-        if (to.stride[2] != 0) data[r * to.stride[2]] = data[r * to.stride[2]] + total[r];
+        if (to.stride[2] != 0) data[r * to.stride[2]] = canonical(data[r * to.stride[2]] + total[r]);
       }
-      if (to.stride[2] == 0) *data = *data + chain;
+      if (to.stride[2] == 0) *data = canonical(*data + chain);
     }
   }
 

@@ -19,6 +19,13 @@ namespace attn::kernels::HWY_NAMESPACE {
 inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
+/// Adds to a result in memory. A NaN is the canonical one: which operand's NaN a sum has is up to the compiler.
+template <typename T>
+HWY_INLINE void add_to_result(T& result, T x) {
+  const T sum = result + x;
+  result = sum == sum ? sum : std::numeric_limits<T>::quiet_NaN();
+}
+
 /// Sums the derivatives by the sum of bias terms, in scratch_.d, in the compute type.
 template <typename T>
 class GradientSums : public SoftmaxBackward<T> {
@@ -90,9 +97,9 @@ class GradientSums : public SoftmaxBackward<T> {
       T chain = 0;
       for (std::int64_t r = 0; r < rows_.rows; ++r) {
         chain += sums[r];
-        if (to.stride[2] != 0) data[r * to.stride[2]] += sums[r];
+        if (to.stride[2] != 0) add_to_result(data[r * to.stride[2]], sums[r]);
       }
-      if (to.stride[2] == 0) *data += chain;
+      if (to.stride[2] == 0) add_to_result(*data, chain);
     }
   }
 
@@ -144,12 +151,12 @@ class GradientSums : public SoftmaxBackward<T> {
       if (to.stride[2] == 0)
         for (int r = 0; r < keys.count; ++r) of_key[r] += row[r];
       else if (to.stride[3] == 1)
-        for (int r = 0; r < keys.count; ++r) place[r] += row[r];
+        for (int r = 0; r < keys.count; ++r) add_to_result(place[r], row[r]);
       else
-        for (int r = 0; r < keys.count; ++r) place[r * to.stride[3]] += row[r];
+        for (int r = 0; r < keys.count; ++r) add_to_result(place[r * to.stride[3]], row[r]);
     }
     if (to.stride[2] == 0)
-      for (int r = 0; r < keys.count; ++r) data[(keys.first + r) * to.stride[3]] += of_key[r];
+      for (int r = 0; r < keys.count; ++r) add_to_result(data[(keys.first + r) * to.stride[3]], of_key[r]);
   }
 };
 
