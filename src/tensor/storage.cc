@@ -120,7 +120,7 @@ bool Tensor::is_contiguous() const {
     const std::int64_t size = is.sizes[i];
     if (size == 0) return true;
     if (size != 1 && is.strides[i] != expected) return false;
-    expected *= size;
+    (void)__builtin_mul_overflow(expected, size, &expected);  // overflows only if another size is 0
   }
   return true;
 }

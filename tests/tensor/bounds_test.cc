@@ -20,6 +20,7 @@ TEST(Bounds, SizesBeyond64BitsAreErrors) {
   EXPECT_EQ(error_of<ShapeError>([&] { cat({wide, wide}, 1); }), "cat: dim 1 of all together is beyond 64 bits");
   EXPECT_EQ(error_of<ShapeError>([&] { one.expand({std::int64_t{1} << 40, std::int64_t{1} << 40}); }),
             "Dims: the product of [1099511627776, 1099511627776] is beyond 64 bits");
+  EXPECT_TRUE(empty({0, far, far}).is_contiguous());
   EXPECT_THROW(empty({0, far, far}).flatten(1, 2), ShapeError);
   EXPECT_THROW(sum(empty({0, far, far}), {0}), ShapeError);
   EXPECT_THROW(empty({far, far, 0}).index_select(2, zeros({1}, Dtype::i64)), Error);
