@@ -18,7 +18,7 @@ struct VerifyOptions {
 
 /// One way to compute attention, with the cases that it can compute.
 struct VerifyRow {
-  std::string name;  // "reference generic", "avx512 strips", "avx512 spans", "library, 2 threads", ...
+  std::string name;  // "reference generic", "avx512 query tiles", "avx512 key splits", "library, 2 threads", ...
   std::int64_t cases = 0;
   std::int64_t different = 0;
   // the digest of its f32 and f64 results; a case that it cannot compute counts with the reference code's

@@ -16,15 +16,15 @@ namespace attn::python {
 namespace {
 
 constexpr const char* bias_doc =
-    R"doc(What is added to the scores before the softmax: terms, joined with +, added in the order given.
+    R"doc(Terms that are added to the scores before the softmax, in the order given; + joins them.
 
--inf in a term shuts the pair out: what is there changes nothing, even if it is NaN.
+A term of -inf masks the pair: its key and value are then ignored, even if they are NaN.
 
     >>> import attn
     >>> attn.Bias.alibi(2) + attn.Bias.alibi([0.5, 0.25], align="top_left")
     attn.Bias.alibi([0.0625, 0.00390625]) + attn.Bias.alibi([0.5, 0.25], align="top_left")
 
-Gradients flow to the arrays that terms are made of. Immutable; the arrays are shared, not copied.)doc";
+Gradients flow to the arrays that terms are made of. A Bias is immutable; it shares the arrays.)doc";
 
 /// Converts the numbers of a list or tuple to f32.
 Tensor numbers(nb::handle list, const Argument& at) {

@@ -9,7 +9,7 @@
 namespace attn::python {
 namespace {
 
-constexpr const char* score_doc = R"doc(How a query and a key make one number.
+constexpr const char* score_doc = R"doc(How the score of a pair, one number, is computed from its query and its key.
 
     >>> import attn
     >>> attn.Score.dot()

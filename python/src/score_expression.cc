@@ -26,9 +26,8 @@ or torch's.
     >>> attn.ScoreExpression(lambda s, b, h, i, j: attn.where(i - j < 8, s - slope[h] * (i - j), -np.inf))
     attn.ScoreExpression("where(i - j < 8, s - slope[h] * (i - j), -inf)")
 
-// % (the last two of whole numbers), comparisons, & | ~ of conditions; attn.where, exp, tanh, abs, minimum, maximum.
-Operators: + - * /
-A Python `if` on a symbol raises TypeError: use attn.where. Immutable.
+Operators: + - * / // % (the last two for whole numbers), comparisons, & | ~ for conditions. Functions: attn.where,
+exp, tanh, abs, minimum, maximum. A Python `if` on a symbol raises TypeError: use attn.where. Immutable.
 
 Source     He 2024 (FlexAttention, 2412.05496).)doc";
 

@@ -236,8 +236,8 @@ std::vector<Way> target_ways(const std::string& name) {
   const bool tiles = runtime::vectors_of(name) != name;
   if (const kernels::AttentionTarget* target = kernels::attention_target(name.c_str()); target != nullptr)
     for (const auto& [how, partition] :
-         {std::pair{"strips", Partition::query_tiles}, std::pair{"heads together", Partition::heads_together},
-          std::pair{"spans", Partition::splits}})
+         {std::pair{"query tiles", Partition::query_tiles}, std::pair{"heads together", Partition::heads_together},
+          std::pair{"key splits", Partition::splits}})
       ways.push_back(
           {runtime::format("{} {}", name, how), name, [target, partition = partition](const Case& c, const Inputs& in) {
              return c.is_attention() ? attention_by_target(*target, partition, c, in) : Results{};

@@ -73,8 +73,8 @@ std::string drawn(Random& random, std::set<std::string>& names) {
                names);
 }
 
-/// The specification's bits by strips, heads together and spans of each instruction set, and by the library on 1, 2 and
-/// 3 threads.
+/// The specification's bits by query tiles, heads together and key splits of each instruction set, and by the library
+/// on 1, 2 and 3 threads.
 TEST(CombinedOptions, FourAtRandomHaveTheBitsOfTheSpecification) {
   constexpr int cases = 300;
   std::set<std::set<std::string>> seen;

@@ -24,7 +24,7 @@ std::string line_of(const char* dtype, int q_rows, int k_rows, int dim, std::siz
                          others[turn % std::size(others)]);
 }
 
-/// Every kernel of every instruction set: strips, heads together, spans; against the specification.
+/// Every kernel of every instruction set: query tiles, heads together, key splits; against the specification.
 void expect_bits(const std::vector<std::string>& lines) {
   std::vector<Way> ways;
   for (const std::string& target : runtime::targets())

@@ -145,7 +145,7 @@ TEST(Verify, EveryTargetOfTheProcessorIsAmongTheWays) {
   for (const std::string& target : runtime::targets()) {
     if (target == "scalar") continue;
     for (const char* how :
-         {" strips", " heads together", " spans", " backward", " products", " packed products", " rows"})
+         {" query tiles", " heads together", " key splits", " backward", " products", " packed products", " rows"})
       EXPECT_EQ(ways.count(target + how), 1u) << target << how;
   }
   for (const char* name : {"reference generic", "library, 1 thread", "library, 2 threads", "library, 3 threads"})
