@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -29,6 +30,8 @@ struct Case {
   std::vector<std::int64_t> q_lengths, k_lengths, k_start, q_start, ids;
   std::vector<std::int32_t> buckets;
   std::vector<std::int8_t> k_numbers, v_numbers;
+  std::vector<std::uint16_t> k_halves, v_halves;
+  std::vector<std::int32_t> pages;
   std::vector<float> k_scales, v_scales;
   std::vector<MaskNode> nodes;
   std::vector<BiasTerm> terms;
@@ -258,6 +261,33 @@ struct Case {
     store(p.v, p.v_stride, p.v_heads, p.value_dim, KvRows::line, v_numbers, v_scales);
   }
 
+  /// Keys and values of f16 or bf16, denormals too: rows at an odd or even stride, or in pages of 1 to 64 rows.
+  void make_16_bits(Random& random) {
+    const bool f16 = random() % 2, paged = random() % 2;
+    const int shift = static_cast<int>(random() % 7);
+    const std::int64_t page_rows = std::int64_t{1} << shift, own_pages = (p.k_rows + page_rows - 1) / page_rows;
+    for (std::int64_t n = 0; paged && n < p.batch * own_pages; ++n) pages.push_back(static_cast<std::int32_t>(n));
+    std::shuffle(pages.begin(), pages.end(), random);
+    const auto store = [&](KvRows& rows, std::int64_t* stride, std::int64_t heads, std::int64_t columns,
+                           std::vector<std::uint16_t>& halves) {
+      const std::int64_t gap = columns + pick(random, {0, 1, 2});
+      halves.resize(static_cast<std::size_t>(p.batch * heads * own_pages * page_rows * gap));
+      for (std::uint16_t& x : halves)
+        x = static_cast<std::uint16_t>(random() % 2 << 15 | (f16 ? random() % 17 << 10 | random() % 1024
+                                                                 : (100 + random() % 29) << 7 | random() % 128));
+      rows = {.base = halves.data(), .row_stride = gap, .element = f16 ? Element::f16 : Element::bf16};
+      stride[1] = (paged ? page_rows : own_pages * page_rows) * gap;
+      stride[0] = paged ? 0 : heads * stride[1];
+      if (!paged) return;
+      rows.pages = pages.data();
+      rows.pages_stride = own_pages;
+      rows.page_shift = shift;
+      rows.page_stride = heads * stride[1];
+    };
+    store(p.k, p.k_stride, p.k_heads, p.dim, k_halves);
+    store(p.v, p.v_stride, p.v_heads, p.value_dim, v_halves);
+  }
+
   std::string line() const {
     return ::testing::PrintToString(std::vector<std::int64_t>{p.batch, p.q_heads, p.k_heads, p.q_rows, p.k_rows, p.dim,
                                                               p.value_dim, p.mask.count, p.bias_count});
@@ -367,6 +397,10 @@ TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationOverEightBitsF32) {
 }
 TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationOverEightBitsF64) {
   random_cases<double>(attention_target(GetParam().c_str())->f64, 40, 18000, &Case<double>::make_8_bits);
+}
+
+TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationOverSixteenBits) {
+  random_cases<float>(attention_target(GetParam().c_str())->f32, 150, 21000, &Case<float>::make_16_bits);
 }
 
 std::vector<std::string> vector_targets() {

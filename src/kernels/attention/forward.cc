@@ -12,6 +12,7 @@
 #include <limits>
 
 #include "kernels/attention/pass/amx_forward_pass-inl.h"
+#include "kernels/attention/pass/forward_pass-inl.h"
 #include "kernels/attention/softmax/epilogue-inl.h"
 #include "kernels/attention/mask/block_mask-inl.h"
 #include "kernels/attention/mask/mask_program.h"
@@ -22,7 +23,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 /// Computes the blocks of keys [first, end), which are in one split.
 template <class W>
-void visit_blocks(W& pass, std::int64_t first, std::int64_t end) {
+HWY_NOINLINE void visit_blocks(W& pass, std::int64_t first, std::int64_t end) {
   const QueryTile& tile = pass.tile;
   alignas(64) Word visible[W::block_keys];
   pass.begin_split(end);
@@ -43,9 +44,8 @@ void visit_blocks(W& pass, std::int64_t first, std::int64_t end) {
 enum class Nan : bool { refuse, write };
 
 /// Adds the sink, divides, and writes the results to memory.
-template <class W>
-bool finish(W& pass, Nan nan = Nan::refuse) {
-  using T = typename W::Compute;
+template <typename T>
+HWY_NOINLINE bool finish(QueryTilePass<T>& pass, Nan nan = Nan::refuse) {
   const AttentionProblem& problem = pass.problem;
   if (!pass.any_split) pass.clear_totals();
   const Totals<T> totals{pass.scratch.m_total, pass.scratch.l_total, pass.scratch.sum, pass.total()};
@@ -59,7 +59,7 @@ bool finish(W& pass, Nan nan = Nan::refuse) {
 }
 
 template <class W>
-void visit_splits(W& pass) {
+HWY_NOINLINE void visit_splits(W& pass) {
   const std::int64_t end = pass.problem.keys_end(pass.tile.batch);
   pass.load_queries();
   pass.kv_end = end;
@@ -69,12 +69,24 @@ void visit_splits(W& pass) {
   }
 }
 
+/// Calls f(pass) with the pass of the query tile's path.
+template <class W, class F>
+auto with_pass(const AttentionProblem& problem, const QueryTile& tile, void* memory, F&& f) {
+  using Decode = typename W::Decode;
+  if (W::path_of(problem, tile) == Path::decode) {
+    Decode pass(problem, tile, memory);
+    return f(static_cast<typename Decode::Blocks&>(pass));
+  }
+  W pass(problem, tile, memory);
+  return f(static_cast<typename W::Blocks&>(pass));
+}
+
 template <class W>
 bool attend_query_tile(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
-  W pass(problem, tile, memory);
-  typename W::Blocks& blocks = pass;
-  visit_splits(blocks);
-  return finish(blocks);
+  return with_pass<W>(problem, tile, memory, [](auto& pass) {
+    visit_splits(pass);
+    return finish(pass);
+  });
 }
 
 /// Computes the query tiles of a task, the last one first, because under a causal mask it sees the most keys.
@@ -100,11 +112,10 @@ std::size_t partial_bytes(const AttentionProblem& problem, const QueryTile& tile
 }
 
 /// The layout of a split's partial result: m and l, with as many lanes as the query tile has vectors, then o.
-template <class W>
+template <typename T>
 struct Partial {
-  using T = typename W::Compute;
-  const W& pass;
-  std::int64_t width = pass.vectors * W::N;
+  const QueryTilePass<T>& pass;
+  std::int64_t width = pass.vectors * lanes<T>;
 
   T* m(T* partial) const { return partial; }
   T* l(T* partial) const { return partial + width; }
@@ -118,20 +129,22 @@ void attend_splits(const AttentionProblem& problem, const QueryTile& tile, std::
                    void* partials, void* memory) {
   using T = typename W::Compute;
   W::begin_task(problem, tile.rows, memory);
-  W pass(problem, tile, memory);
-  const Partial<W> partial{pass};
-  std::int64_t at = problem.keys_begin(tile.batch) + first * kv_split;
-  const std::int64_t end = std::min(at + (last - first) * kv_split, problem.keys_end(tile.batch));
-  if (at < end) pass.load_queries();
-  pass.kv_end = end;
-  const auto bytes = sizeof(T) * static_cast<std::size_t>(partial.width);
-  for (auto* to = static_cast<T*>(partials); first < last; ++first, at += kv_split, to = partial.next(to)) {
-    visit_blocks<typename W::Blocks>(pass, at, std::min(at + kv_split, end));
-    std::memcpy(partial.m(to), pass.scratch.m, bytes);
-    std::memcpy(partial.l(to), pass.scratch.l, bytes);
-    if (pass.fresh) partial.output(to).clear();
-    else pass.output().copy_to(partial.output(to));
-  }
+  with_pass<W>(problem, tile, memory, [&](auto& pass) {
+    const Partial<T> partial{pass};
+    std::int64_t at = problem.keys_begin(tile.batch) + first * kv_split;
+    const std::int64_t end = std::min(at + (last - first) * kv_split, problem.keys_end(tile.batch));
+    if (at < end) pass.load_queries();
+    pass.kv_end = end;
+    const auto bytes = sizeof(T) * static_cast<std::size_t>(partial.width);
+    auto* to = static_cast<T*>(partials);
+    for (std::int64_t split = first; split < last; ++split, at += kv_split, to = partial.next(to)) {
+      visit_blocks(pass, at, std::min(at + kv_split, end));
+      std::memcpy(partial.m(to), pass.scratch.m, bytes);
+      std::memcpy(partial.l(to), pass.scratch.l, bytes);
+      if (pass.fresh) partial.output(to).clear();
+      else pass.output().copy_to(partial.output(to));
+    }
+  });
 }
 
 /// Merges the splits' partial results in ascending order and writes the results.
@@ -139,14 +152,15 @@ template <class W>
 bool attend_merge(const AttentionProblem& problem, const QueryTile& tile, const void* partials, std::int64_t splits,
                   void* memory) {
   using T = typename W::Compute;
-  W pass(problem, tile, memory);
-  const Partial<W> partial{pass};
-  pass.clear_totals();
-  pass.any_split = true;
-  auto* from = const_cast<T*>(static_cast<const T*>(partials));  // only read
-  for (std::int64_t s = 0; s < splits; ++s, from = partial.next(from))
-    pass.merge(partial.m(from), partial.l(from), partial.output(from));
-  return finish(pass);
+  return with_pass<W>(problem, tile, memory, [&](QueryTilePass<T>& pass) {
+    const Partial<T> partial{pass};
+    pass.clear_totals();
+    pass.any_split = true;
+    auto* from = const_cast<T*>(static_cast<const T*>(partials));  // only read
+    for (std::int64_t s = 0; s < splits; ++s, from = partial.next(from))
+      pass.merge(partial.m(from), partial.l(from), partial.output(from));
+    return finish(pass);
+  });
 }
 
 /// Transposes the weights of a query tile to rows of memory.
@@ -177,7 +191,7 @@ struct ByScore {
 };
 template <typename T>
 constexpr ForwardKernel forward_kernel() {
-  return ByScore<ForwardPass<T>, ForwardPass<T, T, AdditiveScore<T>>>::kernel();
+  return ByScore<ForwardPass<T>, ForwardPass<T, AdditiveScore<T>>>::kernel();
 }
 
 #if HWY_TARGET == HWY_AVX3
@@ -191,7 +205,7 @@ void bf16_nan_safe_rows(const AttentionProblem& problem, const QueryTile& tile, 
       pass.mask_hidden_values = true;
       pass.returned_weights.only(static_cast<int>(n * tile.rows + i));
       visit_splits<Bf16ForwardPass>(pass);
-      finish<Bf16ForwardPass>(pass, Nan::write);
+      finish<float>(pass, Nan::write);
     }
 }
 constexpr ForwardKernel bf16_forward_kernel() {
@@ -206,7 +220,7 @@ constexpr ForwardKernel amx_forward_kernel() {
   ForwardKernel kernel = bf16_forward_kernel();
   kernel.attend = attend<AmxForwardPass>;
   kernel.attend_splits = attend_splits<AmxForwardPass>;
-  kernel.attend_merge = attend_merge<WidenedBf16ForwardPass>;
+  kernel.attend_merge = attend_merge<AmxMergePass>;
   kernel.nan_safe_rows = bf16_nan_safe_rows<AmxForwardPass>;
   kernel.int8_form = nullptr;
   return kernel;

@@ -43,7 +43,7 @@ inline bool collide(const KvRows& rows, std::int64_t columns, std::int64_t count
 
 /// Where rows [first, first + count) begin.
 template <typename T>
-inline void row_pointers(const KvRows& head, std::int64_t first, std::int64_t count, const T** rows) {
+[[gnu::noinline]] void row_pointers(const KvRows& head, std::int64_t first, std::int64_t count, const T** rows) {
   const std::int64_t step = bytes_of(head.element) * head.row_stride;
   for (std::int64_t r = 0, end; r < count; r = end) {
     end = r + rows_of_page(head, first + r, count - r);

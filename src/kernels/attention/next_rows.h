@@ -107,7 +107,8 @@ inline std::int64_t add_next_head(const AddRows& add, const AttentionProblem& p,
 }
 
 /// Adds what follows a query tile of the forward pass. Returns the keys over which the prefetching is spread.
-inline std::int64_t add_next_tile(const AddRows& add, const AttentionProblem& p, const QueryTile& tile) {
+[[gnu::noinline]] inline std::int64_t add_next_tile(const AddRows& add, const AttentionProblem& p,
+                                                    const QueryTile& tile) {
   // below this size the whole call may be in the caches already
   constexpr std::int64_t least_bytes = std::int64_t{1} << 21;
   const Sequence* const sequence = p.sequence;

@@ -1,5 +1,5 @@
 // src/kernels/simd/interleave-inl.h: interleaves two rows of 16-bit items to one row of words (low, high), the operands
-// of bf16 products.
+// of bf16 products, and undoes the order that interleaving by halves gives.
 #if defined(ATTN_INTERLEAVE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_INTERLEAVE_INL_H
 #undef ATTN_INTERLEAVE_INL_H
@@ -25,6 +25,27 @@ HWY_INLINE void store_interleaved(__m512i low, __m512i high, void* words, std::i
   auto* const to = static_cast<std::uint32_t*>(words);
   _mm512_store_si512(to, _mm512_permutex2var_epi16(low, first, high));
   _mm512_store_si512(to + half, _mm512_permutex2var_epi16(low, _mm512_add_epi16(first, _mm512_set1_epi16(16)), high));
+}
+
+/// Returns a mask of the first `count` of 16 lanes.
+HWY_INLINE __mmask16 first_lanes(std::int64_t count) {
+  return count >= 16 ? 0xFFFF : count <= 0 ? 0 : static_cast<__mmask16>((1u << count) - 1);
+}
+
+/// Interleaves 16 columns of two rows to words (low, high); columns without a bit count as 0.
+HWY_INLINE __m512i words_of_rows(const std::uint16_t* low, const std::uint16_t* high, __mmask16 columns) {
+  const __m512i a = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, low)),
+                b = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(columns, high));
+  return _mm512_or_si512(a, _mm512_slli_epi32(b, 16));
+}
+
+/// Columns (0-3, 8-11, 16-19, 24-27) and the others between them, as pairs are interleaved in halves, to (0-15) and
+/// (16-31).
+HWY_INLINE void in_order(__m512& low, __m512& high) {
+  const __m512i first_half = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512 all = _mm512_permutex2var_ps(low, first_half, high);
+  high = _mm512_permutex2var_ps(low, _mm512_add_epi32(first_half, _mm512_set1_epi32(8)), high);
+  low = all;
 }
 
 }  // namespace attn::kernels::HWY_NAMESPACE

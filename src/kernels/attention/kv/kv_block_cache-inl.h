@@ -125,7 +125,7 @@ class KvBlockCache {
     *static_cast<bool*>(memory) = rows >= least_copying_tiles * query_tile_rows<T>;
   }
 
-  KvBlockCache(const AttentionProblem& p, void* memory)
+  HWY_NOINLINE KvBlockCache(const AttentionProblem& p, void* memory)
       : kept_(static_cast<std::uint8_t*>(memory) + own_line),
         memory_(reinterpret_cast<T*>(static_cast<char*>(memory) + flag_bytes)), stride_(stride(p)), widens_(widens(p)),
         copies_(copies(p) && *static_cast<const bool*>(memory)),

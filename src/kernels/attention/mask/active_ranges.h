@@ -82,6 +82,9 @@ struct ActiveRanges {
     return {key[g], key[g + 1], first[g], last[g], visible, whole[g]};
   }
 
+  /// Returns whether no vector takes part in range g.
+  bool empty(int g) const { return first[g] >= last[g]; }
+
   /// Returns the first vector after `v` that does not take part in the same keys as `v`.
   int same_range(int v, int vectors) const {
     int last = v + 1;

@@ -1,4 +1,4 @@
-// src/kernels/attention/pass/amx_forward_pass-inl.h: computes the forward pass of one query tile in bf16 by AMX.
+// src/kernels/attention/pass/amx_forward_pass-inl.h: the forward passes of one query tile in bf16 with products by AMX.
 #if defined(ATTN_AMX_FORWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_AMX_FORWARD_PASS_INL_H
 #undef ATTN_AMX_FORWARD_PASS_INL_H
@@ -12,31 +12,54 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Bf16ForwardPass that does not convert int8 in registers, which needs another layout of decode output. It merges the
-/// partial results of AMX and uses no tile registers itself.
-class WidenedBf16ForwardPass : public Bf16ForwardPass {
+/// Bf16DecodePass that does not convert int8 in registers, which needs another layout of its output.
+class WidenedBf16DecodePass : public Bf16DecodePass {
  public:
-  WidenedBf16ForwardPass(const AttentionProblem& p, const QueryTile& lane_map, void* memory)
-      : Bf16ForwardPass(p, lane_map, memory, false) {}
+  WidenedBf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, void* memory)
+      : Bf16DecodePass(p, query_tile, memory, false) {}
 };
 
 /// The same with its products by AMX.
-class AmxForwardPass : public WidenedBf16ForwardPass {
+class AmxDecodePass : public WidenedBf16DecodePass {
  public:
-  AmxForwardPass(const AttentionProblem& p, const QueryTile& lane_map, void* memory)
-      : WidenedBf16ForwardPass(p, lane_map, memory) {
-    uses_amx = true;
-    spread_next(4, block_keys);
-    slice_keys = bf16_rows;
-    shape_tiles(shape_, pairs);
-    shape = &shape_;
-    if (!decode) return;
-    shape_decode_tiles(decode_shape_, static_cast<int>(tile.count()));
-    decode_shape = &decode_shape_;
+  HWY_NOINLINE AmxDecodePass(const AttentionProblem& p, const QueryTile& query_tile, void* memory)
+      : WidenedBf16DecodePass(p, query_tile, memory) {
+    shape_tiles(tiles_, pairs);
+    shape_decode_tiles(value_tiles_, rows());
+    amx = &tiles_;
+    amx_values = &value_tiles_;
   }
 
  private:
-  AmxTiles shape_, decode_shape_;
+  AmxTiles tiles_, value_tiles_;
+};
+
+/// Merges the partial results of AMX; uses no tile registers itself.
+class AmxMergePass : public Bf16ForwardPass {
+ public:
+  using Decode = WidenedBf16DecodePass;
+  using Bf16ForwardPass::Bf16ForwardPass;
+
+  /// Where scores or weights are needed with query rows in the lanes, few rows take the path of many.
+  static Path path_of(const AttentionProblem& p, const QueryTile& query_tile) {
+    return keeps_keys_in_lanes(p) ? Bf16ForwardPass::path_of(p, query_tile) : Path::prefill;
+  }
+};
+
+/// Bf16ForwardPass with its products by AMX.
+class AmxForwardPass : public AmxMergePass {
+ public:
+  using Decode = AmxDecodePass;
+
+  HWY_NOINLINE AmxForwardPass(const AttentionProblem& p, const QueryTile& query_tile, void* memory)
+      : AmxMergePass(p, query_tile, memory) {
+    spread_next(4, block_keys);
+    shape_tiles(tiles_, pairs);
+    amx = &tiles_;
+  }
+
+ private:
+  AmxTiles tiles_;
 };
 
 }  // namespace attn::kernels::HWY_NAMESPACE

@@ -1,5 +1,5 @@
 // src/kernels/attention/pass/bf16_scratch-inl.h: lays out the scratch memory of a query tile in bf16: pairs as 32-bit
-// words.
+// words; and transposes its queries to it.
 #if defined(ATTN_BF16_SCRATCH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_SCRATCH_INL_H
 #undef ATTN_BF16_SCRATCH_INL_H
@@ -8,7 +8,7 @@
 #endif
 
 #include "kernels/attention/tiles/amx_bf16-inl.h"
-#include "kernels/attention/tiles/decode_pv-inl.h"
+#include "kernels/simd/transpose-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 HWY_BEFORE_NAMESPACE();
@@ -81,6 +81,23 @@ struct Bf16Scratch {
     rest = next;
   }
 };
+
+/// Transposes Q by pairs of columns, to [ceil(D / 2)][width].
+HWY_NOINLINE inline void transpose_pairs(const AttentionProblem& p, const QueryTile& tile, std::uint32_t* q,
+                                         std::int64_t width) {
+  tile.for_each_piece(p.q_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) {
+    const auto* const from = static_cast<const std::uint16_t*>(p.q) + start;
+    std::uint32_t* const to = q + first;
+    const std::int64_t whole = stride % 2 == 0 ? p.dim / 2 : 0;
+    transpose(reinterpret_cast<const float*>(from), stride / 2, rows, whole, reinterpret_cast<float*>(to), width);
+    // elements outside of whole words: an odd last element, or all elements at an odd stride
+    for (std::int64_t i = 0; i < rows; ++i)
+      for (std::int64_t c = whole; c < Bf16Scratch::pairs(p.dim); ++c) {
+        const std::uint16_t* const pair = from + i * stride + 2 * c;
+        to[c * width + i] = pair[0] | (2 * c + 1 < p.dim ? std::uint32_t{pair[1]} << 16 : 0);
+      }
+  });
+}
 
 }  // namespace attn::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -29,20 +29,11 @@ struct DecodeScores {
     static_assert(2 * max_decode_rows * KEYS <= kv_block * query_tile_rows<T>);
   }
   /// Sets weights to 0, so that those of missing rows are numbers.
-  void clear(int keys_or_pairs) {
+  void clear(int keys_or_pairs) const {
     std::memset(p, 0, static_cast<std::size_t>(max_decode_rows * keys_or_pairs) * sizeof(T));
   }
 
-  /// Masks the whole block.
-  void mask(int rows) {
-    const Tag<T> d;
-    for (int i = 0; i < rows * KEYS; i += lanes<T>) hn::Store(minus_infinity<T>(), d, s + i);
-  }
-  /// Transposes scores of `rows` rows from or to [key][R], the layout with query rows in the lanes.
-  void from_lanes(const T* lanes_of_rows, int rows, int key, int end) {
-    transpose(lanes_of_rows + key * query_tile_rows<T>, std::int64_t{query_tile_rows<T>}, end - key, rows, s + key,
-              std::int64_t{KEYS});
-  }
+  /// Transposes scores of `rows` rows to [key][R], the layout with query rows in the lanes.
   void to_lanes(T* lanes_of_rows, int rows, int key, int end) const {
     transpose(s + key, std::int64_t{KEYS}, rows, end - key, lanes_of_rows + key * query_tile_rows<T>,
               std::int64_t{query_tile_rows<T>});

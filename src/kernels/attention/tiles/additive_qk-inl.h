@@ -22,9 +22,9 @@ class AdditiveScore;
 template <>
 class AdditiveScore<float> {
  public:
-  static constexpr bool masks = false, keys_in_lanes = false, takes_int8 = false;
-  static std::size_t bytes(const AttentionProblem& p, std::int64_t dim) {
-    return flag_bytes + 4 * static_cast<std::size_t>(2 * dim * R + (cached_blocks(p) + 2) * kv_block * padded(dim));
+  static constexpr bool additive = true;
+  static std::size_t bytes(const AttentionProblem& p) {
+    return flag_bytes + 4 * static_cast<std::size_t>(2 * p.dim * R + (cached_blocks(p) + 2) * kv_block * padded(p.dim));
   }
   /// Empties the cache of keys.
   static void begin_task(void* memory) { std::memset(memory, none, flag_bytes); }
@@ -43,7 +43,7 @@ class AdditiveScore<float> {
 
   /// The transposed queries in scratch.q become H; they are kept in `q_high_` until a block needs the wide
   /// form.
-  void prepare_queries(const QueryTileScratch<float>& scratch, int vectors, int, StreamPrefetcher*) {
+  void prepare_queries(const QueryTileScratch<float>& scratch, int vectors) {
     vectors_ = vectors;
     q_narrow_ = true;
     q_wide_ = false;
@@ -125,12 +125,12 @@ class AdditiveScore<float> {
 template <>
 class AdditiveScore<double> {
  public:
-  static constexpr bool masks = false, keys_in_lanes = false, takes_int8 = false;
-  static std::size_t bytes(const AttentionProblem&, std::int64_t) { return 0; }
+  static constexpr bool additive = true;
+  static std::size_t bytes(const AttentionProblem&) { return 0; }
   static void begin_task(void*) {}
   AdditiveScore(const AttentionProblem& problem, void*)
       : w_(static_cast<const double*>(problem.additive_w)), channels_(problem.dim) {}
-  void prepare_queries(const QueryTileScratch<double>&, int, int, StreamPrefetcher*) {}
+  void prepare_queries(const QueryTileScratch<double>&, int) {}
   void load_keys(const double* const*, int, std::int64_t) {}
 
   void group(const QueryTileScratch<double>& scratch, const double* const* k, const ScoreRange& range) {

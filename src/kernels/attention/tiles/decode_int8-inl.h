@@ -1,4 +1,4 @@
-// src/kernels/attention/tiles/decode_int8-inl.h: QK^T and PV of decode rows over int8 K and V, converted in registers.
+// src/kernels/attention/tiles/decode_int8-inl.h: the loaders of int8 K and V for decode rows, converted in registers.
 //
 //   keys     16 words side by side, of as many keys: columns 4i | 4i + 1 | 4i + 2 | 4i + 3, each byte shifted out with
 //            its sign
@@ -14,13 +14,12 @@
 
 #include "kernels/prefetch/int8_group_cursor.h"
 #include "kernels/attention/tiles/decode_qk-inl.h"
-#include "kernels/attention/kv/kv_block_cache-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Returns whether these tiles can read K: whole 32-bit words, each with one scale.
+/// Returns whether these loaders can read K: whole 32-bit words, each with one scale.
 inline bool keys_in_int8_tiles(std::int64_t columns, std::int64_t scale_group) {
   return columns % KvRows::k_interleave_width == 0 &&
          (scale_group % KvRows::k_interleave_width == 0 || scale_group >= columns);
@@ -39,27 +38,119 @@ inline bool in_int8_tiles(const AttentionProblem& p, Element form, std::int64_t 
          values_in_int8_tiles(p.value_dim, p.v.scale_group) && first % KvRows::group_rows == 0;
 }
 
-/// The most vectors of keys in a tile.
-inline constexpr int byte_vectors = registers == 16 ? 2 : 4;
+/// Keys of int8 for a tile: vectors from key `first` of the block on. The vector of key `last` is there again where a
+/// tile has more.
+struct Int8KeyGroups {
+  using Compute = float;
+  static constexpr int most = registers == 16 ? 2 : 4;
+  static constexpr bool four_rows = true, whole_steps = true;
+  const KvRows& head;
+  const Int8GroupCursor& cursor;
+  int first, last;
 
-/// Vector by vector: the words of so many keys' first columns, those of the next ones a group's 16 further on.
-using ByteKeys = const float* [byte_vectors];
+  template <int VECTORS, class Tile>
+  HWY_INLINE void prefetching(const Tile& tile) const {
+    tile.template operator()<1>();
+  }
 
-/// visit(key, vectors, keys): those that hold the keys [begin, end) of a block, which has place for `most` scores a
-/// row. The last is there again where a tile has more.
-template <typename F>
-HWY_INLINE void for_each_byte_keys(const Int8GroupCursor& cursor, int begin, int end, int most, F&& visit) {
-  constexpr int N = lanes<float>;
-  for (int key = begin / N * N, vectors; key < end; key += N * vectors) {
-    vectors = end - key > N && key + byte_vectors * N <= most ? byte_vectors : 1;
-    ByteKeys found;
-    ATTN_ROLLED for (int v = 0; v < vectors; ++v) {
-      const int at = std::min(key + v * N, (end - 1) / N * N);
-      found[v] = reinterpret_cast<const float*>(cursor.group(at)) + at % Int8GroupCursor::rows;
+  /// Where the words of VECTORS vectors of keys are, those of the next columns a group's 16 further on; the tile of the
+  /// first row prefetches the same place of later groups.
+  template <int VECTORS>
+  struct Words {
+    const float *at[VECTORS], *scales[VECTORS];
+    Address ahead[VECTORS];
+
+    HWY_INLINE Words(const Int8KeyGroups& keys, int vector, int row) {
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
+        const int key = std::min(keys.first + (vector + v) * lanes<float>, keys.last);
+        at[v] = reinterpret_cast<const float*>(keys.cursor.group(key)) + key % Int8GroupCursor::rows;
+        scales[v] = keys.cursor.scales(key);
+        ahead[v] = row == 0 ? keys.cursor.to_prefetched(key) : 0;
+      }
     }
-    visit(key, vectors, found);
+    HWY_INLINE Vector<float> next(int v) {
+      const auto words = hn::LoadU(Tag<float>(), at[v]);
+      at[v] += KvRows::group_rows;
+      return words;
+    }
+    /// Prefetches, for every LINE vectors, the line that was read last.
+    template <int LINE>
+    HWY_INLINE void prefetch(int point, int points) const {
+      constexpr int lines = prefetches_ahead<float> ? (VECTORS + LINE - 1) / LINE : 0;
+      prefetch_share_of<lines>([&](int i)
+                                   HWY_ATTR { return address_of(at[i * LINE] - KvRows::group_rows) + ahead[i * LINE]; },
+                               point, points);
+    }
+  };
+};
+
+/// The scores of the keys of some ranges of a block. Keys around them get scores too, as far as vectors reach, but none
+/// beyond `most`.
+template <class Mac, class Keys>
+HWY_NOINLINE void decode_int8_scores(const DecodeQueries<Mac>& q, const KvRows& head, Int8GroupCursor& cursor,
+                                     const ActiveRanges& ranges, int most, const DecodeScoreRows<float>& to) {
+  constexpr int N = lanes<float>;
+  for (int g = 0; g < ranges.count; ++g) {
+    if (ranges.empty(g)) continue;
+    const int end = ranges.key[g + 1];
+    for (int key = ranges.key[g] / N * N, vectors; key < end; key += N * vectors) {
+      vectors = end - key > N && key + Keys::most * N <= most ? Keys::most : 1;
+      cursor.use<prefetches_ahead<float>>(key, std::min(key + N * vectors, end));
+      DecodeQkTile<Mac, Keys>{q, Keys{{head, cursor, key, (end - 1) / N * N}}}(vectors, to.from(key));
+    }
   }
 }
+
+/// Returns byte b of every word as a number.
+HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
+  const Tag<float> d;
+  const auto word = hn::BitCast(hn::RebindToSigned<Tag<float>>(), words);
+  switch (b) {
+    case 0: return hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<24>(word)));
+    case 1: return hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<16>(word)));
+    case 2: return hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<8>(word)));
+    default: return hn::ConvertTo(d, hn::ShiftRight<24>(word));
+  }
+}
+
+/// The loader of int8 keys: four columns of a key are a word.
+struct Int8Keys : Int8KeyGroups {
+  static constexpr int step = static_cast<int>(KvRows::k_interleave_width);
+
+  template <int VECTORS, int>
+  class Reader {
+   public:
+    HWY_INLINE Reader(const Int8Keys& keys, int vector, int row)
+        : words_(keys, vector, row), group_(keys.head.scale_group), stride_(keys.head.scale_stride) {}
+    HWY_INLINE void next() {
+      if (column_ == group_end_) {
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) scale_[v] = scales_of(words_.scales[v]++);
+        group_end_ += group_;
+      }
+      column_ += step;
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) word_[v] = words_.next(v);
+    }
+    HWY_INLINE Vector<float> column(int v, int i) const { return hn::Mul(byte_of(word_[v], i), scale_[v]); }
+    HWY_INLINE void prefetch(int point, int points) const {
+      words_.template prefetch<Int8GroupCursor::rows / lanes<float>>(point, points);
+    }
+
+   private:
+    /// Those of a vector of keys.
+    HWY_INLINE Vector<float> scales_of(const float* of_first) const {
+      const Tag<float> d;
+      constexpr int N = lanes<float>;
+      if (stride_ == 1) return hn::LoadU(d, of_first);
+      alignas(64) float of_keys[N];
+      for (int i = 0; i < N; ++i) of_keys[i] = of_first[i * stride_];
+      return hn::Load(d, of_keys);
+    }
+
+    Words<VECTORS> words_;
+    std::int64_t group_, stride_, column_ = 0, group_end_ = 0;
+    Vector<float> word_[VECTORS], scale_[VECTORS];
+  };
+};
 
 /// Where a row's columns are in its group: as many adjacent ones as a cache line has, fewer at the end.
 struct ByteColumns {
@@ -79,171 +170,63 @@ struct ByteColumns {
   std::int64_t scale_of(std::int64_t column) const { return scale_group >= columns ? 0 : column / scale_group; }
 };
 
-/// visit(key, keys, row of the group): keys [begin, end) of a block, those of a group at a time.
-template <typename F>
-HWY_INLINE void for_each_byte_group(int begin, int end, F&& visit) {
-  for (int key = begin, keys; key < end; key += keys) {
-    const int row = key % Int8GroupCursor::rows;
-    keys = std::min(Int8GroupCursor::rows - row, end - key);
-    visit(key, keys, row);
-  }
-}
+/// Values of int8: keys [begin, end) of a block.
+struct Int8ValueGroups {
+  using Compute = float;
+  ByteColumns at;
+  const Int8GroupCursor& cursor;
+  int begin, end;
 
-/// Offset from an address that a tile reads to the one that it prefetches. The tile of the first row prefetches for the
-/// other rows too; theirs is 0.
-HWY_INLINE Address to_prefetched(const Int8GroupCursor& cursor, int key, int row) {
-  return row == 0 ? cursor.to_prefetched(key) : 0;
-}
-
-/// Whether these tiles read sign-magnitude too, where bf16 uses it. It takes an eighth more time.
-inline constexpr bool tiles_read_sign_magnitude8 = HWY_TARGET == HWY_AVX3;
-
-/// Converts bytes of one form to two's complement.
-template <Element FORM, class D>
-HWY_INLINE hn::Vec<D> as_i8(D d, hn::Vec<D> bytes) {
-  if constexpr (FORM == Element::sign_magnitude8) return other_form(d, bytes);
-  else return bytes;
-}
-/// Calls visit.template operator()<FORM>() of rows that are in tiles.
-template <class F>
-HWY_INLINE void by_form(const KvRows& rows, F&& visit) {
-  if constexpr (tiles_read_sign_magnitude8)
-    if (rows.element == Element::sign_magnitude8) return visit.template operator()<Element::sign_magnitude8>();
-  visit.template operator()<Element::i8>();
-}
-
-/// Returns byte b of every word as a number.
-HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
-  const Tag<float> d;
-  const auto word = hn::BitCast(hn::RebindToSigned<Tag<float>>(), words);
-  switch (b) {
-    case 0: return hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<24>(word)));
-    case 1: return hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<16>(word)));
-    case 2: return hn::ConvertTo(d, hn::ShiftRight<24>(hn::ShiftLeft<8>(word)));
-    default: return hn::ConvertTo(d, hn::ShiftRight<24>(word));
-  }
-}
-
-/// DecodeQkTile for int8 keys: columns [0, columns).
-template <Element FORM>
-struct DecodeQkInt8Tile {
-  static constexpr bool wide = true;
-  const float* q;
-  const KvRows& rows;
-  std::int64_t columns;
-  const ByteKeys& found;
-  int key;                        // the first of them in the block
-  const Int8GroupCursor& cursor;  // of the keys
-
-  template <int ROWS, int VECTORS>
-  HWY_NOINLINE void operator()(const float* const* keys, std::int64_t, int row, float* scores,
-                               std::int64_t to_stride) const {
-    const Tag<float> d;
-    constexpr int N = lanes<float>, word = KvRows::k_interleave_width;
-    const hn::Repartition<std::int8_t, Tag<float>> of_bytes;
-    constexpr int line_vectors = Int8GroupCursor::rows / N,
-                  lines = prefetches_ahead<float> ? (VECTORS + line_vectors - 1) / line_vectors : 0;
-    const float *words[VECTORS], *scales[VECTORS];
-    Address ahead[VECTORS];
-    Vector<float> sum[ROWS][VECTORS], scale[VECTORS];
-    ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
-      const int first = key + static_cast<int>(keys - found + v) * N;
-      words[v] = keys[v];
-      scales[v] = cursor.scales(first);
-      ahead[v] = to_prefetched(cursor, first, row);
+  /// Calls visit(bytes of the first key's row from `column` on, key, keys, offset to the prefetched lines) for the keys
+  /// of each group.
+  template <class F>
+  HWY_INLINE void for_each_group(int row, std::int64_t column, F&& visit) const {
+    for (int key = begin, keys; key < end; key += keys) {
+      const int first = key % Int8GroupCursor::rows;
+      keys = std::min(Int8GroupCursor::rows - first, end - key);
+      visit(cursor.group(key) + ByteColumns::offset(column) + first * at.width(column), key, keys,
+            row == 0 ? cursor.to_prefetched(key) : 0);
     }
-    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
-    const float* of_rows = q + row;
-    std::int64_t group_end = 0;
-    for (std::int64_t c = 0, n = 0; c < columns; c += word, of_rows += word * max_decode_rows) {
-      if (c == group_end) {
-        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) scale[v] = scales_of(scales[v] + n);
-        group_end += rows.scale_group;
-        ++n;
-      }
-      Vector<float> of_keys[VECTORS];
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
-        of_keys[v] = hn::BitCast(d, as_i8<FORM>(of_bytes, hn::BitCast(of_bytes, hn::LoadU(d, words[v]))));
-      ATTN_UNROLL_FOR (int b = 0; b < word; ++b) {
-        Vector<float> column[VECTORS];
-        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) column[v] = hn::Mul(byte_of(of_keys[v], b), scale[v]);
-        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
-          const auto x = hn::Set(d, of_rows[b * max_decode_rows + r]);
-          ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v], x, sum[r][v]);
-          prefetch_share_of<lines>(
-              [&](int i) HWY_ATTR { return address_of(words[i * line_vectors]) + ahead[i * line_vectors]; },
-              b * ROWS + r, word * ROWS);
-        }
-      }
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) words[v] += KvRows::group_rows;
-    }
-    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * N);
   }
-
- private:
-  /// Those of a vector of keys.
-  HWY_INLINE Vector<float> scales_of(const float* of_first) const {
-    const Tag<float> d;
-    constexpr int N = lanes<float>;
-    if (rows.scale_stride == 1) return hn::LoadU(d, of_first);
-    alignas(64) float of_keys[N];
-    for (int i = 0; i < N; ++i) of_keys[i] = of_first[i * rows.scale_stride];
-    return hn::Load(d, of_keys);
+  template <int VECTORS, class Tile>
+  HWY_INLINE void prefetching(const Tile& tile) const {
+    tile.template operator()<1>();
   }
 };
 
-/// DecodePvTile for int8 values: keys [begin, end) of a block; weights p[key][p_stride], of the first of them on.
-template <Element FORM>
-struct DecodePvInt8Tile {
-  ByteColumns at;
-  const Int8GroupCursor& cursor;  // of the values
-  int begin, end;
-  const float* p;
-  std::int64_t p_stride;
-  PvEpilogue<float> epilogue;
-
-  template <int ROWS, int VECTORS>
-  HWY_NOINLINE void operator()(int row, std::int64_t column, float* o) const {
+/// The loader of int8 values.
+struct Int8Values : Int8ValueGroups {
+  template <int, int VECTORS, int, class F>
+  HWY_INLINE void each(int row, std::int64_t column, F&& visit) const {
     const Tag<float> d;
     constexpr int N = lanes<float>, width = VECTORS * N, line = static_cast<int>(KvRows::line);
     constexpr int step_keys = width < line ? line / width : 1, lines = !prefetches_ahead<float> ? 0
                                                                        : width < line           ? 1
                                                                                                 : width / line;
-    Vector<float> sum[ROWS][VECTORS];
     std::int64_t scale_of[VECTORS];
-    epilogue.start(o, sum);
     ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) scale_of[x] = at.scale_of(column + x * N);
-    const float* weights = p + row;
-    const std::int64_t stride = at.width(column), scale_stride = cursor.scale_stride(), weights_stride = p_stride;
+    const std::int64_t stride = at.width(column), scale_stride = cursor.scale_stride();
     // tiles that share a step's lines prefetch one each
     const std::int64_t share = column / width % step_keys * line - column % line;
-    for_each_byte_group(begin, end, [&](int key, int keys, int first) HWY_ATTR {
-      const std::int8_t* value = cursor.group(key) + ByteColumns::offset(column) + first * stride;
+    for_each_group(row, column, [&](const std::int8_t* value, int key, int keys, Address ahead) HWY_ATTR {
       const float* scale = cursor.scales(key);
-      const Address ahead = to_prefetched(cursor, key, row);
       for (int step = step_keys; keys > 0; keys -= step) {
         if (step_keys > 1 && keys < step) step = keys;
         const Address prefetched = address_of(value) + static_cast<Address>(share) + ahead;
-        for (int n = 0; n < step; ++n, value += stride, scale += scale_stride, weights += weights_stride) {
+        for (int n = 0; n < step; ++n, value += stride, scale += scale_stride) {
           Vector<float> values[VECTORS];
           ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x)
-            values[x] = hn::Mul(
-                widen(d, as_i8<FORM>(BytesOfVector(), hn::LoadU(BytesOfVector(), value + ByteColumns::offset(x * N)))),
-                hn::Set(d, scale[scale_of[x]]));
+            values[x] = hn::Mul(widen(d, value + ByteColumns::offset(x * N)), hn::Set(d, scale[scale_of[x]]));
           prefetch_share_of<lines>(
               [&](int i) HWY_ATTR { return prefetched + static_cast<Address>(ByteColumns::offset(i * line)); }, n,
               step_keys);
-          ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
-            const auto weight = hn::Set(d, weights[r]);
-            ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
-          }
+          visit(values, [](int) {});
         }
       }
     });
-    epilogue.finish(row, o, sum);
   }
+  template <int VECTORS>
+  static HWY_INLINE void order(Vector<float> (&)[VECTORS]) {}
 };
 
 #endif

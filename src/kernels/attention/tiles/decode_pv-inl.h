@@ -4,7 +4,8 @@
 //                                                                          empty; lanes are columns of V, each weight
 //                                                                          is broadcast to them
 //
-// An output element is the same chain over the keys: what the lanes run along changes no bit.
+// An output element is the same chain over the keys: what the lanes run along changes no bit. One tile for all formats:
+// a loader of values (RowValues and the like) says how they are read, converted and prefetched.
 #if defined(ATTN_DECODE_PV_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_DECODE_PV_INL_H
 #undef ATTN_DECODE_PV_INL_H
@@ -12,9 +13,10 @@
 #define ATTN_DECODE_PV_INL_H
 #endif
 
-#include "kernels/prefetch/stream_prefetch.h"
+#include "kernels/attention/kv/row_formats-inl.h"
 #include "kernels/attention/softmax/output_accumulator-inl.h"
-#include "kernels/simd/transpose-inl.h"
+#include "kernels/prefetch/stream_prefetch.h"
+#include "kernels/simd/multiply_add-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -49,7 +51,6 @@ template <typename T>
 struct PvEpilogue {
   const T* alpha;
   std::int64_t stride, to_sums;
-  StreamPrefetcher* ahead;  // of the values
   bool first, begins, ends;
 
   template <int ROWS, int VECTORS>
@@ -74,41 +75,91 @@ struct PvEpilogue {
   }
 };
 
-/// Computes PV of `keys` keys for decode rows; weights p[key][p_stride].
-template <typename T>
-struct DecodePvTile {
-  const T* const* v_rows;
+/// The loader of values in rows: those of `keys` keys.
+template <class Format>
+struct RowValues {
+  using Compute = typename Format::Compute;
+  static constexpr int N = lanes<Compute>;
+  template <int VECTORS>
+  static constexpr int lines = prefetches_ahead<Compute> && VECTORS > 1
+                                   ? (VECTORS* N* static_cast<int>(sizeof(typename Format::Item)) + 63) / 64
+                                   : 0;
+  const typename Format::Item* const* rows;
   int keys;
+  StreamPrefetcher* ahead;
+
+  /// Calls visit(values, share) for every key in order: the VECTORS vectors of columns from `column` on; share(r)
+  /// prefetches row r's share of what the step prefetches.
+  template <int ROWS, int VECTORS, int TIMES, class F>
+  HWY_INLINE void each(int, std::int64_t column, F&& visit) const {
+    for (int key = 0; key < keys; ++key) {
+      const auto next = take<lines<VECTORS>, TIMES>(*ahead, rows[key]);
+      const auto* const at = rows[key] + column;
+      Vector<Compute> values[VECTORS];
+      ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) values[x] = Format::load(at + x * N);
+      visit(values, [&](int r) HWY_ATTR { prefetch_share<lines<VECTORS>>(next, r, ROWS); });
+    }
+  }
+  template <int VECTORS, class Tile>
+  HWY_INLINE void prefetching(const Tile& tile) const {
+    by_distance<lines<VECTORS>>(*ahead, tile);
+  }
+  /// Puts a row's sums into the order of the columns.
+  template <int VECTORS>
+  static HWY_INLINE void order(Vector<Compute> (&)[VECTORS]) {}
+};
+
+/// Weights of decode rows: p[key][stride], rows adjacent.
+template <typename T>
+struct DecodeWeights {
   const T* p;
-  std::int64_t p_stride;
+  std::int64_t stride;
+  static constexpr std::int64_t row_stride = 1;
+};
+/// A tile that does not sum the weights.
+struct NoWeightSum {
+  NoWeightSum of_tile(bool, bool) const { return {}; }
+  void add() const {}
+  void end() const {}
+};
+
+/// Computes PV of decode rows: ROWS rows x VECTORS vectors of columns.
+template <class Mac, class Values, class Weights, class Sum = NoWeightSum>
+struct DecodePvTile {
+  using T = typename Mac::Sum;
+  Values values;
+  Weights p;
   PvEpilogue<T> epilogue;
+  Sum weight_sum = {};  // made by the first tile
 
   template <int ROWS, int VECTORS>
   HWY_INLINE void operator()(int row, std::int64_t column, T* o) const {
-    constexpr int lines =
-        prefetches_ahead<T> && VECTORS > 1 ? (VECTORS * lanes<T> * static_cast<int>(sizeof(T)) + 63) / 64 : 0;
-    by_distance<lines>(*epilogue.ahead,
-                       [&]<int TIMES>() HWY_ATTR { tile<ROWS, VECTORS, lines, TIMES>(row, column, o); });
+    values.template prefetching<VECTORS>([&]<int TIMES>()
+                                             HWY_ATTR { this->template tile<ROWS, VECTORS, TIMES>(row, column, o); });
   }
 
-  template <int ROWS, int VECTORS, int LINES, int TIMES>
+ private:
+  template <int ROWS, int VECTORS, int TIMES>
   HWY_NOINLINE void tile(int row, std::int64_t column, T* o) const {
     const Tag<T> d;
-    constexpr int N = lanes<T>;
     Vector<T> sum[ROWS][VECTORS];
     epilogue.start(o, sum);
-    const T* weights = p + row;
-    for (int key = 0; key < keys; ++key, weights += p_stride) {
-      const auto next = take<LINES, TIMES>(*epilogue.ahead, v_rows[key]);
-      const T* const value = v_rows[key] + column;
-      Vector<T> values[VECTORS];
-      ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) values[x] = hn::LoadU(d, value + x * N);
-      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
-        const auto weight = hn::Set(d, weights[r]);
-        ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) sum[r][x] = hn::MulAdd(values[x], weight, sum[r][x]);
-        prefetch_share<LINES>(next, r, ROWS);
-      }
-    }
+    const auto* weights = p.p + row * p.row_stride;
+    const std::int64_t stride = p.stride, row_stride = p.row_stride;
+    auto adds = weight_sum.of_tile(row == 0 && column == 0, epilogue.begins);
+    values.template each<ROWS, VECTORS, TIMES>(
+        row, column, [&](const Vector<T>(&value)[VECTORS], const auto& share) __attribute__((always_inline)) HWY_ATTR {
+          adds.add();
+          ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
+            const auto weight = hn::Set(d, __builtin_bit_cast(T, weights[r * row_stride]));
+            ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) sum[r][x] = Mac::step(value[x], weight, sum[r][x]);
+            share(r);
+          }
+          weights += stride;
+        });
+    if (epilogue.ends)
+      ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) Values::order(sum[r]);
+    adds.end();
     epilogue.finish(row, o, sum);
   }
 };

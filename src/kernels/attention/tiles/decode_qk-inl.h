@@ -5,7 +5,8 @@
 //                                                                          empty; lanes are keys, each element of Q is
 //                                                                          broadcast to them
 //
-// A score is the same chain over the columns either way, so no bit changes.
+// A score is the same chain over the columns either way, so no bit changes. One tile for all formats: a loader of keys
+// (RowKeys and the like) says how they are read, converted and prefetched.
 #if defined(ATTN_DECODE_QK_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_DECODE_QK_INL_H
 #undef ATTN_DECODE_QK_INL_H
@@ -13,117 +14,208 @@
 #define ATTN_DECODE_QK_INL_H
 #endif
 
+#include "kernels/attention/mask/active_ranges.h"
 #include "kernels/attention/tiles/decode_pv-inl.h"
 #include "kernels/simd/transpose-inl.h"
 
 #include <algorithm>
-#include <limits>
+#include <cstring>
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Keys of a register tile: two vectors share a broadcast element of Q, and are chains enough to hide an FMA's latency.
-template <typename T>
-inline constexpr int decode_tile_keys = 2 * lanes<T>;
+/// The queries of decode rows, [columns][max_decode_rows]; a column is a word of the Mac.
+template <class Mac>
+struct DecodeQueries {
+  const typename Mac::Word* words;
+  std::int64_t columns;
+  int rows;
+};
 
-/// Returns whether the rows are evenly spaced, by whole elements.
+/// Where scores go: [row][stride], keys adjacent.
 template <typename T>
-HWY_INLINE bool evenly_spaced(const T* const* rows, int count) {
+struct DecodeScoreRows {
+  T* s;
+  std::int64_t stride;
+  DecodeScoreRows from(int key) const { return {s + key, stride}; }
+};
+
+/// The loader of keys in evenly spaced rows: 16 bytes of N rows are transposed in a step. Two vectors of keys share a
+/// broadcast element of Q, and are chains enough to hide an FMA's latency.
+template <class Format>
+struct RowKeys {
+  using Compute = typename Format::Compute;
+  using Word = typename Format::Word;
+  static constexpr int N = lanes<Compute>, most = 2;  // vectors of a tile
+  static constexpr bool four_rows = registers == 32;  // whether registers hold four rows of that many
+  static constexpr int words = transposed_columns<Word>, step = words * Format::word_items;
+  static constexpr bool whole_steps = false;
+  template <int VECTORS>
+  static constexpr int lines =
+      prefetches_ahead<Compute> && (VECTORS > 1 || registers == 16) ? (VECTORS * N + 3) / 4 : 0;
+  const Word* first[most];  // of each N keys
+  std::int64_t stride;      // words from row to row
+  StreamPrefetcher* ahead;
+
+  template <int VECTORS, class Tile>
+  HWY_INLINE void prefetching(const Tile& tile) const {
+    by_distance<lines<VECTORS>>(*ahead, tile);
+  }
+
+  /// Reads `step` columns of VECTORS * N keys at a time, from vector `vector` on.
+  template <int VECTORS, int TIMES>
+  class Reader {
+   public:
+    HWY_INLINE Reader(const RowKeys& keys, int vector, int)
+        : first_(keys.first + vector), ahead_(*keys.ahead), low_(first_[0], keys.stride),
+          high_(first_[VECTORS - 1], keys.stride) {}
+    HWY_INLINE void next() {
+      prefetched_ = take<lines<VECTORS>, TIMES>(ahead_, first_[0]);
+      low_.next(Tag<Word>(), words_[0]);
+      if constexpr (VECTORS == 2) high_.next(Tag<Word>(), words_[1]);
+    }
+    HWY_INLINE Vector<Compute> column(int v, int i) const {
+      return Format::item(words_[v][i / Format::word_items], i % Format::word_items);
+    }
+    /// Prefetches the share of one of `steps` points between two calls of next().
+    HWY_INLINE void prefetch(int point, int points) const {
+      prefetch_share<lines<VECTORS>>(prefetched_, point, points);
+    }
+    /// Reads a single column, beyond the last whole step.
+    HWY_INLINE Vector<Compute> single(int v, std::int64_t column) const {
+      using Item = typename Format::Item;
+      alignas(64) Item items[N];
+      for (int i = 0; i < N; ++i)
+        std::memcpy(items + i, reinterpret_cast<const Item*>(first_[v] + i * low_.stride) + column, sizeof(Item));
+      return Format::load(items);
+    }
+
+   private:
+    const Word* const* first_;
+    StreamPrefetcher& ahead_;
+    RowsInStep<Tag<Word>> low_, high_;
+    Vector<Word> words_[VECTORS][words];
+    PrefetchAddresses<TIMES> prefetched_;
+  };
+};
+
+/// Computes scores of decode rows: ROWS rows x VECTORS vectors of keys, each score a chain over the columns.
+template <class Mac, class Keys>
+struct DecodeQkTile {
+  using T = typename Mac::Sum;
+  DecodeQueries<Mac> q;
+  Keys keys;
+
+  /// All rows, with `vectors` (1, or Keys::most) times N keys.
+  HWY_NOINLINE void operator()(int vectors, const DecodeScoreRows<T>& to) const {
+    constexpr int most = Keys::most;
+    int row = 0;
+    for (; row + 4 <= q.rows; row += 4)
+      if (vectors == most && Keys::four_rows) rows_of<4, most>(0, row, to);
+      else
+        for (int v = 0; v < vectors; ++v) rows_of<4, 1>(v, row, to.from(v * lanes<T>));
+    for (; row < q.rows; ++row)
+      if (vectors == most) rows_of<1, most>(0, row, to);
+      else rows_of<1, 1>(0, row, to);
+  }
+
+ private:
+  template <int ROWS, int VECTORS>
+  HWY_INLINE void rows_of(int vector, int row, const DecodeScoreRows<T>& to) const {
+    keys.template prefetching<VECTORS>(
+        [&]<int TIMES>() HWY_ATTR { this->template tile<ROWS, VECTORS, TIMES>(vector, row, to.s, to.stride); });
+  }
+
+  template <int ROWS, int VECTORS, int TIMES>
+  HWY_NOINLINE void tile(int vector, int row, T* scores, std::int64_t to_stride) const {
+    const Tag<T> d;
+    constexpr int step = Keys::step;
+    Vector<T> sum[ROWS][VECTORS];
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
+    typename Keys::template Reader<VECTORS, TIMES> k(keys, vector, row);
+    const auto* x = q.words + row;
+    const std::int64_t columns = q.columns;
+    std::int64_t c = 0;
+    for (; c + step <= columns; c += step, x += step * max_decode_rows) {
+      k.next();
+      ATTN_UNROLL_FOR (int i = 0; i < step; ++i) {
+        Vector<T> column[VECTORS];
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) column[v] = k.column(v, i);
+        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
+          const auto query = hn::Set(d, __builtin_bit_cast(T, x[i * max_decode_rows + r]));
+          ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = Mac::step(column[v], query, sum[r][v]);
+          k.prefetch(i * ROWS + r, step * ROWS);
+        }
+      }
+    }
+    if constexpr (!Keys::whole_steps)
+      for (; c < columns; ++c, x += max_decode_rows)
+        ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
+          const auto column = k.single(v, c);
+          ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+            sum[r][v] = Mac::step(column, hn::Set(d, __builtin_bit_cast(T, x[r])), sum[r][v]);
+        }
+    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
+        hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * lanes<T>);
+  }
+};
+
+/// Returns whether the rows are evenly spaced, by whole words.
+template <typename Word>
+HWY_INLINE bool evenly_spaced(const Word* const* rows, int count) {
   const auto at = [rows](int i) { return reinterpret_cast<const char*>(rows[i]); };
   const std::ptrdiff_t stride = at(1) - at(0);
-  bool even = stride % static_cast<std::ptrdiff_t>(sizeof(T)) == 0;
+  bool even = stride % static_cast<std::ptrdiff_t>(sizeof(Word)) == 0;
   for (int i = 2; i < count; ++i) even &= at(i) - at(i - 1) == stride;
   return even;
 }
 
-/// Scores of decode rows, [row][stride] with adjacent keys, and the rows' maxima.
-template <typename T>
-struct DecodeQk {
-  T* s;
-  std::int64_t stride;
-  T* maximum;
-};
-
-/// Computes dot products of `dim` columns with queries q [D][max_decode_rows].
-template <typename T>
-struct DecodeQkTile {
-  static constexpr bool wide = registers == 32;  // whether registers hold four rows of more than one vector
-  std::int64_t dim;
-  const T* q;
-  StreamPrefetcher* ahead;  // of the keys
-
-  /// ROWS rows from `row` x VECTORS * N keys, of which keys[v] is the first of N that stand `stride` apart, to scores
-  /// [row][to_stride].
-  template <int ROWS, int VECTORS>
-  HWY_INLINE void operator()(const T* const* keys, std::int64_t stride, int row, T* scores,
-                             std::int64_t to_stride) const {
-    constexpr bool prefetches = prefetches_ahead<T> && (VECTORS > 1 || registers == 16);
-    constexpr int lines = prefetches ? (VECTORS * lanes<T> + 3) / 4 : 0;
-    by_distance<lines>(
-        *ahead, [&]<int TIMES>() HWY_ATTR { tile<ROWS, VECTORS, lines, TIMES>(keys, stride, row, scores, to_stride); });
-  }
-
-  template <int ROWS, int VECTORS, int LINES, int TIMES>
-  HWY_NOINLINE void tile(const T* const* keys, std::int64_t stride, int row, T* scores, std::int64_t to_stride) const {
-    const Tag<T> d;
-    constexpr int N = lanes<T>, side = transposed_columns<T>;
-    Vector<T> sum[ROWS][VECTORS];
-    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(d);
-    const T* of_rows = q + row;
-    RowsInStep<Tag<T>> first(keys[0], stride), second(keys[VECTORS - 1], stride);
-    std::int64_t c = 0;
-    for (; c + side <= dim; c += side, of_rows += side * max_decode_rows) {
-      const auto next = take<LINES, TIMES>(*ahead, keys[0]);
-      Vector<T> column[VECTORS][side];
-      first.next(d, column[0]);
-      if constexpr (VECTORS == 2) second.next(d, column[1]);
-      ATTN_UNROLL_FOR (int i = 0; i < side; ++i)
-        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
-          const auto x = hn::Set(d, of_rows[i * max_decode_rows + r]);
-          ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::MulAdd(column[v][i], x, sum[r][v]);
-          prefetch_share<LINES>(next, i * ROWS + r, side * ROWS);
-        }
-    }
-    for (; c < dim; ++c, of_rows += max_decode_rows)
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
-        alignas(64) T column[N];
-        for (int i = 0; i < N; ++i) column[i] = keys[v][i * stride + c];
-        ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-          sum[r][v] = hn::MulAdd(hn::Load(d, column), hn::Set(d, of_rows[r]), sum[r][v]);
-      }
-    ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) hn::StoreU(sum[r][v], d, scores + (row + r) * to_stride + v * N);
-  }
-};
-
-/// Scores of `rows` rows and of `vectors` (1, or `most`) times N keys from `key` on, keys[v] the first of N that stand
-/// `stride` apart.
-template <int most = 2, typename T, class Tile>
-HWY_NOINLINE void decode_qk(const DecodeQk<T>& to, const T* const* keys, std::int64_t stride, int key, int vectors,
-                            int rows, const Tile& tile) {
+/// Scores of the keys of some ranges of a block with rows k. Where N rows are not evenly spaced (keys across pages) or
+/// are fewer, they are copied to `copy`, N rows. The last N keys of a range may overlap those before.
+template <class Mac, class Format>
+HWY_NOINLINE void decode_row_scores(const DecodeQueries<Mac>& q, const typename Format::Word* const* k,
+                                    const ActiveRanges& ranges, typename Format::Word* copy, StreamPrefetcher& ahead,
+                                    const DecodeScoreRows<typename Mac::Sum>& to) {
+  using T = typename Mac::Sum;
+  using Word = typename Format::Word;
   constexpr int N = lanes<T>;
-  T* const scores = to.s + key;
-  int row = 0;
-  for (; row + 4 <= rows; row += 4) {
-    if (vectors == most && Tile::wide) {
-      tile.template operator()<4, most>(keys, stride, row, scores, to.stride);
-    } else {
-      for (int v = 0; v < vectors; ++v)
-        tile.template operator()<4, 1>(keys + v, stride, row, scores + v * N, to.stride);
+  const std::int64_t row_words = (q.columns + Format::word_items - 1) / Format::word_items;
+  int read = ranges.begin[0];
+  for (int g = 0; g < ranges.count; ++g) {
+    if (ranges.empty(g)) continue;
+    const int begin = ranges.key[g], end = ranges.key[g + 1];
+    for (int key = begin, count; key < end; key += count) {
+      if (end - key < N && end - begin >= N) key = end - N;
+      const int left = end - key;
+      const Word* const* const rows = k + key;
+      const bool even = left >= N && evenly_spaced(rows, N);
+      const bool two =
+          even && left >= 2 * N && evenly_spaced(rows + N, N) && rows[1] - rows[0] == rows[N + 1] - rows[N];
+      count = std::min(two ? 2 * N : N, left);
+      ahead.use(key + count - read);
+      read = key + count;
+      if (even) {
+        const std::ptrdiff_t bytes = reinterpret_cast<const char*>(rows[1]) - reinterpret_cast<const char*>(rows[0]);
+        DecodeQkTile<Mac, RowKeys<Format>>{
+            q, {{rows[0], rows[two ? N : 0]}, bytes / static_cast<std::ptrdiff_t>(sizeof(Word)), &ahead}}(two ? 2 : 1,
+                                                                                                          to.from(key));
+        continue;
+      }
+      const std::size_t row_bytes = static_cast<std::size_t>(q.columns) * sizeof(typename Format::Item);
+      for (int r = 0; r < count; ++r) std::memcpy(copy + r * row_words, rows[r], row_bytes);
+      alignas(64) T scores[max_decode_rows * N];
+      DecodeQkTile<Mac, RowKeys<Format>>{q, {{copy, copy}, row_words, &ahead}}(1, {scores, N});
+      for (int r = 0; r < q.rows; ++r)
+        std::memcpy(to.s + r * to.stride + key, scores + r * N, static_cast<std::size_t>(count) * sizeof(T));
     }
-  }
-  for (; row < rows; ++row) {
-    if (vectors == most) tile.template operator()<1, most>(keys, stride, row, scores, to.stride);
-    else tile.template operator()<1, 1>(keys, stride, row, scores, to.stride);
   }
 }
 
-/// Returns whether row r sees keys 0 ... count - 1, one bit per key; null: it sees all of them.
+/// Returns whether row r sees keys 0 ... count - 1, one bit per key.
 HWY_NOINLINE inline Word seen_keys(const Word* visible, int r, int count) {
-  const Word all = (Word{1} << count) - 1;
-  if (visible == nullptr) return all;
   Word seen = 0;
   for (int n = count; n-- > 0;) seen = seen << 1 | (visible[n] >> r & 1);
   return seen;
@@ -132,50 +224,24 @@ HWY_NOINLINE inline Word seen_keys(const Word* visible, int r, int count) {
 /// Of the keys [begin, end): -inf where `visible` (the block's words; null: all) has no bit for the row, and the rows'
 /// maxima.
 template <typename T>
-HWY_NOINLINE void decode_maxima(const DecodeQk<T>& to, int rows, int begin, int end, const Word* visible) {
+HWY_NOINLINE void decode_maxima(const DecodeScoreRows<T>& to, T* maximum, int rows, int begin, int end,
+                                const Word* visible) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
   for (int r = 0; r < rows; ++r) {
     T* const s = to.s + r * to.stride;
     auto largest = minus_infinity<T>();
-    const auto mask = [&](int i, int count) HWY_ATTR {
-      const auto x = hn::IfThenElse(lanes_of<T>(seen_keys(visible ? visible + i : nullptr, r, count), 0),
-                                    hn::LoadU(d, s + i), minus_infinity<T>());
-      hn::BlendedStore(x, hn::FirstN(d, static_cast<std::size_t>(count)), d, s + i);
-      return x;
-    };
-    int i = begin;
-    for (; i + N <= end; i += N) largest = hn::Max(largest, visible ? mask(i, N) : hn::LoadU(d, s + i));
-    if (i < end) largest = hn::Max(largest, mask(i, end - i));
-    to.maximum[r] = std::max(to.maximum[r], hn::GetLane(hn::MaxOfLanes(d, largest)));
-  }
-}
-
-/// Computes decode_qk for keys k[0], k[1] ...
-template <typename T, class Tile>
-HWY_INLINE void decode_qk(const DecodeQk<T>& to, const T* const* k, int key, int vectors, int rows, const Tile& tile) {
-  const T* const keys[2] = {k[0], k[(vectors - 1) * lanes<T>]};
-  const std::ptrdiff_t bytes = reinterpret_cast<const char*>(k[1]) - reinterpret_cast<const char*>(k[0]);
-  decode_qk(to, keys, bytes / static_cast<std::ptrdiff_t>(sizeof(T)), key, vectors, rows, tile);
-}
-
-/// Calls transposed(first key, vectors) for groups of N evenly spaced keys in [key, end), the last of which may overlap
-/// the one before, and plain(first key, end) for the rest: fewer than N keys, or keys across pages.
-template <typename T, class Transposed, class Plain>
-HWY_INLINE void for_each_decode_keys(const T* const* k, int key, int end, Transposed&& transposed, Plain&& plain) {
-  constexpr int N = lanes<T>;
-  if (end - key < N) return plain(key, end);
-  while (key < end) {
-    if (end - key < N) key = end - N;
-    if (!evenly_spaced(k + key, N)) {
-      plain(key, key + N);
-      key += N;
-      continue;
+    for (int i = begin, count; i < end; i += count) {
+      count = std::min(N, end - i);
+      const auto there = hn::FirstN(d, static_cast<std::size_t>(count));
+      auto x = hn::IfThenElse(there, hn::LoadU(d, s + i), minus_infinity<T>());
+      if (visible) {
+        x = hn::IfThenElse(lanes_of<T>(seen_keys(visible + i, r, count), 0), x, minus_infinity<T>());
+        hn::BlendedStore(x, there, d, s + i);
+      }
+      largest = hn::Max(largest, x);
     }
-    const bool two =
-        end - key >= 2 * N && evenly_spaced(k + key + N, N) && k[key + 1] - k[key] == k[key + N + 1] - k[key + N];
-    transposed(key, two ? 2 : 1);
-    key += two ? 2 * N : N;
+    maximum[r] = std::max(maximum[r], hn::GetLane(hn::MaxOfLanes(d, largest)));
   }
 }
 

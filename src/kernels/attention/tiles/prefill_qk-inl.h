@@ -7,8 +7,7 @@
 #define ATTN_PREFILL_QK_INL_H
 #endif
 
-#include "kernels/attention/tiles/decode_int8-inl.h"
-#include "kernels/attention/softmax/decode_softmax-inl.h"
+#include "kernels/attention/query_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -82,74 +81,37 @@ HWY_INLINE void score_block(const QueryTileScratch<T>& scratch, const T* const* 
                 [&]<int V>(int v) HWY_ATTR { score_columns<MultiplyAdd<T>, V>(scores, range, v); });
 }
 
-/// Computes scores as dot products of scaled queries with keys. Its memory follows the query tile's in the scratch.
+/// Computes scores as dot products of scaled queries with keys.
 template <typename T>
 class DotScore {
  public:
-  static constexpr bool masks = true, keys_in_lanes = true, takes_int8 = sizeof(T) == 4;
-  static std::size_t bytes(const AttentionProblem&, std::int64_t dim) {
-    return sizeof(T) * static_cast<std::size_t>((dim * max_decode_rows + 15) / 16 * 16);
-  }
+  static constexpr bool additive = false;
+  static std::size_t bytes(const AttentionProblem&) { return 0; }
   static void begin_task(void*) {}
-  DotScore(const AttentionProblem& problem, void* memory)
-      : scale_(static_cast<T>(problem.scale)), dim_(problem.dim), decode_queries_(static_cast<T*>(memory)) {}
+  DotScore(const AttentionProblem& problem, void*) : scale_(static_cast<T>(problem.scale)), dim_(problem.dim) {}
 
-  /// Scales the transposed queries once. `decode_rows`: their number in decode, else 0.
-  void prepare_queries(const QueryTileScratch<T>& scratch, int vectors, int decode_rows, StreamPrefetcher* ahead) {
-    ahead_ = ahead;
+  /// Scales the transposed queries once.
+  void prepare_queries(const QueryTileScratch<T>& scratch, int vectors) {
     const Tag<T> d;
     constexpr int R = query_tile_rows<T>, N = lanes<T>;
     const auto scale = hn::Set(d, scale_);
     T* place = scratch.q;
     for (std::int64_t c = 0, columns = dim_; c < columns; ++c, place += R)
       for (int x = 0; x < vectors * N; x += N) hn::Store(hn::Mul(hn::Load(d, place + x), scale), d, place + x);
-    decode_rows_ = decode_rows;
-    for (std::int64_t c = 0; c < (decode_rows > 0 ? dim_ : 0); ++c)
-      std::memcpy(decode_queries_ + c * max_decode_rows, scratch.q + c * R, max_decode_rows * sizeof(T));
   }
 
   /// Called with the keys of a block, before its ranges.
   void load_keys(const T* const*, int, std::int64_t) {}
 
-  /// Computes the scores of a range into scratch.s (in decode: into DecodeScores), masked where the range says so, and
-  /// their maximum into scratch.alpha.
+  /// Computes the scores of a range into scratch.s, masked where the range says so, and their maximum into
+  /// scratch.alpha.
   void group(const QueryTileScratch<T>& scratch, const T* const* k, const ScoreRange& range) {
-    if (decode_rows_ == 0) return score_block(scratch, k, dim_, range);
-    DecodeScores<T, kv_block> block(scratch);
-    const DecodeQk<T> to{block.s, kv_block, scratch.alpha};
-    for_each_decode_keys(
-        k, range.key, range.end,
-        [&](int key, int vectors) HWY_ATTR {
-          decode_qk(to, k + key, key, vectors, decode_rows_, DecodeQkTile<T>{dim_, decode_queries_, ahead_});
-        },
-        [&](int key, int end) HWY_ATTR {
-          score_block(scratch, k, dim_, {key, end, 0, 1, range.visible, range.whole});
-          block.from_lanes(scratch.s, decode_rows_, key, end);
-        });
-    decode_maxima(to, decode_rows_, range.key, range.end, range.of_vector(0));
-  }
-
-  /// Computes group() of decode rows over int8 keys.
-  void ranges_int8(const QueryTileScratch<T>& scratch, const KvRows& k, Int8GroupCursor& ranges,
-                   const ScoreRange& range) {
-    const DecodeQk<T> to{DecodeScores<T, kv_block>(scratch).s, kv_block, scratch.alpha};
-    for_each_byte_keys(
-        ranges, range.key, range.end, kv_block, [&](int key, int vectors, const ByteKeys& found) HWY_ATTR {
-          ranges.use<prefetches_ahead<float>>(key, std::min(key + vectors * lanes<float>, range.end));
-          by_form(k, [&]<Element FORM>() HWY_ATTR {
-            decode_qk<byte_vectors>(to, found, 0, key, vectors, decode_rows_,
-                                    DecodeQkInt8Tile<FORM>{decode_queries_, k, dim_, found, key, ranges});
-          });
-        });
-    decode_maxima(to, decode_rows_, range.key, range.end, range.of_vector(0));
+    score_block(scratch, k, dim_, range);
   }
 
  private:
   T scale_;
   std::int64_t dim_;
-  T* decode_queries_;  // [D][max_decode_rows]: columns adjacent, so that they fill few cache lines
-  int decode_rows_ = 0;
-  StreamPrefetcher* ahead_ = nullptr;  // of the keys
 };
 
 #endif

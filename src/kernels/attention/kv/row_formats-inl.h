@@ -1,0 +1,66 @@
+// src/kernels/attention/kv/row_formats-inl.h: how decode reads stored rows of K and V in registers: one struct for each
+// format of rows. int8, which is stored in groups of rows, has its own loaders (tiles/decode_int8-inl.h).
+//
+//   RowFormat   Compute      the type of the scores
+//               Item, Word   an element of a row; what is transposed as a whole: one or two items
+//               item()       converts item i of each word, load() as many adjacent items as a vector has lanes; exactly
+#if defined(ATTN_ROW_FORMATS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_ROW_FORMATS_INL_H
+#undef ATTN_ROW_FORMATS_INL_H
+#else
+#define ATTN_ROW_FORMATS_INL_H
+#endif
+
+#include "kernels/attention/kv/widen_row-inl.h"
+#include "kernels/attention/kv_rows.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// The type of the scores itself: f32 or f64. As float also pairs of bf16, for DotPairs.
+template <typename T>
+struct SameFormat {
+  using Compute = T;
+  using Item = T;
+  using Word = T;
+  static constexpr int word_items = 1;
+  static HWY_INLINE Vector<T> item(Vector<T> words, int) { return words; }
+  static HWY_INLINE Vector<T> load(const T* items) { return hn::LoadU(Tag<T>(), items); }
+};
+
+/// f16, widened to f32; a word is a pair of them.
+struct F16Format {
+  using Compute = float;
+  using Item = std::uint16_t;
+  using Word = float;
+  static constexpr int word_items = 2;
+
+  static HWY_INLINE Vector<float> item(Vector<float> words, int i) {
+    const auto bits = hn::BitCast(hn::RebindToUnsigned<Tag<float>>(), words);
+    const auto low = hn::TruncateTo(hn::Rebind<Item, Tag<float>>(), i == 0 ? bits : hn::ShiftRight<16>(bits));
+    return hn::PromoteTo(Tag<float>(), hn::BitCast(hn::Rebind<hwy::float16_t, Tag<float>>(), low));
+  }
+  static HWY_INLINE Vector<float> load(const Item* items) {
+    return widen(Tag<float>(), reinterpret_cast<const hwy::float16_t*>(items));
+  }
+};
+
+/// Returns whether an element has a format; rows of others are converted first, block by block. bf16 without its own
+/// kernel is one of those: few processors need it, and the tiles of a format take 25 KB of code.
+template <typename T>
+constexpr bool has_row_format(Element element) {
+  return bytes_of(element) == sizeof(T) || (sizeof(T) == 4 && element == Element::f16);
+}
+/// Calls visit.template operator()<Format>() for the format of an element; of T for converted rows.
+template <typename T, class F>
+HWY_INLINE void by_row_format(Element element, F&& visit) {
+  if constexpr (sizeof(T) == 4)
+    if (element == Element::f16) return visit.template operator()<F16Format>();
+  visit.template operator()<SameFormat<T>>();
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

@@ -1,0 +1,204 @@
+// src/kernels/attention/pass/decode_pass-inl.h: the forward pass of a query tile of at most 8 rows (decode), block
+// after block of keys: keys, then columns of V in the lanes. It is bound by the memory from which K and V are read.
+//
+//   s[row][keys]  ->  weights p[key][row]  ->  o[row][columns]
+#if defined(ATTN_DECODE_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_DECODE_PASS_INL_H
+#undef ATTN_DECODE_PASS_INL_H
+#else
+#define ATTN_DECODE_PASS_INL_H
+#endif
+
+#include "kernels/attention/kv/kv_block_cache-inl.h"
+#include "kernels/attention/pass/query_tile_pass-inl.h"
+#include "kernels/attention/score/dropout-inl.h"
+#include "kernels/attention/softmax/decode_softmax-inl.h"
+#include "kernels/attention/tiles/decode_int8-inl.h"
+#include "kernels/attention/tiles/decode_pv-inl.h"
+#include "kernels/attention/tiles/decode_qk-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// Returns whether scores and weights keep the layout of decode: nothing needs them with query rows in the lanes.
+inline bool keeps_keys_in_lanes(const AttentionProblem& p) {
+  return !has_modifiers(p) && p.lane_weights == nullptr && !p.drops() && p.keep == nullptr;
+}
+
+/// What decode has in every type: K and V as streams from memory.
+template <typename T>
+class DecodeStreams : public QueryTilePass<T> {
+ public:
+  using Pass = QueryTilePass<T>;
+  using Pass::problem, Pass::tile, Pass::scratch, Pass::k, Pass::v, Pass::rows_out, Pass::fresh, Pass::kv_end,
+      Pass::spread_next;
+
+  bool keys_in_lanes;
+  bool int8 = false;                    // K and V are int8, converted in registers
+  bool converted;                       // K and V are converted block by block
+  StreamPrefetcher k_stream, v_stream;  // rows
+  Int8GroupCursor k_groups, v_groups;   // int8
+
+ protected:
+  DecodeStreams(const AttentionProblem& p, const QueryTile& query_tile, const QueryTileMemory& memory, bool converts,
+                std::int64_t v_columns, int block_keys)
+      : Pass(p, query_tile, Path::decode, memory, converts ? 0 : bytes_of(p.k.element), v_columns),
+        keys_in_lanes(keeps_keys_in_lanes(p)), converted(converts) {
+    spread_next(2, block_keys);
+  }
+
+  /// Starts prefetching at the first visible key, and again after masked blocks.
+  void prefetch_kv(std::int64_t first, int keys, const ActiveRanges& ranges) {
+    if (int8) {
+      k_groups.load(k, first, kv_end, keys);
+      v_groups.load(v, first, kv_end, keys);
+    } else if (!converted) {
+      if (first != next_block_) {
+        k_stream.begin(k, problem.dim, first + ranges.begin[0], kv_end, exceeds_llc());
+        v_stream.begin(v, problem.value_dim, first + ranges.begin[0], kv_end, exceeds_llc());
+      }
+      next_block_ = first + keys;
+    }
+  }
+  PvEpilogue<T> epilogue(bool begins, bool ends) const {
+    return {scratch.alpha, rows_out.stride(), rows_out.to_sums(), fresh, begins, ends};
+  }
+
+ private:
+  static constexpr std::int64_t llc_bytes = std::int64_t{8} << 20;
+  /// Returns whether K and V of the call are too large to stay in the caches.
+  bool exceeds_llc() const {
+    return problem.batch * (problem.k_heads * problem.dim + problem.v_heads * problem.value_dim) * problem.k_rows *
+               bytes_of(k.element) >
+           llc_bytes;
+  }
+
+  std::int64_t next_block_ = -1;  // the key from which prefetching continues
+};
+
+template <typename T>
+class DecodePass : public DecodeStreams<T> {
+ public:
+  using Streams = DecodeStreams<T>;
+  using Streams::problem, Streams::tile, Streams::scratch, Streams::k, Streams::v, Streams::rows_out, Streams::fresh,
+      Streams::keys_in_lanes, Streams::int8, Streams::converted, Streams::k_stream, Streams::v_stream,
+      Streams::k_groups, Streams::v_groups, Streams::prefetch, Streams::returned_weights, Streams::score_mod,
+      Streams::score_memory, Streams::split_end, Streams::rest, Streams::rows, Streams::epilogue;
+  static constexpr int R = query_tile_rows<T>, N = lanes<T>, block_keys = kv_block;
+  using Blocks = DecodePass;
+
+  HWY_NOINLINE DecodePass(const AttentionProblem& p, const QueryTile& query_tile, void* memory)
+      : Streams(p, query_tile, {memory, p.dim, query_bytes(p.dim)}, !has_row_format<T>(p.k.element), p.value_dim,
+                block_keys),
+        kv_cache_(p, rest), queries_(static_cast<T*>(score_memory)) {
+    if constexpr (sizeof(T) == 4) int8 = in_int8_tiles(p, Element::i8, p.keys_begin(tile.batch));
+  }
+  /// Memory of the queries, [D][max_decode_rows]: columns adjacent, so that they fill few cache lines.
+  static std::size_t query_bytes(std::int64_t dim) {
+    return sizeof(T) * static_cast<std::size_t>((dim * max_decode_rows + 15) / 16 * 16);
+  }
+
+  /// Transposes and scales Q once; rows beyond the last one hold 0.
+  HWY_NOINLINE void load_queries() {
+    const Tag<T> d;
+    if (rows() < max_decode_rows) std::memset(queries_, 0, query_bytes(problem.dim));
+    this->transpose_queries(queries_, max_decode_rows);
+    const auto scale = hn::Set(d, static_cast<T>(problem.scale));
+    for (std::int64_t i = 0; i < problem.dim * max_decode_rows; i += N)
+      hn::Store(hn::Mul(hn::Load(d, queries_ + i), scale), d, queries_ + i);
+    if (!keys_in_lanes) this->clear_vector(scratch.s, block_keys);  // lanes without a row are to be numbers
+    DecodeScores<T, kv_block>(scratch).clear(kv_block);
+  }
+
+  /// Computes a block of keys, first ... first + keys - 1. `visible`: its mask, one word per key; null: nothing is
+  /// masked.
+  HWY_NOINLINE void block(std::int64_t first, int keys, const Word* visible) {
+    const Tag<T> d;
+    const ActiveRanges ranges = visible ? ActiveRanges::trimmed(visible, keys, 1, N) : ActiveRanges::all(keys, 1);
+    const int begin = ranges.begin[0], end = ranges.end[0];
+    this->prefetch_kv(first, keys, ranges);
+    prefetch.fetch();
+    hn::Store(hn::Load(d, scratch.m), d, scratch.alpha);
+    const DecodeScores<T, kv_block> scores(scratch);
+    const bool modified = has_modifiers(problem);
+    score(first, keys, ranges, {scores.s, kv_block});
+    decode_maxima({scores.s, kv_block}, scratch.alpha, rows(), begin, end, modified ? nullptr : visible);
+    prefetch.fetch();
+    if (keys_in_lanes) {
+      decode_softmax(scratch, scores, rows(), begin, end);
+      return accumulate(first, keys, ranges, {scores.p, max_decode_rows});
+    }
+    scores.to_lanes(scratch.s, rows(), 0, keys);
+    if (modified) {
+      restart_maximum(scratch);
+      apply_score_modifiers(problem, tile, first, keys, visible, ranges, scratch, score_mod);
+    }
+    if (returned_weights.wanted()) returned_weights.keep(first, ranges, 1, scratch.s);
+    weigh_block(scratch, ranges, 1);
+    if (problem.drops() || problem.keep) drop_block(problem, tile, first, ranges, scratch.s);
+    if (ranges.gaps) this->clear_gaps(ranges, scratch.s, 1);
+    accumulate(first, keys, ranges, {scratch.s, R});
+  }
+
+ private:
+  using Mac = MultiplyAdd<T>;
+
+  HWY_NOINLINE void score(std::int64_t first, int keys, const ActiveRanges& ranges, const DecodeScoreRows<T>& to) {
+    const DecodeQueries<Mac> q{queries_, problem.dim, rows()};
+    if constexpr (sizeof(T) == 4)
+      if (int8) return decode_int8_scores<Mac, Int8Keys>(q, k, k_groups, ranges, kv_block, to);
+    by_row_format<T>(k.element, [&]<class Format>() HWY_ATTR {
+      using KeyWord = typename Format::Word;
+      const KeyWord* k_rows[kv_block];
+      rows_of(kv_cache_.keys, k, problem.dim, {first, keys, split_end}, k_rows);
+      decode_row_scores<Mac, Format>(q, k_rows, ranges, reinterpret_cast<KeyWord*>(scratch.q), k_stream, to);
+    });
+  }
+
+  /// PV of a block, in parts between which memory is prefetched; weights `p` from the block's first key on.
+  HWY_NOINLINE void accumulate(std::int64_t first, int keys, const ActiveRanges& ranges, const DecodeWeights<T>& p) {
+    const int begin = ranges.begin[0], end = ranges.end[0];
+    const auto weights = [&p](int key) { return DecodeWeights<T>{p.p + key * p.stride, p.stride}; };
+    if constexpr (sizeof(T) == 4)
+      if (int8) {
+        v_groups.template use<prefetches_ahead<float>>(begin, end);
+        rows_out.for_each(rows(), DecodePvTile<Mac, Int8Values, DecodeWeights<T>>{
+                                      {{ByteColumns(v), v_groups, begin, end}}, weights(begin), epilogue(true, true)});
+        fresh = false;
+        return;
+      }
+    by_row_format<T>(v.element, [&]<class Format>() HWY_ATTR {
+      const typename Format::Item* v_rows[kv_block];
+      rows_of(kv_cache_.values, v, problem.value_dim, {first, keys, split_end}, v_rows);
+      for (int key = begin; key < end; key += decode_pv_keys) {
+        const int last = key + decode_pv_keys < end ? key + decode_pv_keys : end;
+        v_stream.use(last - key);
+        rows_out.for_each(
+            rows(), DecodePvTile<Mac, RowValues<Format>, DecodeWeights<T>>{
+                        {v_rows + key, last - key, &v_stream}, weights(key), epilogue(key == begin, last == end)});
+      }
+    });
+    fresh = false;
+  }
+
+  /// Rows in memory, or converted.
+  template <typename Item>
+  void rows_of(typename KvBlockCache<T>::Side side, const KvRows& head, std::int64_t columns, const KvRowRange& range,
+               const Item** to) const {
+    if constexpr (std::is_same_v<Item, T>)
+      if (converted) {
+        const std::int64_t index = (range.first - problem.keys_begin(tile.batch)) / kv_block;
+        return kv_cache_.load_block(side, index, head, columns, range, to);
+      }
+    row_pointers(head, range.first, range.keys, to);
+  }
+
+  KvBlockCache<T> kv_cache_;
+  T* queries_;
+};
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
