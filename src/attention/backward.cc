@@ -53,8 +53,8 @@ struct Described {
     for (int d = 0; d < 2; ++d) p.k_stride[d] = k.stride(d), p.v_stride[d] = v.stride(d);
     p.max = saved.max.data(), p.sum = saved.sum.data();
     p.logsumexp = nullptr;
-    p.heads_ahead = 1;  // the value of the forward pass belongs to its own split of the work
-    p.copy_rows = kernels::collide(p.k, p.dim, p.k_rows) || kernels::collide(p.v, p.value_dim, p.k_rows);
+    p.hints.heads_ahead = 1;  // the value of the forward pass belongs to its own split of the work
+    p.hints.copy_rows = kernels::collide(p.k, p.dim, p.k_rows) || kernels::collide(p.v, p.value_dim, p.k_rows);
     gradient.dout = doutput.data();
     copy_strides(doutput, gradient.dout_stride);
     gradient.dlogsumexp = dlogsumexp.defined() ? dlogsumexp.data() : nullptr;
@@ -254,7 +254,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   const bool wave = steps.is_wave(threads);
   if ((wave || steps.in_order(threads)) && p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads))
     // other threads compute the heads in between; otherwise this thread computes the next head itself
-    g.problem.heads_ahead = threads;
+    g.problem.hints.heads_ahead = threads;
   trace(call, plan, wave);
   run_steps(steps, threads, wave);
   if (parameters)

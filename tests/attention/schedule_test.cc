@@ -35,15 +35,15 @@ TEST(Schedule, ManyHeadsGoHeadByHeadOnSeveralThreads) {
   const AttentionProblem p = problem_of(1, 12, 512, 512, 64);
   const Schedule one = schedule({p}, kernel, 1), two = schedule({p}, kernel, 2);
   EXPECT_EQ(one.order, Order::tasks);
-  EXPECT_EQ(one.heads_ahead, 1);
-  EXPECT_EQ(one.rows_ahead, 64);
+  EXPECT_EQ(one.hints.heads_ahead, 1);
+  EXPECT_EQ(one.hints.rows_ahead, 64);
   EXPECT_EQ(two.order, Order::heads);
   EXPECT_EQ(two.partition.tasks(), 12 * 8);
-  EXPECT_EQ(two.heads_ahead, 1);
-  EXPECT_EQ(two.rows_ahead, 64);
+  EXPECT_EQ(two.hints.heads_ahead, 1);
+  EXPECT_EQ(two.hints.rows_ahead, 64);
   EXPECT_EQ(schedule({p}, kernel, 16).order, Order::tasks) << "fewer heads than threads";
-  EXPECT_EQ(schedule({p}, kernel, 16).heads_ahead, 2);
-  EXPECT_EQ(schedule({p}, kernel, 16).rows_ahead, 16 * 64);
+  EXPECT_EQ(schedule({p}, kernel, 16).hints.heads_ahead, 2);
+  EXPECT_EQ(schedule({p}, kernel, 16).hints.rows_ahead, 16 * 64);
 }
 
 TEST(Schedule, LongRowsOrACallbackDoNotGoHeadByHead) {
@@ -98,13 +98,13 @@ TEST(Schedule, TasksThatConvertKeysOrCopyRowsHaveSeveralQueryTiles) {
   EXPECT_EQ(schedule({p}, kernel, 2).partition.task_rows(), 64);
   p.k.element = kernels::Element::f16;
   EXPECT_EQ(schedule({p}, kernel, 2).partition.task_rows(), 4 * 64);
-  EXPECT_FALSE(schedule({p}, kernel, 2).copy_rows);
+  EXPECT_FALSE(schedule({p}, kernel, 2).hints.copy_rows);
   p.k.element = kernels::Element::f32;
   p.k.row_stride = 1024;  // 4 KB apart: a thousand rows in a few sets of the cache
   EXPECT_EQ(schedule({p}, kernel, 2).partition.task_rows(), 16 * 64);
-  EXPECT_TRUE(schedule({p}, kernel, 2).copy_rows);
+  EXPECT_TRUE(schedule({p}, kernel, 2).hints.copy_rows);
   EXPECT_EQ(schedule({p}, kernel, 64).partition.task_rows(), 2 * 64) << "tasks for all threads go first";
-  EXPECT_FALSE(schedule({p}, kernel, 64).copy_rows) << "too few query tiles share a copy";
+  EXPECT_FALSE(schedule({p}, kernel, 64).hints.copy_rows) << "too few query tiles share a copy";
 }
 
 TEST(Schedule, SequencesAreSegmentsTheLongestFirst) {

@@ -48,7 +48,12 @@ void expect_used(const AttentionProblem& p) {
   EXPECT_EQ(arena.bytes(), bytes);
 }
 
-TEST(Arena, TheScratchOfTheBackwardPassHasTheSizeThatItUses) {
+template <typename T>
+struct TileOf : QueryTileScratch<T> {
+  TileOf(Arena& arena, const AttentionProblem& p) : QueryTileScratch<T>(arena, p.dim, p.value_dim) {}
+};
+
+TEST(Arena, AScratchHasTheSizeThatItUses) {
   ScoreGradient gradient;
   gradient.program.places[4] = 3;
   for (const std::int64_t dim : {1, 15, 64, 80})
@@ -58,6 +63,8 @@ TEST(Arena, TheScratchOfTheBackwardPassHasTheSizeThatItUses) {
         p.dim = dim, p.value_dim = value_dim, p.k_rows = 100;
         p.sinks = &p;
         p.score_gradient = derivatives;
+        expect_used<TileOf<float>>(p);
+        expect_used<TileOf<double>>(p);
         expect_used<BackwardScratch<float>, GradientOperands<float>, AdditiveOperands<float>>(p);
         expect_used<BackwardScratch<double>, GradientOperands<double>, AdditiveOperands<double>>(p);
         expect_used<BackwardScratch<float>, Bf16GradientOperands>(p);

@@ -198,8 +198,8 @@ struct Case {
     p.keep_scale = 1.25;
     if (random() % 3 == 0) {
       for (std::int64_t t = 0; t < p.q_rows * p.k_rows; ++t) keep.push_back(random() % 5 != 0);
-      p.keep = keep.data();
-      p.keep_stride = p.k_rows;
+      p.task.keep = keep.data();
+      p.task.keep_stride = p.k_rows;
       return;
     }
     p.drop_seed = (std::uint64_t{random()} << 32) + random();
@@ -213,7 +213,7 @@ struct Case {
     sequence.first_position = pick(random, {0, 1, 2, 3, 64, 1000});
     sequence.row_offset[0] = pick(random, {-sequence.rows_begin, 0, 77});
     sequence.row_offset[1] = sequence.row_offset[0] + 3;
-    p.sequence = &sequence;
+    p.task.sequence = &sequence;
   }
 
   /// w . tanh(q + k), elements from tiny to beyond what one f32 exponential holds: all of a side, or a few of its rows.
@@ -308,19 +308,24 @@ void by_specification(const AttentionProblem& p) {
   aligned(memory, attention_reference().scratch_bytes(p));
   for (std::int64_t b = 0; b < p.batch; ++b)
     for (std::int64_t h = 0; h < p.q_heads; ++h)
-      attention_reference().rows(p, b, h, p.sequence ? p.sequence->rows_begin : 0, p.q_rows, start(memory));
+      attention_reference().rows(p, b, h, p.task.sequence ? p.task.sequence->rows_begin : 0, p.q_rows, start(memory));
 }
 
 /// Strips as they come; several heads in one where `grouped`; span by span where `split`.
 template <typename T>
 void by_query_tiles(const ForwardKernel& kernel, const AttentionProblem& p, bool grouped, bool split) {
+  constexpr std::size_t beyond = 256;  // bytes after the scratch, which nobody may write
+  const std::size_t bytes_of_scratch = kernel.scratch_bytes(p);
   std::vector<std::byte> memory, partial;
-  aligned(memory, kernel.scratch_bytes(p));
+  aligned(memory, bytes_of_scratch + beyond);
+  auto* const end = static_cast<std::byte*>(start(memory)) + bytes_of_scratch;
+  std::fill(end, end + beyond, std::byte{0xA5});
   const std::int64_t group = p.q_heads / p.k_heads;
-  const std::int64_t heads = grouped && p.keep == nullptr && group * p.q_rows <= kernel.rows ? group : 1;
+  const std::int64_t heads = grouped && p.task.keep == nullptr && group * p.q_rows <= kernel.rows ? group : 1;
   for (std::int64_t b = 0; b < p.batch; ++b)
     for (std::int64_t h = 0; h < p.q_heads; h += heads)
-      for (std::int64_t row = p.sequence ? p.sequence->rows_begin : 0; row < p.rows_end(b); row += kernel.rows) {
+      for (std::int64_t row = p.task.sequence ? p.task.sequence->rows_begin : 0; row < p.rows_end(b);
+           row += kernel.rows) {
         const QueryTile map{b, h, heads, row, std::min<std::int64_t>(kernel.rows, p.rows_end(b) - row)};
         if (!split) {
           ASSERT_TRUE(kernel.attend(p, map, start(memory)));
@@ -336,6 +341,8 @@ void by_query_tiles(const ForwardKernel& kernel, const AttentionProblem& p, bool
         }
         ASSERT_TRUE(kernel.attend_merge(p, map, start(partial), splits, start(memory)));
       }
+  ASSERT_TRUE(std::all_of(end, end + beyond, [](std::byte x) { return x == std::byte{0xA5}; }))
+      << "written beyond the scratch";
 }
 
 template <typename T>

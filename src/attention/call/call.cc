@@ -94,7 +94,7 @@ void Call::forget_history() {
 kernels::AttentionProblem problem_of(const Call& call, const kernels::AttentionProblem& problem,
                                      const kernels::Sequence* sequence) {
   kernels::AttentionProblem result = problem;
-  result.sequence = sequence;
+  result.task.sequence = sequence;
   if (sequence != nullptr && sequence->inside) result.mask.nodes = call.program.inside.data();
   return result;
 }

@@ -68,7 +68,7 @@ BackwardSteps::BackwardSteps(const AttentionGradient& gradient, const BackwardPl
     if (!own_heads) unit_before_ = 1;
   });
   const std::size_t copies = aligned(static_cast<std::size_t>(p.k_rows * (p.dim + p.value_dim)) * size_of_element(p));
-  if (p.copy_rows && one_key_head() && !has_sequences() && copies <= most_copied_bytes) copy_bytes_ = copies;
+  if (p.hints.copy_rows && one_key_head() && !has_sequences() && copies <= most_copied_bytes) copy_bytes_ = copies;
   if (kernel_.totals_bytes == nullptr) return;
   std::int64_t keys = 0;
   for (const GradientGroup& group : partition_.groups) keys = std::max(keys, keys_of(group).end - keys_of(group).begin);
@@ -189,7 +189,7 @@ void BackwardSteps::with_rows(const AttentionGradient& gradient, const kernels::
   const bool kept_bytes = dropout_ != nullptr || (gradient_.problem.drops() && !kernel.draws);
   if (!kept_bytes && step.segment->sequence == nullptr && totals == nullptr) return use(gradient);
   AttentionGradient g = totals != nullptr ? with_totals(gradient, step.unit, totals) : gradient;
-  g.problem.sequence = step.segment->sequence;
+  g.problem.task.sequence = step.segment->sequence;
   if (step.segment->mask != nullptr) g.problem.mask.nodes = step.segment->mask;
   if (kept_bytes) {
     auto* keep = reinterpret_cast<std::uint8_t*>(scratch + kernel_bytes_);
@@ -200,9 +200,9 @@ void BackwardSteps::with_rows(const AttentionGradient& gradient, const kernels::
       g.problem.keep_scale = dropout_->scale(g.problem.element == Element::f64);
     }
     g.problem.drop_least = 0;
-    g.problem.keep = keep;
-    g.problem.keep_stride = g.problem.k_rows;
-    g.problem.tile_begin = step.rows.row;
+    g.problem.task.keep = keep;
+    g.problem.task.keep_stride = g.problem.k_rows;
+    g.problem.task.first_row = step.rows.row;
   }
   use(g);
 }

@@ -29,7 +29,7 @@ Tensor shown_weights(const Call& call, const Weights& weights, const Tensor& val
 /// with zeros if not every element will be written.
 ReturnedWeights returned_memory(const Call& call, const Weights& weights);
 
-/// A query tile, with its weights in problem.lane_weights.
+/// A query tile, with its weights in problem.task.lane_weights.
 struct WeightsTile {
   const kernels::AttentionProblem& problem;
   const kernels::QueryTile& tile;        // of one head

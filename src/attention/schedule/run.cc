@@ -120,19 +120,20 @@ class Run {
     // the task needs no problem of its own
     if (task.sequence == nullptr && !wanted && !dropout_.active()) return kernel_.rows(problem_, task.tile, memory);
     kernels::AttentionProblem problem = problem_of(call_, problem_, task.sequence);
-    problem.tile_begin = task.tile.row;
+    problem.task.first_row = task.tile.row;
     if (task.sequence != nullptr)
-      problem.heads_ahead = partition_.heads_ahead(task.sequence->rows_end - task.sequence->rows_begin);
+      problem.hints.heads_ahead = partition_.heads_ahead(task.sequence->rows_end - task.sequence->rows_begin);
     if (wanted) {
-      problem.lane_row = memory + kernel_bytes_ + keep_bytes_;
-      problem.lane_weights = lanes_of(memory);
-      problem.lane_average = average;
+      problem.task.lane_row = memory + kernel_bytes_ + keep_bytes_;
+      problem.task.lane_weights = lanes_of(memory);
+      problem.task.lane_average = average;
+      problem.task.lane_rows = kernel_.query_tile_rows;
     }
     if (dropout_.active()) {
       auto* keep = reinterpret_cast<std::uint8_t*>(memory + kernel_bytes_);
       dropout_.draw(task.tile.batch * problem.q_heads + task.tile.head, task.tile.row / kernel_.query_tile_rows, keep);
-      problem.keep = keep;
-      problem.keep_stride = problem.k_rows;
+      problem.task.keep = keep;
+      problem.task.keep_stride = problem.k_rows;
       problem.keep_scale = dropout_.scale(sizeof(T) == sizeof(double));
     }
     kernel_.rows(problem, task.tile, memory);
@@ -167,7 +168,7 @@ class Run {
         [&](const kernels::AttentionProblem& problem, std::int64_t b, std::int64_t begin, std::int64_t end) {
           for (std::int64_t h = 0; h < problem.q_heads; ++h)
             for (std::int64_t row = begin; row < end; row += block_rows)
-              blocks.push_back({problem.sequence, b, h, row, std::min(row + block_rows, end)});
+              blocks.push_back({problem.task.sequence, b, h, row, std::min(row + block_rows, end)});
         });
     const std::int64_t keys = partition_.most_keys(), count = static_cast<std::int64_t>(blocks.size());
     std::vector<T> sums(static_cast<std::size_t>(std::min(wave, count) * keys));
@@ -210,9 +211,7 @@ void run_attention(Call& call, const AttentionKernel& kernel, const DropoutTiles
                    const ReturnedWeights* weights) {
   const Schedule split = schedule(
       {call.problem, call.sequences, dropout.active(), weights ? weights->kind : Weights::none}, kernel, num_threads());
-  kernels::AttentionProblem& p = call.problem;
-  p.copy_rows = split.copy_rows, p.heads_ahead = split.heads_ahead, p.rows_ahead = split.rows_ahead;
-  p.lane_rows = kernel.query_tile_rows;
+  call.problem.hints = split.hints;
   if (call.compute_dtype() == Dtype::f64) Run<double>(call, kernel, split, dropout, weights).all();
   else Run<float>(call, kernel, split, dropout, weights).all();
 }

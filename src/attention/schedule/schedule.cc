@@ -74,14 +74,14 @@ Schedule schedule(const Workload& work, const AttentionKernel& kernel, int threa
       const bool copying = copies(p, kernel, s.partition.most_keys());
       const std::int64_t tiles = tiles_of_task(p, kernel, copying);
       if (tiles > 1) s.partition = partition(Heads::grouped, tiles);
-      s.copy_rows = copying && std::min(s.partition.task_rows(), p.q_rows) >=
-                                   kernels::least_copying_tiles * kernel.query_tile_rows;
+      s.hints.copy_rows = copying && std::min(s.partition.task_rows(), p.q_rows) >=
+                                         kernels::least_copying_tiles * kernel.query_tile_rows;
       if (goes_by_head(p, kernel, s.partition, threads)) s.order = Schedule::Order::heads;
     }
   }
   const bool by_head = s.order == Schedule::Order::heads;
-  s.heads_ahead = by_head ? 1 : s.partition.heads_ahead(p.q_rows);
-  s.rows_ahead = by_head ? s.partition.query_tile_rows() : s.partition.rows_ahead();
+  s.hints.heads_ahead = by_head ? 1 : s.partition.heads_ahead(p.q_rows);
+  s.hints.rows_ahead = by_head ? s.partition.query_tile_rows() : s.partition.rows_ahead();
   return s;
 }
 

@@ -26,9 +26,7 @@ struct Schedule {
   // Order::splits: the most splits of a task, and how many a thread takes at a time, because prefetching continues
   // across their borders. (1, 32 / 8, 1 x 32,768, 128) in bf16 takes 5 % less time, 4,096 keys of f32 8 %.
   std::int64_t splits = 1, splits_together = 1;
-  // for the kernels: kernels::AttentionProblem
-  bool copy_rows = false;
-  std::int64_t heads_ahead = 1, rows_ahead = 0;
+  kernels::ScheduleHints hints = {};
 };
 
 Schedule schedule(const Workload& work, const AttentionKernel& kernel, int threads);

@@ -102,8 +102,8 @@ class Ranges {
   void for_each_item(F&& visit) const {
     kernels::AttentionProblem problem = problem_;
     for (std::int64_t n = 0; n < shape_.items(); ++n) {
-      if (shape_.packed) problem.sequence = &sequences_[static_cast<std::size_t>(n)];
-      visit(problem, problem.sequence ? problem.sequence->batch : n);
+      if (shape_.packed) problem.task.sequence = &sequences_[static_cast<std::size_t>(n)];
+      visit(problem, problem.task.sequence ? problem.task.sequence->batch : n);
     }
   }
 
@@ -118,8 +118,8 @@ class Ranges {
     ScoreRange range;
     bool any = false;
     for_each_item([&](const kernels::AttentionProblem& problem, std::int64_t b) {
-      const std::int64_t begin = problem.sequence ? problem.sequence->rows_begin : 0, end = problem.rows_end(b),
-                         offset = problem.row_offset(b, bottom_right);
+      const std::int64_t begin = problem.task.sequence ? problem.task.sequence->rows_begin : 0,
+                         end = problem.rows_end(b), offset = problem.row_offset(b, bottom_right);
       if (begin >= end) return;
       range.low = any ? std::min(range.low, begin + offset) : begin + offset;
       range.high = any ? std::max(range.high, end - 1 + offset) : end - 1 + offset;

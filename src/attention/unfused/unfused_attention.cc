@@ -26,7 +26,7 @@ struct Pairs {
 
 template <typename F>
 void for_pairs(const AttentionProblem& p, std::int64_t b, F&& visit) {
-  for (std::int64_t i = p.sequence ? p.sequence->rows_begin : 0; i < p.rows_end(b); ++i)
+  for (std::int64_t i = p.task.sequence ? p.task.sequence->rows_begin : 0; i < p.rows_end(b); ++i)
     for (std::int64_t j = p.keys_begin(b); j < p.keys_end(b); ++j) visit(i, j);
 }
 
@@ -56,7 +56,7 @@ Pairs pairs_of(const Call& call, const DropoutTiles* dropout) {
   if (call.sequences.empty())
     for (std::int64_t b = 0; b < p.batch; ++b) fill(p, b, pairs);
   for (const kernels::Sequence& sequence : call.sequences) {
-    p.sequence = &sequence;
+    p.task.sequence = &sequence;
     fill(p, sequence.batch, pairs);
   }
   const bool by_stream = dropout != nullptr && dropout->active();

@@ -105,7 +105,7 @@ struct GradientKernel {
   /// StepOrder::summed.
   void (*clear_keys)(const AttentionGradient&, std::int64_t batch, std::int64_t head, std::int64_t begin,
                      std::int64_t end) = nullptr;
-  /// Whether the kernel draws counter-based dropout itself; otherwise it reads bytes in problem.keep.
+  /// Whether the kernel draws counter-based dropout itself; otherwise it reads bytes in problem.task.keep.
   bool draws = false;
 };
 

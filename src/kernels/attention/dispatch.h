@@ -27,7 +27,7 @@ struct ForwardKernel {
   /// Recomputes rows after `false`, one row at a time, with masked values as 0; NaN results are written. Null: the
   /// reference code does it.
   void (*nan_safe_rows)(const AttentionProblem&, const QueryTile&, void* memory);
-  /// Transposes problem.lane_weights of `keys` keys to `rows` rows, `stride` elements apart.
+  /// Transposes problem.task.lane_weights of `keys` keys to `rows` rows, `stride` elements apart.
   void (*transpose_weights)(const void* lanes, std::int64_t keys, std::int64_t rows, void* to, std::int64_t stride);
   /// Returns the form in which decode reads int8 keys and values fastest, with one scale per `group` elements. Null:
   /// i8.

@@ -26,7 +26,7 @@ static inline std::int64_t distance_line(const AttentionProblem& p, std::int64_t
 /// Returns the key up to which the previous step must have finished before this step adds to elements up to `key`:
 /// sequences of an item may use the same elements at other keys.
 static inline std::int64_t order_of_elements(const AttentionProblem& p, std::int64_t key) {
-  return p.score_gradient->elements == ElementOrder::by_key && p.sequence == nullptr ? key : every_key;
+  return p.score_gradient->elements == ElementOrder::by_key && p.task.sequence == nullptr ? key : every_key;
 }
 
 static inline std::int64_t lines_of(const AttentionProblem& p, const ScoreSlope& lookup) {

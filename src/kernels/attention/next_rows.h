@@ -39,7 +39,7 @@ struct AddRows {
 
 /// Returns whether K and V of a head take more than half of L2: those of the next head would evict them.
 inline bool is_large_head(const AttentionProblem& p, std::int64_t bytes) {
-  const std::int64_t keys = p.sequence ? p.sequence->keys_end - p.sequence->keys_begin : p.k_rows;
+  const std::int64_t keys = p.task.sequence ? p.task.sequence->keys_end - p.task.sequence->keys_begin : p.k_rows;
   return keys * (p.dim + p.value_dim) * bytes > std::int64_t{1} << 19;
 }
 
@@ -75,10 +75,10 @@ struct HeadAfter {
   std::int64_t batch, head;
 
   HeadAfter(const AttentionProblem& p, const QueryTile& tile) {
-    const std::int64_t ahead = tile.head + tile.heads * p.heads_ahead;
+    const std::int64_t ahead = tile.head + tile.heads * p.hints.heads_ahead;
     batch = tile.batch + ahead / p.q_heads;
     head = ahead % p.q_heads;
-    if (batch > (p.sequence ? tile.batch : p.batch - 1)) batch = -1;
+    if (batch > (p.task.sequence ? tile.batch : p.batch - 1)) batch = -1;
   }
   bool there() const { return batch >= 0; }
 };
@@ -87,7 +87,7 @@ struct HeadAfter {
 /// the keys that the tile sees, over which the prefetching is spread.
 inline std::int64_t add_next_head(const AddRows& add, const AttentionProblem& p, const QueryTile& tile,
                                   const HeadAfter& next) {
-  const Sequence* const sequence = p.sequence;
+  const Sequence* const sequence = p.task.sequence;
   const std::int64_t keys = sequence ? sequence->keys_end - sequence->keys_begin : p.k_rows,
                      rows = sequence ? sequence->rows_end - sequence->rows_begin : p.q_rows,
                      row = tile.row - (sequence ? sequence->rows_begin : 0);
@@ -106,29 +106,30 @@ inline std::int64_t add_next_head(const AddRows& add, const AttentionProblem& p,
   return causal ? (row + tile.rows) * keys / rows : keys;
 }
 
-/// Adds what follows a query tile of the forward pass. Returns the keys over which the prefetching is spread.
+/// Adds what follows a query tile of the forward pass; the next one has at most `tile_rows` rows. Returns the keys over
+/// which the prefetching is spread.
 [[gnu::noinline]] inline std::int64_t add_next_tile(const AddRows& add, const AttentionProblem& p,
-                                                    const QueryTile& tile) {
+                                                    const QueryTile& tile, std::int64_t tile_rows) {
   // below this size the whole call may be in the caches already
   constexpr std::int64_t least_bytes = std::int64_t{1} << 21;
-  const Sequence* const sequence = p.sequence;
+  const Sequence* const sequence = p.task.sequence;
   if (p.k.pages != nullptr || is_large_head(p, add.bytes) ||
       p.batch * p.q_heads * p.q_rows * (p.dim + p.value_dim) * add.bytes < least_bytes)
     return 0;
   const HeadAfter next_head(p, tile);
   const std::int64_t keys = next_head.there() ? add_next_head(add, p, tile, next_head) : p.k_rows;
   const auto add_rows = [&](std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t rows) {
-    const std::int64_t zero = sequence ? sequence->rows_begin : 0, count = std::min(p.lane_rows, rows - row);
+    const std::int64_t zero = sequence ? sequence->rows_begin : 0, count = std::min(tile_rows, rows - row);
     add({p.q, p.q_stride, p.dim}, b, h, zero + row, count);
     add({p.out, p.out_stride, p.value_dim}, b, h, zero + row, count);
   };
   // only rows of the next query tile: prefetched a whole head ahead, they would evict data in use
   const std::int64_t rows = sequence ? sequence->rows_end - sequence->rows_begin : p.q_rows,
-                     next = tile.row - (sequence ? sequence->rows_begin : 0) - p.rows_ahead;
+                     next = tile.row - (sequence ? sequence->rows_begin : 0) - p.hints.rows_ahead;
   if (next >= 0) {
     add_rows(tile.batch, tile.head, next, rows);
   } else if (next_head.there()) {
-    const std::int64_t whole = (rows + p.lane_rows - 1) / p.lane_rows * p.lane_rows;
+    const std::int64_t whole = (rows + tile_rows - 1) / tile_rows * tile_rows;
     add_rows(next_head.batch, next_head.head, (next % whole + whole) % whole, rows);
   }
   return keys;

@@ -129,7 +129,31 @@ struct Sequence {
   bool inside = false;                  // a document with all of its keys: the mask need not compare ids
 };
 
-/// Sizes, memory, positions and all operations around the softmax. Strides count elements.
+/// What one task of a call has of its own.
+struct TaskState {
+  const Sequence* sequence = nullptr;  // computed in place of its batch item; null: whole items
+  std::int64_t first_row = 0;          // the first row that `keep` and AttentionProblem::weights hold
+  // Dropout by bytes of a query tile: a weight is kept if keep[(row - first_row) * keep_stride + j] != 0; null: none.
+  const std::uint8_t* keep = nullptr;
+  std::int64_t keep_stride = 0;
+  // The weights of a query tile as vector kernels write them: [keys of the item or sequence][lane_rows], one row per
+  // lane (missing rows are undefined); compute type, or null. lane_row: memory of k_rows elements for kernels that
+  // compute weights row by row.
+  void* lane_weights = nullptr;
+  void* lane_average = nullptr;  // of the same shape, or null: the weights are added to it
+  void* lane_row = nullptr;
+  std::int64_t lane_rows = 0;  // rows of the kernel's query tile
+};
+
+/// What kernels are told about the order of the tasks, to prefetch and copy rows. No bit depends on it.
+struct ScheduleHints {
+  std::int64_t rows_ahead = 0;   // how many rows earlier the thread's next query tile begins
+  std::int64_t heads_ahead = 1;  // how many heads ahead the threads will be when a query tile is done
+  bool copy_rows = false;        // tasks of many query tiles copy K and V first: their rows conflict in the cache
+};
+
+/// The call: sizes, memory, positions and all operations around the softmax. Strides count elements. `task` and `hints`
+/// belong to who splits it.
 struct AttentionProblem {
   std::int64_t batch = 0, q_heads = 0, k_heads = 0, v_heads = 0, q_rows = 0, k_rows = 0, dim = 0, value_dim = 0;
   Element element = Element::f32;    // of q, k, v and output
@@ -149,8 +173,6 @@ struct AttentionProblem {
   const std::int64_t* key_lengths = nullptr;
   const std::int64_t* key_start = nullptr;
   const std::int64_t* query_start = nullptr;
-  // the sequence that is computed, in place of its batch item; null: whole items
-  const Sequence* sequence = nullptr;
 
   double scale = 1;  // rounded once to the compute type
   double softcap = 0;
@@ -170,33 +192,18 @@ struct AttentionProblem {
   // multiplied by keep_scale (rounded to the compute type).
   std::uint64_t drop_least = 0;  // 0: no dropout
   std::uint64_t drop_seed = 0;
-  // Dropout by bytes of a query tile: a weight is kept if keep[(row - tile_begin) * keep_stride + j] != 0; null: none.
-  const std::uint8_t* keep = nullptr;
-  std::int64_t keep_stride = 0;
   double keep_scale = 1;
 
   // saved for the backward pass, [B, Hq, Tq] contiguous, compute type, or null
   void* max = nullptr;
   void* sum = nullptr;
   void* logsumexp = nullptr;  // natural log
-  // Weights (or scores) of every pair, compute type, keys adjacent; begins with row tile_begin; or null.
+  // Weights (or scores) of every pair, compute type, keys adjacent; begins with row task.first_row; or null.
   void* weights = nullptr;
   std::int64_t weights_stride[3] = {0, 0, 0};  // batch, head, row
-  std::int64_t tile_begin = 0;                 // the first row that `keep` and `weights` hold
-  // The weights of a query tile as vector kernels write them: [keys of the item or sequence][lane_rows], one row per
-  // lane (missing rows are undefined); compute type, or null. lane_row: memory of k_rows elements for kernels that
-  // compute weights row by row.
-  void* lane_weights = nullptr;
-  void* lane_average = nullptr;  // of the same shape, or null: the weights are added to it
-  void* lane_row = nullptr;
-  std::int64_t lane_rows = 0;  // rows of the kernel's query tile
 
-  std::int64_t rows_ahead = 0;  // how many rows earlier the thread's next query tile begins
-  // How many heads ahead the threads will be when a query tile is done: decides what to prefetch.
-  std::int64_t heads_ahead = 1;
-
-  // Tasks of many query tiles copy K and V first, because their rows conflict in the cache.
-  bool copy_rows = false;
+  TaskState task;
+  ScheduleHints hints;
 
   // --- values that every kernel derives in the same way ------------------------------------------------------
   /// Return the head of k and of v that query head h reads, out of `heads` heads; without a division if every query
@@ -207,22 +214,25 @@ struct AttentionProblem {
     return heads == q_heads ? h : h / (q_heads / heads);
   }
   std::int64_t keys_end(std::int64_t b) const {
-    return sequence ? sequence->keys_end : key_lengths ? key_lengths[b] : k_rows;
+    return task.sequence ? task.sequence->keys_end : key_lengths ? key_lengths[b] : k_rows;
   }
   std::int64_t keys_begin(std::int64_t b) const {
-    return sequence ? sequence->keys_begin : key_start ? key_start[b] : 0;
+    return task.sequence ? task.sequence->keys_begin : key_start ? key_start[b] : 0;
   }
   std::int64_t rows_end(std::int64_t b) const {
-    return sequence ? sequence->rows_end : query_lengths ? query_lengths[b] : q_rows;
+    return task.sequence ? task.sequence->rows_end : query_lengths ? query_lengths[b] : q_rows;
   }
   /// Returns the index of the key at position 0.
-  std::int64_t key_zero(std::int64_t b) const { return keys_begin(b) - (sequence ? sequence->first_position : 0); }
+  std::int64_t key_zero(std::int64_t b) const {
+    return keys_begin(b) - (task.sequence ? task.sequence->first_position : 0);
+  }
   /// Returns the number used as batch item.
-  std::int64_t item(std::int64_t b) const { return sequence ? sequence->item : b; }
-  bool drops() const { return drop_least != 0; }
+  std::int64_t item(std::int64_t b) const { return task.sequence ? task.sequence->item : b; }
+  /// Returns whether dropout takes part: by counter, or by bytes.
+  bool drops() const { return drop_least != 0 || task.keep != nullptr; }
   /// Returns the position of row i minus i.
   std::int64_t row_offset(std::int64_t b, bool bottom_right) const {
-    if (sequence) return sequence->row_offset[bottom_right];
+    if (task.sequence) return task.sequence->row_offset[bottom_right];
     if (query_start) return query_start[b];
     return bottom_right ? (keys_end(b) - keys_begin(b)) - rows_end(b) : 0;
   }

@@ -1,6 +1,7 @@
 // src/kernels/attention/query_tile.h: describes a tile of query rows, one row per lane, and the scratch memory of its
 // forward pass.
 #pragma once
+#include "kernels/attention/arena.h"
 #include "kernels/attention/problem.h"
 #include "kernels/attention/block_sizes.h"
 
@@ -46,23 +47,12 @@ struct QueryTileScratch {
   T* l_total = nullptr;  // [R]
   // [R]      subtracted from the scores for the weights of the block: m, or 0 if no key was seen
   T* reference = nullptr;
-  T* sum = nullptr;                  // [R]      sum of the block's weights
-  std::uint64_t* visible = nullptr;  // [64]  bit per row: key r of the block is seen by the row
-  TilePrefetch* ahead = nullptr;     // what tiles prefetch, or null
+  T* sum = nullptr;               // [R]      sum of the block's weights
+  TilePrefetch* ahead = nullptr;  // what tiles prefetch, or null
 
-  static std::size_t bytes(std::int64_t dim, std::int64_t value_dim) {
-    return sizeof(T) * static_cast<std::size_t>(rows) *
-               static_cast<std::size_t>(dim + 3 * value_dim + 2 * kv_block + 7) +
-           8 * kv_block;
-  }
   QueryTileScratch() = default;
-  QueryTileScratch(void* memory, std::int64_t dim, std::int64_t value_dim) {
-    T* next = static_cast<T*>(memory);
-    const auto take = [&next](std::int64_t count) {
-      T* taken = next;
-      next += count * rows;
-      return taken;
-    };
+  QueryTileScratch(Arena& arena, std::int64_t dim, std::int64_t value_dim) {
+    const auto take = [&arena](std::int64_t count) { return arena.take<T>(count * rows); };
     q = take(dim);
     s = take(kv_block);
     extra = take(kv_block);
@@ -76,7 +66,6 @@ struct QueryTileScratch {
     l_total = take(1);
     reference = take(1);
     sum = take(1);
-    visible = reinterpret_cast<std::uint64_t*>(next);
   }
 };
 

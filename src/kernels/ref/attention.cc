@@ -161,7 +161,7 @@ class Rows {
   /// Returns whether dropout drops the weight. Word `position mod 4` of the counter (item, head, row position, key
   /// position / 4) decides it; if the caller gave `keep`, its byte does.
   bool dropped(std::int64_t j) const {
-    if (p_.keep != nullptr) return p_.keep[(i_ - p_.tile_begin) * p_.keep_stride + j] == 0;
+    if (p_.task.keep != nullptr) return p_.task.keep[(i_ - p_.task.first_row) * p_.task.keep_stride + j] == 0;
     if (!p_.drops()) return false;
     const std::int64_t position = key_position(p_, b_, j);
     std::uint32_t words[4] = {static_cast<std::uint32_t>(p_.item(b_)), static_cast<std::uint32_t>(h_),
@@ -170,11 +170,11 @@ class Rows {
     Philox(p_.drop_seed).words(words);
     return words[position % 4] < p_.drop_least;
   }
-  T kept(T weight) const { return p_.keep != nullptr || p_.drops() ? weight * static_cast<T>(p_.keep_scale) : weight; }
+  T kept(T weight) const { return p_.drops() ? weight * static_cast<T>(p_.keep_scale) : weight; }
 
   T* weights_row() const {
     return static_cast<T*>(p_.weights) + b_ * p_.weights_stride[0] + h_ * p_.weights_stride[1] +
-           (i_ - p_.tile_begin) * p_.weights_stride[2];
+           (i_ - p_.task.first_row) * p_.weights_stride[2];
   }
 
   const AttentionProblem& p_;

@@ -50,8 +50,8 @@ class Pairs {
     load_row(p_.v, p_.v_stride, b_, h_ / (p_.q_heads / p_.v_heads), j, p_.value_dim, v_);
     T dp = by_dout(v_);
     weight = p;
-    if (p_.keep != nullptr) {
-      const bool kept = p_.keep[(i_ - p_.tile_begin) * p_.keep_stride + j] != 0;
+    if (p_.task.keep != nullptr) {
+      const bool kept = p_.task.keep[(i_ - p_.task.first_row) * p_.task.keep_stride + j] != 0;
       weight = kept ? p * static_cast<T>(p_.keep_scale) : T(0);
       dp = kept ? dp * static_cast<T>(p_.keep_scale) : T(0);
     }

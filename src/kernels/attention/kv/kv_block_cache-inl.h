@@ -4,8 +4,8 @@
 // whole: 64 rows of T, which stay in L1 while they are used. The first blocks of a head are kept for the other query
 // tiles of the task, as far as they fit in L2. Conversion is exact; int8 is then multiplied by its scale with one
 // rounding, as kernels/ref does.
-//  Rows at a large power-of-two stride ([B, T, H, D] in memory) conflict in the cache sets (problem.copy_rows): the
-// query tiles of a task then read a copy. (1, 16, 1024, 64) takes 0.86 of the time.
+//  Rows at a large power-of-two stride ([B, T, H, D] in memory) conflict in the cache sets (ScheduleHints): the query
+// tiles of a task then read a copy. (1, 16, 1024, 64) takes 0.86 of the time.
 #if defined(ATTN_KV_BLOCK_CACHE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_KV_BLOCK_CACHE_INL_H
 #undef ATTN_KV_BLOCK_CACHE_INL_H
@@ -113,23 +113,25 @@ class KvBlockCache {
   enum Side { keys, values };
 
   static bool widens(const AttentionProblem& p) { return differs(p.k) || differs(p.v); }
-  /// Returns the bytes: one slot for blocks that are not cached, two for each cached block.
-  static std::size_t bytes(const AttentionProblem& p) {
-    return widens(p) || copies(p) ? flag_bytes + place_bytes(p) * static_cast<std::size_t>(1 + 2 * cached_blocks(p))
-                                  : 0;
+  /// Takes one slot for blocks that are not cached, two for each cached block.
+  KvBlockCache(Arena& arena, const AttentionProblem& p)
+      : stride_(stride(p)), widens_(widens(p)), copies_(copies(p)), cached_blocks_(needed() ? cached_blocks(p) : 0) {
+    if (!needed()) return;
+    copies_in_task_ = arena.take<bool>(1);
+    kept_ = arena.take<std::uint8_t>(2 * most_blocks);
+    memory_ = arena.take<T>((1 + 2 * cached_blocks_) * kv_block * stride_);
   }
-  /// Empties the cache. `rows`: the rows of the task.
-  static void begin_task(const AttentionProblem& p, std::int64_t rows, void* memory) {
-    if (!widens(p) && !copies(p)) return;
-    std::memset(memory, 0, flag_bytes);
-    *static_cast<bool*>(memory) = rows >= least_copying_tiles * query_tile_rows<T>;
+  /// Called before the query tiles of a task, which have `rows` rows together: empties the cache.
+  void begin_task(std::int64_t rows) const {
+    if (!needed()) return;
+    std::memset(kept_, 0, 2 * most_blocks);
+    *copies_in_task_ = rows >= least_copying_tiles * query_tile_rows<T>;
   }
-
-  HWY_NOINLINE KvBlockCache(const AttentionProblem& p, void* memory)
-      : kept_(static_cast<std::uint8_t*>(memory) + own_line),
-        memory_(reinterpret_cast<T*>(static_cast<char*>(memory) + flag_bytes)), stride_(stride(p)), widens_(widens(p)),
-        copies_(copies(p) && *static_cast<const bool*>(memory)),
-        cached_blocks_(widens_ || copies_ ? cached_blocks(p) : 0) {}
+  /// Called before a query tile.
+  void begin_tile() {
+    copies_ = copies_ && *copies_in_task_;
+    if (!needed()) cached_blocks_ = 0;
+  }
   bool needed() const { return widens_ || copies_; }
   bool widens() const { return widens_; }
   /// Returns whether the block is cached for the following query tiles.
@@ -155,10 +157,7 @@ class KvBlockCache {
 
  private:
   static constexpr std::int64_t most_blocks = 256, most_widened_bytes = 512 << 10, most_copied_bytes = 2 << 20;
-  // The first byte says whether this task copies; kept_ follows.
-  static constexpr std::int64_t own_line = 64, flag_bytes = own_line + 2 * most_blocks;
-
-  static bool copies(const AttentionProblem& p) { return sizeof(T) >= sizeof(float) && p.copy_rows; }
+  static bool copies(const AttentionProblem& p) { return sizeof(T) >= sizeof(float) && p.hints.copy_rows; }
   static bool differs(const KvRows& rows) { return rows.element != element; }
   /// Returns the elements of a row, rounded up to whole cache lines.
   static std::int64_t stride(const AttentionProblem& p) {
@@ -215,11 +214,12 @@ class KvBlockCache {
     }
   }
 
-  std::uint8_t* kept_;  // [blocks][2]
-  T* memory_;           // [1 + 2 blocks][64][stride]
   std::int64_t stride_;
   bool widens_, copies_;
   std::int64_t cached_blocks_;
+  bool* copies_in_task_ = nullptr;  // whether the task has query tiles enough
+  std::uint8_t* kept_ = nullptr;    // [blocks][2]
+  T* memory_ = nullptr;             // [1 + 2 blocks][64][stride]
 };
 
 #endif

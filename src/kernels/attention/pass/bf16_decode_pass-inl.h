@@ -27,11 +27,8 @@ class Bf16DecodePass : public DecodeStreams<float> {
   const AmxTiles *amx = nullptr, *amx_values = nullptr;
 
   /// `lut`: whether int8 may be converted in registers.
-  HWY_NOINLINE Bf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, void* memory,
-                              bool lut = has_int8_lut())
-      : DecodeStreams(p, query_tile, {Bf16Scratch(memory, p).rest, 0, 0}, of_8_bits(p.k.element),
-                      Bf16Scratch::value_words(p.value_dim), block_keys),
-        wide(memory, p), kv(p, tile, k, v, wide), pairs(Bf16Scratch::pairs(p.dim)) {
+  Bf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, Arena arena, bool lut = has_int8_lut())
+      : Bf16DecodePass(p, query_tile, Bf16Memory(arena, p)) {
     int8 = lut && in_int8_tiles(p, Element::sign_magnitude8, p.keys_begin(tile.batch));
     if (int8) rows_out = DecodeOutput<float>(scratch.block, p.value_dim);  // no column beyond a row is read
   }
@@ -68,6 +65,11 @@ class Bf16DecodePass : public DecodeStreams<float> {
   }
 
  private:
+  HWY_NOINLINE Bf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, const Bf16Memory& memory)
+      : DecodeStreams(p, query_tile, memory.tile, of_8_bits(p.k.element), Bf16Scratch::value_words(p.value_dim),
+                      block_keys),
+        wide(memory.wide), kv(p, tile, k, v, wide), pairs(Bf16Scratch::pairs(p.dim)) {}
+
   using Scores = DecodeScores<float, block_keys>;
 
   /// Computes the scores of a block with keys in the lanes.

@@ -38,23 +38,17 @@ class Bf16ForwardPass : public QueryTilePass<float> {
   bool mask_hidden_values = false;
   bool masked[block_keys];  // which keys of the block are masked, noted because weights overwrite the scores
 
-  HWY_NOINLINE Bf16ForwardPass(const AttentionProblem& p, const QueryTile& query_tile, void* memory)
-      : QueryTilePass(p, query_tile, Path::prefill, {Bf16Scratch(memory, p).rest, 0, 0}, of_8_bits(p.k.element) ? 0 : 2,
-                      0),
-        wide(memory, p), kv(p, tile, k, v, wide), pairs(Bf16Scratch::pairs(p.dim)) {
-    spread_next((block_keys + p.value_dim) / tile_keys(4, registers), block_keys);
-  }
+  Bf16ForwardPass(const AttentionProblem& p, const QueryTile& query_tile, Arena arena)
+      : Bf16ForwardPass(p, query_tile, Bf16Memory(arena, p)) {}
   static Path path_of(const AttentionProblem& p, const QueryTile& query_tile) {
     return HWY_NAMESPACE::path_of<float>(p, query_tile);
   }
-  static std::size_t scratch_bytes(const AttentionProblem& p) {
-    return Bf16Scratch::bytes(p) + ScoreVectors<float>::bytes(p);
-  }
-  static void begin_task(const AttentionProblem& p, std::int64_t rows, void* memory) {
-    std::uint8_t* const ready = Bf16Scratch(memory, p).ready;
+  static std::size_t scratch_bytes(const AttentionProblem& p) { return kernels::scratch_bytes<Bf16Memory>(p); }
+  static void begin_task(const AttentionProblem& p, std::int64_t rows, Arena arena) {
+    std::uint8_t* const ready = Bf16Memory(arena, p).wide.ready;
     std::memset(ready, 0, 2 * Bf16Scratch::most_blocks);
     ready[2 * Bf16Scratch::most_blocks] =
-        of_8_bits(p.k.element) || (p.copy_rows && rows >= least_copying_tiles * bf16_rows);
+        of_8_bits(p.k.element) || (p.hints.copy_rows && rows >= least_copying_tiles * bf16_rows);
   }
 
   HWY_NOINLINE void load_queries() {
@@ -98,6 +92,12 @@ class Bf16ForwardPass : public QueryTilePass<float> {
   }
 
  private:
+  HWY_NOINLINE Bf16ForwardPass(const AttentionProblem& p, const QueryTile& query_tile, const Bf16Memory& memory)
+      : QueryTilePass(p, query_tile, Path::prefill, memory.tile, of_8_bits(p.k.element) ? 0 : 2, 0), wide(memory.wide),
+        kv(p, tile, k, v, wide), pairs(Bf16Scratch::pairs(p.dim)) {
+    spread_next((block_keys + p.value_dim) / tile_keys(4, registers), block_keys);
+  }
+
   void score(const std::uint32_t* const* rows, const ScoreRange& range) {
     const Bf16Scores scores{wide.q, rows,          pairs,         static_cast<float>(problem.scale),
                             wide.s, scratch.alpha, scratch.ahead, kv.scales.of_keys()};

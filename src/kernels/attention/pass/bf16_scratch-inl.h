@@ -7,6 +7,7 @@
 #define ATTN_BF16_SCRATCH_INL_H
 #endif
 
+#include "kernels/attention/pass/query_tile_pass-inl.h"
 #include "kernels/attention/tiles/amx_bf16-inl.h"
 #include "kernels/simd/transpose-inl.h"
 
@@ -32,7 +33,6 @@ struct Bf16Scratch {
   std::uint32_t* paired;          // [16][value words]  values on their way to tiles; of decode rows the sums of a block
   std::uint32_t* tile_weights;    // [16][128]  of decode rows
   std::uint32_t* numbers;         // [256][value words / 2]  int8 values
-  void* rest;                     // a QueryTileScratch<float>
 
   static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
   static std::int64_t value_words(std::int64_t value_dim) { return (value_dim + 15) / 16 * 16; }
@@ -44,42 +44,34 @@ struct Bf16Scratch {
   }
   /// Returns the number of slots for keys; the last is for blocks that are not cached.
   static std::int64_t key_places(const AttentionProblem& p) {
-    return p.copy_rows || of_8_bits(p.k.element) ? cached_blocks(p) : p.dim % 2;
+    return p.hints.copy_rows || of_8_bits(p.k.element) ? cached_blocks(p) : p.dim % 2;
   }
-  static std::int64_t number_words(const AttentionProblem& p) {
-    return of_8_bits(p.v.element) ? keys * value_words(p.value_dim) / 2 : 0;
-  }
-  static std::size_t bytes(const AttentionProblem& p) {
-    const std::int64_t words = (pairs(p.dim) + 15) / 16 * 16 * (R + max_decode_rows) + keys * R + keys / 2 * R +
-                               cached_blocks(p) * keys / 2 * value_words(p.value_dim) + flag_words +
-                               key_places(p) * keys * pairs(p.dim) + value_words(p.value_dim) +
-                               tile_rows * (4 * ((pairs(p.dim) + 15) / 16 * 16) + value_words(p.value_dim) + keys / 2) +
-                               number_words(p);
-    return 4 * static_cast<std::size_t>((words + 15) / 16 * 16) + QueryTileScratch<float>::bytes(0, p.value_dim);
-  }
-  static constexpr std::int64_t most_blocks = 64, flag_words = most_blocks / 2 + 16;
-  Bf16Scratch(void* memory, const AttentionProblem& problem) {
-    const std::int64_t dim = problem.dim, value_dim = problem.value_dim;
-    auto* next = static_cast<std::uint32_t*>(memory);
-    const auto take = [&next](std::int64_t words) {
-      std::uint32_t* taken = next;
-      next += (words + 15) / 16 * 16;
-      return taken;
-    };
-    ready = reinterpret_cast<std::uint8_t*>(take(flag_words));
+  static constexpr std::int64_t most_blocks = 64;
+
+  Bf16Scratch(Arena& arena, const AttentionProblem& problem) {
+    const std::int64_t dim = problem.dim, words = value_words(problem.value_dim);
+    const auto take = [&arena](std::int64_t count) { return arena.take<std::uint32_t>(count); };
+    ready = arena.take<std::uint8_t>(2 * most_blocks + 1);
     q = take(pairs(dim) * R);
-    s = reinterpret_cast<float*>(take(keys * R));
+    s = arena.take<float>(keys * R);
     p = take(keys / 2 * R);
-    v = take(cached_blocks(problem) * keys / 2 * value_words(value_dim));
+    v = take(cached_blocks(problem) * keys / 2 * words);
     k = take(key_places(problem) * keys * pairs(dim));
     decode_queries = take(pairs(dim) * max_decode_rows);
-    zeros = take(value_words(value_dim) / 2);
+    zeros = take(words / 2);
     tile_rows_copy = take(4 * tile_rows * pairs(dim));
-    paired = take(tile_rows * value_words(value_dim));
+    paired = take(tile_rows * words);
     tile_weights = take(tile_rows * keys / 2);
-    numbers = take(number_words(problem));
-    rest = next;
+    numbers = take(of_8_bits(problem.v.element) ? keys * words / 2 : 0);
   }
+};
+
+/// The scratch of a query tile in bf16.
+struct Bf16Memory {
+  Bf16Scratch wide;
+  QueryTileMemory<float> tile;
+
+  Bf16Memory(Arena& arena, const AttentionProblem& p) : wide(arena, p), tile(arena, p, 0) {}
 };
 
 /// Transposes Q by pairs of columns, to [ceil(D / 2)][width].

@@ -23,7 +23,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 /// Returns whether scores and weights keep the layout of decode: nothing needs them with query rows in the lanes.
 inline bool keeps_keys_in_lanes(const AttentionProblem& p) {
-  return !has_modifiers(p) && p.lane_weights == nullptr && !p.drops() && p.keep == nullptr;
+  return !has_modifiers(p) && p.task.lane_weights == nullptr && !p.drops();
 }
 
 /// What decode has in every type: K and V as streams from memory.
@@ -41,7 +41,7 @@ class DecodeStreams : public QueryTilePass<T> {
   Int8GroupCursor k_groups, v_groups;   // int8
 
  protected:
-  DecodeStreams(const AttentionProblem& p, const QueryTile& query_tile, const QueryTileMemory& memory, bool converts,
+  DecodeStreams(const AttentionProblem& p, const QueryTile& query_tile, const QueryTileMemory<T>& memory, bool converts,
                 std::int64_t v_columns, int block_keys)
       : Pass(p, query_tile, Path::decode, memory, converts ? 0 : bytes_of(p.k.element), v_columns),
         keys_in_lanes(keeps_keys_in_lanes(p)), converted(converts) {
@@ -84,25 +84,27 @@ class DecodePass : public DecodeStreams<T> {
   using Streams::problem, Streams::tile, Streams::scratch, Streams::k, Streams::v, Streams::rows_out, Streams::fresh,
       Streams::keys_in_lanes, Streams::int8, Streams::converted, Streams::k_stream, Streams::v_stream,
       Streams::k_groups, Streams::v_groups, Streams::prefetch, Streams::returned_weights, Streams::score_mod,
-      Streams::score_memory, Streams::split_end, Streams::rest, Streams::rows, Streams::epilogue;
+      Streams::split_end, Streams::rows, Streams::epilogue;
   static constexpr int R = query_tile_rows<T>, N = lanes<T>, block_keys = kv_block;
   using Blocks = DecodePass;
 
-  HWY_NOINLINE DecodePass(const AttentionProblem& p, const QueryTile& query_tile, void* memory)
-      : Streams(p, query_tile, {memory, p.dim, query_bytes(p.dim)}, !has_row_format<T>(p.k.element), p.value_dim,
-                block_keys),
-        kv_cache_(p, rest), queries_(static_cast<T*>(score_memory)) {
-    if constexpr (sizeof(T) == 4) int8 = in_int8_tiles(p, Element::i8, p.keys_begin(tile.batch));
-  }
-  /// Memory of the queries, [D][max_decode_rows]: columns adjacent, so that they fill few cache lines.
-  static std::size_t query_bytes(std::int64_t dim) {
-    return sizeof(T) * static_cast<std::size_t>((dim * max_decode_rows + 15) / 16 * 16);
-  }
+  struct Memory {
+    KvBlockCache<T> kv_cache;
+    T* queries;  // [D][max_decode_rows]: columns adjacent, so that they fill few cache lines
+    QueryTileMemory<T> tile;
+
+    Memory(Arena& arena, const AttentionProblem& p)
+        : kv_cache(arena, p), queries(arena.take<T>(p.dim * max_decode_rows)), tile(arena, p, p.dim) {}
+  };
+
+  DecodePass(const AttentionProblem& p, const QueryTile& query_tile, Arena arena)
+      : DecodePass(p, query_tile, Memory(arena, p)) {}
 
   /// Transposes and scales Q once; rows beyond the last one hold 0.
   HWY_NOINLINE void load_queries() {
     const Tag<T> d;
-    if (rows() < max_decode_rows) std::memset(queries_, 0, query_bytes(problem.dim));
+    if (rows() < max_decode_rows)
+      std::memset(queries_, 0, sizeof(T) * static_cast<std::size_t>(problem.dim * max_decode_rows));
     this->transpose_queries(queries_, max_decode_rows);
     const auto scale = hn::Set(d, static_cast<T>(problem.scale));
     for (std::int64_t i = 0; i < problem.dim * max_decode_rows; i += N)
@@ -136,13 +138,20 @@ class DecodePass : public DecodeStreams<T> {
     }
     if (returned_weights.wanted()) returned_weights.keep(first, ranges, 1, scratch.s);
     weigh_block(scratch, ranges, 1);
-    if (problem.drops() || problem.keep) drop_block(problem, tile, first, ranges, scratch.s);
+    if (problem.drops()) drop_block(problem, tile, first, ranges, scratch.s);
     if (ranges.gaps) this->clear_gaps(ranges, scratch.s, 1);
     accumulate(first, keys, ranges, {scratch.s, R});
   }
 
  private:
   using Mac = MultiplyAdd<T>;
+
+  HWY_NOINLINE DecodePass(const AttentionProblem& p, const QueryTile& query_tile, const Memory& memory)
+      : Streams(p, query_tile, memory.tile, !has_row_format<T>(p.k.element), p.value_dim, block_keys),
+        kv_cache_(memory.kv_cache), queries_(memory.queries) {
+    kv_cache_.begin_tile();
+    if constexpr (sizeof(T) == 4) int8 = in_int8_tiles(p, Element::i8, p.keys_begin(tile.batch));
+  }
 
   HWY_NOINLINE void score(std::int64_t first, int keys, const ActiveRanges& ranges, const DecodeScoreRows<T>& to) {
     const DecodeQueries<Mac> q{queries_, problem.dim, rows()};

@@ -33,31 +33,37 @@ class ForwardPass : public QueryTilePass<T> {
  public:
   using Pass = QueryTilePass<T>;
   using Pass::problem, Pass::tile, Pass::scratch, Pass::k, Pass::v, Pass::vectors, Pass::fresh, Pass::split_end,
-      Pass::prefetch, Pass::returned_weights, Pass::score_mod, Pass::score_memory, Pass::rest;
+      Pass::prefetch, Pass::returned_weights, Pass::score_mod;
   static constexpr int R = query_tile_rows<T>, N = lanes<T>, block_keys = kv_block;
   using Blocks = ForwardPass;  // the class that has the blocks' code
   using Decode = DecodePass<T>;
 
+  /// The scratch. Converted rows come first: decode, which may compute the task's last query tile, has them there too.
+  struct Memory {
+    KvBlockCache<T> kv_cache;
+    Score score;
+    QueryTileMemory<T> tile;
+
+    Memory(Arena& arena, const AttentionProblem& p) : kv_cache(arena, p), score(arena, p), tile(arena, p, p.dim) {}
+  };
+
   Score score;
   KvBlockCache<T> kv_cache;
 
-  HWY_NOINLINE ForwardPass(const AttentionProblem& p, const QueryTile& query_tile, void* memory)
-      : Pass(p, query_tile, Path::prefill, {memory, p.dim, score_bytes(p)}, KvBlockCache<T>::widens(p) ? 0 : sizeof(T),
-             p.value_dim),
-        score(p, score_memory), kv_cache(p, rest) {
-    this->spread_next(in_tiles ? 10 + p.value_dim / 6 : 4, block_keys);
-  }
+  ForwardPass(const AttentionProblem& p, const QueryTile& query_tile, Arena arena)
+      : ForwardPass(p, query_tile, Memory(arena, p)) {}
   static Path path_of(const AttentionProblem& p, const QueryTile& query_tile) {
     return HWY_NAMESPACE::path_of<T>(p, query_tile);
   }
   /// For any query tile, also for decode.
   static std::size_t scratch_bytes(const AttentionProblem& p) {
-    return Pass::scratch_bytes(p, p.dim, score_bytes(p)) + KvBlockCache<T>::bytes(p);
+    return std::max(kernels::scratch_bytes<Memory>(p), kernels::scratch_bytes<typename Decode::Memory>(p));
   }
   /// Called before the query tiles of a task, which share one scratch.
-  static void begin_task(const AttentionProblem& p, std::int64_t rows, void* memory) {
-    Score::begin_task(static_cast<char*>(memory) + QueryTileScratch<T>::bytes(p.dim, p.value_dim));
-    KvBlockCache<T>::begin_task(p, rows, static_cast<char*>(memory) + Pass::scratch_bytes(p, p.dim, score_bytes(p)));
+  static void begin_task(const AttentionProblem& p, std::int64_t rows, Arena arena) {
+    const Memory memory(arena, p);
+    memory.kv_cache.begin_task(rows);
+    memory.score.begin_task();
   }
 
   /// Transposes and prepares Q once; lanes beyond the rows hold 0.
@@ -104,19 +110,22 @@ class ForwardPass : public QueryTilePass<T> {
     fetch();
     weigh_block(scratch, ranges, vectors);
     fetch();
-    if (problem.drops() || problem.keep) drop_block(problem, tile, first, ranges, scratch.s);
+    if (problem.drops()) drop_block(problem, tile, first, ranges, scratch.s);
     if (ranges.gaps) this->clear_gaps(ranges, scratch.s, 1);
     load_rows(kv_cache.values, v, problem.value_dim, first, keys, v_rows);
     accumulate(ranges, v_rows);
   }
 
  private:
+  HWY_NOINLINE ForwardPass(const AttentionProblem& p, const QueryTile& query_tile, const Memory& memory)
+      : Pass(p, query_tile, Path::prefill, memory.tile, KvBlockCache<T>::widens(p) ? 0 : sizeof(T), p.value_dim),
+        score(memory.score), kv_cache(memory.kv_cache) {
+    kv_cache.begin_tile();
+    this->spread_next(in_tiles ? 10 + p.value_dim / 6 : 4, block_keys);
+  }
+
   /// Whether the products are register tiles, which mask their scores and prefetch lines one by one.
   static constexpr bool in_tiles = !Score::additive;
-  /// Decode, whose queries have this place, has K and V converted to the same memory.
-  static std::size_t score_bytes(const AttentionProblem& p) {
-    return std::max(Score::bytes(p), DecodePass<T>::query_bytes(p.dim));
-  }
   std::int64_t block_index(std::int64_t first) const { return (first - problem.keys_begin(tile.batch)) / kv_block; }
   /// Converts or copies a block's rows, if they are not to be read where they are.
   void load_rows(typename KvBlockCache<T>::Side side, const KvRows& head, std::int64_t columns, std::int64_t first,

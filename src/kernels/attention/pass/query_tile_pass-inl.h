@@ -33,11 +33,14 @@ Path path_of(const AttentionProblem& p, const QueryTile& tile) {
   return p.score == ScoreOp::dot && DecodeOutput<T>::takes(tile.count(), p.value_dim) ? Path::decode : Path::prefill;
 }
 
-/// Memory of a query tile: QueryTileScratch, then the score's, then that of the score expression; `rest` follows.
+/// Memory of a query tile. `q_dim`: columns of its own place for queries.
+template <typename T>
 struct QueryTileMemory {
-  void* scratch;
-  std::int64_t q_dim;       // columns of its own place for queries
-  std::size_t score_bytes;  // memory of the score
+  QueryTileScratch<T> scratch;
+  T* score_mod;  // the values of the score expression
+
+  QueryTileMemory(Arena& arena, const AttentionProblem& p, std::int64_t q_dim)
+      : scratch(arena, q_dim, p.value_dim), score_mod(arena.take<T>(ScoreVectors<T>::elements(p))) {}
 };
 
 template <typename T>
@@ -51,9 +54,7 @@ class QueryTilePass {
   QueryTile tile;
   Path path;
   QueryTileScratch<T> scratch;
-  void* score_memory;
   ScoreVectors<T> score_mod;
-  void* rest;
   ReturnedWeights<T> returned_weights;
   int vectors;
   KvRows k, v;
@@ -64,10 +65,6 @@ class QueryTilePass {
   TilePrefetch prefetch;       // in each register tile of a block, or part of it
   std::int64_t next_keys = 0;  // the keys over which prefetching for the next query tile is spread
   DecodeOutput<T> rows_out;    // decode
-
-  static std::size_t scratch_bytes(const AttentionProblem& p, std::int64_t q_dim, std::size_t score_bytes) {
-    return QueryTileScratch<T>::bytes(q_dim, p.value_dim) + score_bytes + ScoreVectors<T>::bytes(p);
-  }
 
   int rows() const { return static_cast<int>(tile.count()); }
 
@@ -137,15 +134,12 @@ class QueryTilePass {
   /// `bytes`: of an element of K and V; 0: they are converted, and none is prefetched for the next query tile.
   /// `v_columns`: those that a row of V has where decode reads it.
   HWY_NOINLINE QueryTilePass(const AttentionProblem& p, const QueryTile& query_tile, Path its_path,
-                             const QueryTileMemory& memory, std::int64_t bytes, std::int64_t v_columns)
-      : problem(p), tile(query_tile), path(its_path), scratch(memory.scratch, memory.q_dim, p.value_dim),
-        score_memory(static_cast<char*>(memory.scratch) + QueryTileScratch<T>::bytes(memory.q_dim, p.value_dim)),
-        score_mod(p, tile, static_cast<char*>(score_memory) + memory.score_bytes),
-        rest(static_cast<char*>(memory.scratch) + scratch_bytes(p, memory.q_dim, memory.score_bytes)),
+                             const QueryTileMemory<T>& memory, std::int64_t bytes, std::int64_t v_columns)
+      : problem(p), tile(query_tile), path(its_path), scratch(memory.scratch), score_mod(p, tile, memory.score_mod),
         returned_weights(p, query_tile), vectors(static_cast<int>((tile.count() + N - 1) / N)),
         k(rows_of_head(p.k, p.k_stride, tile.batch, p.key_head(tile.head))),
         v(rows_of_head(p.v, p.v_stride, tile.batch, p.value_head(tile.head))), rows_out(scratch.block, v_columns) {
-    if (bytes > 0) next_keys = add_next_tile({prefetch.later, bytes}, problem, tile);
+    if (bytes > 0) next_keys = add_next_tile({prefetch.later, bytes}, problem, tile, R);
   }
 
   /// Transposes Q to [columns][width].

@@ -186,11 +186,11 @@ HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const 
 /// Computes the same bits by counter, or reads them from memory.
 HWY_INLINE void kept_rows(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                           Word* kept) {
-  if (problem.drops()) kept_by_counter(problem, tile, first, keys, kept);
+  if (problem.task.keep == nullptr) kept_by_counter(problem, tile, first, keys, kept);
   else kept_words(problem, tile, first, keys, kept);
 }
 
-/// Applies dropout by the bytes of problem.keep.
+/// Applies dropout by the bytes of problem.task.keep.
 template <typename T>
 HWY_NOINLINE void drop_by_bytes(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                                 const ActiveRanges& ranges, T* s) {
@@ -216,7 +216,7 @@ HWY_NOINLINE void drop_by_bytes(const AttentionProblem& problem, const QueryTile
 template <typename T>
 HWY_INLINE void drop_block(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                            const ActiveRanges& ranges, T* s) {
-  if (problem.drops()) drop_by_counter(problem, tile, first, ranges, s);
+  if (problem.task.keep == nullptr) drop_by_counter(problem, tile, first, ranges, s);
   else drop_by_bytes(problem, tile, first, ranges, s);
 }
 

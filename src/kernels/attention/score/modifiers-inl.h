@@ -273,8 +273,9 @@ inline void kept_words(const AttentionProblem& problem, const QueryTile& tile, s
                        Word* kept) {
   for (std::int64_t i = 0; i < 64; ++i)
     kept[i] = i < tile.rows
-                  ? bits_of_bytes(problem.keep + (tile.row + i - problem.tile_begin) * problem.keep_stride + first, 1,
-                                  true, keys)
+                  ? bits_of_bytes(
+                        problem.task.keep + (tile.row + i - problem.task.first_row) * problem.task.keep_stride + first,
+                        1, true, keys)
                   : 0;
   transpose_bits(kept);
 }

@@ -41,12 +41,12 @@ class ScoreVectors {
   static constexpr int N = lanes<T>, chunk = score_chunk;
   using Window = ScoreWindow<T>;
 
-  /// Returns the bytes of the program for the query tiles of a problem.
-  static std::size_t bytes(const AttentionProblem& problem) {
+  /// Returns the elements of the program's values for the query tiles of a problem.
+  static std::int64_t elements(const AttentionProblem& problem) {
     if (problem.score_mod.empty()) return 0;
     const std::size_t any = score_place_elements(problem.score_mod, query_tile_rows<T>, N),
                       one = score_place_elements(problem.score_mod_one_head, query_tile_rows<T>, N);
-    return sizeof(T) * (any > one ? any : one);
+    return static_cast<std::int64_t>(any > one ? any : one);
   }
   static const ScoreProgram& program_of(const AttentionProblem& problem, const QueryTile& tile) {
     return tile.heads == 1 && !problem.score_mod_one_head.empty() ? problem.score_mod_one_head : problem.score_mod;

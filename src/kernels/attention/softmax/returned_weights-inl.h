@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Stores [keys][R] in problem.lane_weights: the final scores, -inf where masked. Reading them back costs less than
+/// Stores [keys][R] in task.lane_weights: the final scores, -inf where masked. Reading them back costs less than
 /// computing the products again: a query tile of 64 rows and 8,192 keys takes 2 MiB.
 template <typename T>
 class ReturnedWeights {
@@ -22,7 +22,7 @@ class ReturnedWeights {
   static constexpr int R = query_tile_rows<T>, N = lanes<T>;
 
   ReturnedWeights(const AttentionProblem& problem, const QueryTile& tile)
-      : at_(static_cast<T*>(problem.lane_weights)), begin_(problem.keys_begin(tile.batch)),
+      : at_(static_cast<T*>(problem.task.lane_weights)), begin_(problem.keys_begin(tile.batch)),
         end_(problem.keys_end(tile.batch)) {}
 
   bool wanted() const { return at_ != nullptr; }
@@ -67,10 +67,11 @@ class ReturnedWeights {
         s = spare;
       }
       for (int v = 0; v < vectors; ++v) weigh(keys, m + v * N, l + v * N, s + v * N);
-      if (problem.drops() || problem.keep) drop_block(problem, tile, first, ActiveRanges::all(keys, vectors), s);
+      if (problem.drops()) drop_block(problem, tile, first, ActiveRanges::all(keys, vectors), s);
       if (only_ >= 0)
         for (int r = 0; r < keys; ++r) place(first + r)[only_] = spare[r * R];
-      if (problem.lane_average) add(static_cast<T*>(problem.lane_average) + (first - begin_) * R, s, keys, vectors);
+      if (problem.task.lane_average)
+        add(static_cast<T*>(problem.task.lane_average) + (first - begin_) * R, s, keys, vectors);
     }
   }
 

@@ -128,7 +128,7 @@ class SoftmaxBackward {
   /// Returns the backward pass of the score expression.
   ScoreBack<T>& score_mod() { return score_; }
 
-  bool dropped() const { return p_.drops() || p_.keep != nullptr; }
+  bool dropped() const { return p_.drops(); }
 
   /// Computes weights (after dropout) in scores.s from scores, and the derivatives by the sum of bias terms in d from
   /// dP; 0 where masked.

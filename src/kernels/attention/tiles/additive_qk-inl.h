@@ -23,27 +23,23 @@ template <>
 class AdditiveScore<float> {
  public:
   static constexpr bool additive = true;
-  static std::size_t bytes(const AttentionProblem& p) {
-    return flag_bytes + 4 * static_cast<std::size_t>(2 * p.dim * R + (cached_blocks(p) + 2) * kv_block * padded(p.dim));
+  AdditiveScore(Arena& arena, const AttentionProblem& problem)
+      : w_(static_cast<const float*>(problem.additive_w)), channels_(problem.dim),
+        cached_blocks_(cached_blocks(problem)) {
+    kept_ = arena.take<std::uint8_t>(most_blocks);
+    q_high_ = arena.take<float>(channels_ * R);
+    q_exponent_ = arena.take<float>(channels_ * R);
+    k_high_ = arena.take<float>(kv_block * padded(channels_));
+    k_exponent_ = arena.take<float>(kv_block * padded(channels_));
+    k_kept_ = arena.take<float>(cached_blocks_ * kv_block * padded(channels_));
   }
   /// Empties the cache of keys.
-  static void begin_task(void* memory) { std::memset(memory, none, flag_bytes); }
-
-  AdditiveScore(const AttentionProblem& problem, void* memory)
-      : w_(static_cast<const float*>(problem.additive_w)), channels_(problem.dim) {
-    kept_ = static_cast<std::uint8_t*>(memory);
-    cached_blocks_ = cached_blocks(problem);
-    q_high_ = reinterpret_cast<float*>(kept_ + flag_bytes);
-    q_exponent_ = q_high_ + channels_ * R;
-    k_high_ = q_exponent_ + channels_ * R;
-    k_exponent_ = k_high_ + kv_block * padded(channels_);
-    k_kept_ = k_exponent_ + kv_block * padded(channels_);
-    weight_sum_ = additive_weight_sum(w_, channels_);
-  }
+  void begin_task() const { std::memset(kept_, none, most_blocks); }
 
   /// The transposed queries in scratch.q become H; they are kept in `q_high_` until a block needs the wide
   /// form.
   void prepare_queries(const QueryTileScratch<float>& scratch, int vectors) {
+    weight_sum_ = additive_weight_sum(w_, channels_);
     vectors_ = vectors;
     q_narrow_ = true;
     q_wide_ = false;
@@ -75,7 +71,7 @@ class AdditiveScore<float> {
   /// The state of a cached block of keys: empty, H, or not H because an exponent is too large.
   enum Kept : std::uint8_t { none, narrow, too_wide };
   /// Blocks that are cached for the other query tiles of a task: 1,024 keys, 1 MiB at 256 channels.
-  static constexpr std::int64_t most_blocks = 16, flag_bytes = 64;
+  static constexpr std::int64_t most_blocks = 16;
   static std::int64_t cached_blocks(const AttentionProblem& p) {
     const std::int64_t blocks = (p.k_rows + kv_block - 1) / kv_block;
     return p.q_rows <= R ? 0 : blocks < most_blocks ? blocks : most_blocks;
@@ -111,14 +107,13 @@ class AdditiveScore<float> {
   }
 
   const float* w_;
-  std::int64_t channels_;
+  std::int64_t channels_, cached_blocks_;
   float weight_sum_ = 0;
   int vectors_ = 0;
   bool narrow_ = true, q_narrow_ = true, q_wide_ = false;
-  float *q_high_, *q_exponent_;  // [C][R]: the queries, then their mantissas and exponents
-  float *k_high_, *k_exponent_;  // [64][padded C]: H, or mantissas and exponents
-  std::uint8_t* kept_;           // [16] Kept
-  std::int64_t cached_blocks_;
+  float *q_high_, *q_exponent_;          // [C][R]: the queries, then their mantissas and exponents
+  float *k_high_, *k_exponent_;          // [64][padded C]: H, or mantissas and exponents
+  std::uint8_t* kept_;                   // [16] Kept
   float *k_kept_, *k_narrow_ = nullptr;  // [blocks][64][padded C]: H of blocks that stay; where this block's keys are
 };
 
@@ -126,10 +121,9 @@ template <>
 class AdditiveScore<double> {
  public:
   static constexpr bool additive = true;
-  static std::size_t bytes(const AttentionProblem&) { return 0; }
-  static void begin_task(void*) {}
-  AdditiveScore(const AttentionProblem& problem, void*)
+  AdditiveScore(Arena&, const AttentionProblem& problem)
       : w_(static_cast<const double*>(problem.additive_w)), channels_(problem.dim) {}
+  void begin_task() const {}
   void prepare_queries(const QueryTileScratch<double>&, int) {}
   void load_keys(const double* const*, int, std::int64_t) {}
 

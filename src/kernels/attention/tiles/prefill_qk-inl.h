@@ -86,9 +86,8 @@ template <typename T>
 class DotScore {
  public:
   static constexpr bool additive = false;
-  static std::size_t bytes(const AttentionProblem&) { return 0; }
-  static void begin_task(void*) {}
-  DotScore(const AttentionProblem& problem, void*) : scale_(static_cast<T>(problem.scale)), dim_(problem.dim) {}
+  DotScore(Arena&, const AttentionProblem& problem) : scale_(static_cast<T>(problem.scale)), dim_(problem.dim) {}
+  void begin_task() const {}
 
   /// Scales the transposed queries once.
   void prepare_queries(const QueryTileScratch<T>& scratch, int vectors) {
