@@ -104,7 +104,11 @@ struct Int8PairValues : Int8ValueGroups {
     static_assert(VECTORS == 1 || VECTORS % 4 == 0);
     const Int8ToBf16Lut numbers;
     const std::int64_t stride = at.width(column);
-    for_each_group(row, column, [&](const std::int8_t* value, int, int keys, Address ahead) HWY_ATTR {
+    for (int key = begin, count; key < end; key += count) {
+      const Keys group = keys_from(key, row, column);
+      const std::int8_t* value = group.value;
+      const Address ahead = group.ahead;
+      int keys = count = group.count;
       std::int64_t step = stride;
       for (; keys > 0; keys -= 2, value += 2 * stride) {
         if (keys == 1) step = 0;  // a key without another: itself, with weight 0
@@ -125,7 +129,7 @@ struct Int8PairValues : Int8ValueGroups {
               ROWS);
         });
       }
-    });
+    }
   }
   /// Four vectors of which the x-th has columns 4x ... 4x + 3 of each 16, to vectors of neighbouring columns.
   template <int VECTORS>

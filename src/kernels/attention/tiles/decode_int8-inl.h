@@ -177,16 +177,16 @@ struct Int8ValueGroups {
   const Int8GroupCursor& cursor;
   int begin, end;
 
-  /// Calls visit(bytes of the first key's row from `column` on, key, keys, offset to the prefetched lines) for the keys
-  /// of each group.
-  template <class F>
-  HWY_INLINE void for_each_group(int row, std::int64_t column, F&& visit) const {
-    for (int key = begin, keys; key < end; key += keys) {
-      const int first = key % Int8GroupCursor::rows;
-      keys = std::min(Int8GroupCursor::rows - first, end - key);
-      visit(cursor.group(key) + ByteColumns::offset(column) + first * at.width(column), key, keys,
-            row == 0 ? cursor.to_prefetched(key) : 0);
-    }
+  /// Keys of one group. A loop over them is written out: in a lambda the sums of a register tile would be in memory.
+  struct Keys {
+    const std::int8_t* value;  // the first key's row, from a column on
+    int count;
+    Address ahead;  // offset to the prefetched lines
+  };
+  HWY_INLINE Keys keys_from(int key, int row, std::int64_t column) const {
+    const int first = key % Int8GroupCursor::rows;
+    return {cursor.group(key) + ByteColumns::offset(column) + first * at.width(column),
+            std::min(Int8GroupCursor::rows - first, end - key), row == 0 ? cursor.to_prefetched(key) : 0};
   }
   template <int VECTORS, class Tile>
   HWY_INLINE void prefetching(const Tile& tile) const {
@@ -208,7 +208,11 @@ struct Int8Values : Int8ValueGroups {
     const std::int64_t stride = at.width(column), scale_stride = cursor.scale_stride();
     // tiles that share a step's lines prefetch one each
     const std::int64_t share = column / width % step_keys * line - column % line;
-    for_each_group(row, column, [&](const std::int8_t* value, int key, int keys, Address ahead) HWY_ATTR {
+    for (int key = begin, count; key < end; key += count) {
+      const Keys group = keys_from(key, row, column);
+      const std::int8_t* value = group.value;
+      const Address ahead = group.ahead;
+      int keys = count = group.count;
       const float* scale = cursor.scales(key);
       for (int step = step_keys; keys > 0; keys -= step) {
         if (step_keys > 1 && keys < step) step = keys;
@@ -223,7 +227,7 @@ struct Int8Values : Int8ValueGroups {
           visit(values, [](int) {});
         }
       }
-    });
+    }
   }
   template <int VECTORS>
   static HWY_INLINE void order(Vector<float> (&)[VECTORS]) {}
