@@ -12,7 +12,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 namespace attn {
@@ -123,12 +122,6 @@ struct ATTN_API Explanation {
   /// Returns the step of that name; ValueError lists the existing names.
   const ExplainStep& step(const std::string& name) const;
 };
-
-/// Reads options from a JSON object such as {"score": "additive", "heads": 2, "mask": "causal & window(2, 0)"}. The
-/// names are those of ExplainOptions; matrices and functions cannot be given. Enumerations are words as the command has
-/// them, `mask`, `score_mod` and `weights` their notation; null is the default.
-/// Errors   FormatError (no JSON object), ValueError (an unknown name, a value of another type or out of range).
-ATTN_API ExplainOptions explain_options(std::string_view json);
 
 /// Runs attention on a text and keeps every step. Several texts make a batch, padded on the right. Scores have the bits
 /// of `attention_scores`, weights and context those of `attention`.

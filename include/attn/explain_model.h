@@ -1,4 +1,5 @@
-// include/attn/explain_model.h: explains the attention of one head of a trained language model on a text.
+// include/attn/explain_model.h: explains the attention of one head of a trained language model on a text; reads the
+// options of an explanation from JSON.
 #pragma once
 #include <attn/explain.h>
 #include <attn/model.h>
@@ -6,8 +7,15 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace attn {
+
+/// Reads options from a JSON object such as {"score": "additive", "heads": 2, "mask": "causal & window(2, 0)"}. The
+/// names are those of ExplainOptions; matrices and functions cannot be given. Enumerations are words as the command has
+/// them, `mask`, `score_mod` and `weights` their notation; null is the default.
+/// Errors   FormatError (no JSON object), ValueError (an unknown name, a value of another type or out of range).
+ExplainOptions explain_options(std::string_view json);
 
 /// Which head is explained, and how.
 struct TrainedHead {

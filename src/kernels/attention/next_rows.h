@@ -106,6 +106,26 @@ inline std::int64_t add_next_head(const AddRows& add, const AttentionProblem& p,
   return causal ? (row + tile.rows) * keys / rows : keys;
 }
 
+/// For a window over a large head: adds the keys that the thread's next query tile sees and this one does not, and that
+/// tile's rows. Returns the keys that a tile sees.
+inline std::int64_t add_next_window(const AddRows& add, const AttentionProblem& p, const QueryTile& tile) {
+  const std::int64_t b = tile.batch, next = tile.row - p.hints.rows_ahead;
+  if (p.mask.count != 1 || tile.heads != 1 || next < 0 || p.task.sequence) return 0;
+  const MaskNode& node = p.mask.nodes[0];
+  if (node.op != MaskOp::window || node.left < 0 || node.right < 0) return 0;
+  const auto first_key = [&](std::int64_t row) {
+    return std::clamp(p.key_zero(b) + row + p.row_offset(b, node.bottom_right) - node.left, p.keys_begin(b),
+                      p.keys_end(b));
+  };
+  const std::int64_t first = first_key(next), count = first_key(tile.row) - first,
+                     rows = std::min(p.hints.rows_ahead, tile.rows);
+  add({p.k, p.k_stride, p.dim}, b, p.key_head(tile.head), first, count);
+  add({p.v, p.v_stride, p.value_dim}, b, p.value_head(tile.head), first, count);
+  add({p.q, p.q_stride, p.dim}, b, tile.head, next, rows);
+  add({p.out, p.out_stride, p.value_dim}, b, tile.head, next, rows);
+  return node.left + node.right + tile.rows;
+}
+
 /// Adds what follows a query tile of the forward pass; the next one has at most `tile_rows` rows. Returns the keys over
 /// which the prefetching is spread.
 [[gnu::noinline]] inline std::int64_t add_next_tile(const AddRows& add, const AttentionProblem& p,
@@ -113,9 +133,9 @@ inline std::int64_t add_next_head(const AddRows& add, const AttentionProblem& p,
   // below this size the whole call may be in the caches already
   constexpr std::int64_t least_bytes = std::int64_t{1} << 21;
   const Sequence* const sequence = p.task.sequence;
-  if (p.k.pages != nullptr || is_large_head(p, add.bytes) ||
-      p.batch * p.q_heads * p.q_rows * (p.dim + p.value_dim) * add.bytes < least_bytes)
-    return 0;
+  if (p.k.pages != nullptr) return 0;
+  if (is_large_head(p, add.bytes)) return add_next_window(add, p, tile);
+  if (p.batch * p.q_heads * p.q_rows * (p.dim + p.value_dim) * add.bytes < least_bytes) return 0;
   const HeadAfter next_head(p, tile);
   const std::int64_t keys = next_head.there() ? add_next_head(add, p, tile, next_head) : p.k_rows;
   const auto add_rows = [&](std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t rows) {

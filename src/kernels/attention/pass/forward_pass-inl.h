@@ -87,7 +87,8 @@ class ForwardPass : public QueryTilePass<T> {
     const std::int64_t after = first + keys < split_end ? first + keys : split_end;
     if (in_tiles) {
       prefetch.soon.clear();
-      if (!kv_cache.needed()) add_block({prefetch.soon, sizeof(T)}, problem, tile, first, keys);
+      if (!kv_cache.needed() && prefetch.later.lines() == 0)
+        add_block({prefetch.soon, sizeof(T)}, problem, tile, first, keys);
       add_biases(prefetch.soon, problem, tile, after, std::min(after + block_keys, split_end));
       prefetch.begin_block();
     }
