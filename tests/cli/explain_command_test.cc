@@ -96,7 +96,7 @@ TEST(ExplainCommand, ShowsTheWayBack) {
                            "L = ½ Σ context² = 3.1664", "0.4733   1.4364"})
     EXPECT_TRUE(contains(said.out, part)) << part;
   EXPECT_FALSE(contains(attn_says(kLife).out, "dQ"));
-  EXPECT_TRUE(contains(attn_says("explain 我叫张三 --gradients --causal --lang zh").out, "反向穿过 softmax"));
+  EXPECT_TRUE(contains(attn_says("explain 我叫张三 --gradients --causal --lang zh").out, "softmax 的梯度"));
   const auto steps = nlohmann::json::parse(attn_says(kLife + " --gradients --causal --json").out)["steps"];
   EXPECT_EQ(steps.back()["name"], "d_k");
   EXPECT_TRUE(steps[steps.size() - 3]["values"][0][1].is_null()) << "a hidden pair has no dS";
