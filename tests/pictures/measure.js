@@ -20,8 +20,7 @@ async function pixels(svg, width, height) {
   canvas.height = height * SCALE;
   const context = canvas.getContext('2d', {willReadFrequently: true});
   context.drawImage(image, 0, 0, canvas.width, canvas.height);
-  const {data, width, height} = context.getImageData(0, 0, canvas.width, canvas.height);
-  return {data, width, height};
+  return context.getImageData(0, 0, canvas.width, canvas.height);
 }
 
 // Whether a rectangle holds more than one colour.
