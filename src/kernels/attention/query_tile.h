@@ -13,7 +13,7 @@ namespace attn::kernels {
 class TilePrefetch;
 
 /// The query rows in the lanes: rows [row, row + rows) of heads [head, head + heads), head after head. The heads share
-/// a head of K and V, so that a group of query heads fills the lanes when each has few rows (decode).
+/// a head of K and V, so that a group of query heads fills the lanes in decode.
 struct QueryTile {
   std::int64_t batch = 0, head = 0, heads = 1, row = 0, rows = 0;
   std::int64_t count() const { return heads * rows; }

@@ -40,7 +40,7 @@ class AmxMergePass : public Bf16ForwardPass {
   using Decode = WidenedBf16DecodePass;
   using Bf16ForwardPass::Bf16ForwardPass;
 
-  /// Where scores or weights are needed with query rows in the lanes, few rows take the path of many.
+  /// Where scores or weights are needed with query rows in the lanes, decode rows take the path of prefill.
   static Path path_of(const AttentionProblem& p, const QueryTile& query_tile) {
     return keeps_keys_in_lanes(p) ? Bf16ForwardPass::path_of(p, query_tile) : Path::prefill;
   }

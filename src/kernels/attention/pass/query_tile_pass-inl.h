@@ -24,7 +24,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// What the lanes hold: prefill: query rows, in scores, weights and output; decode (few rows): keys, then columns of V.
+/// What the lanes hold: prefill: query rows, in scores, weights and output; decode: keys, then columns of V.
 enum class Path { prefill, decode };
 
 /// The path of a query tile: decode if it has at most 8 rows. Additive scores are computed with rows in the lanes.
