@@ -54,7 +54,7 @@ struct Pairs : DotPairs {
     const auto high = second ? hn::ShiftLeft<16>(hn::PromoteTo(d, hn::LoadU(items, second))) : hn::Zero(d);
     return hn::BitCast(D(), hn::Or(low, high));
   }
-  static HWY_INLINE V add(const Left* a, V b, V sum) { return step(hn::Set(D(), word_at<float>(a)), b, sum); }
+  static HWY_INLINE V add(const Left* a, V b, V sum) { return step(broadcast(word_at<float>(a)), b, sum); }
   /// Adds the product for a word whose second item does not exist.
   static HWY_INLINE V add_odd(const Left* a, V b, V sum) { return step(hn::Set(D(), word(a, nullptr)), b, sum); }
 };

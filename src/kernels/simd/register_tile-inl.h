@@ -48,7 +48,7 @@ struct RegisterTile {
       Vector<Sum> right[VECTORS];
       ATTN_UNROLL_FOR (int v = FIRST; v < LAST; ++v) right[v] = hn::LoadU(d, at + v * lanes<Sum>);
       ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
-        const auto one = hn::Set(d, __builtin_bit_cast(Sum, left(r, n)));
+        const auto one = Mac::broadcast(left(r, n));
         ATTN_UNROLL_FOR (int v = FIRST; v < LAST; ++v) sum[r][v] = Mac::step(one, right[v], sum[r][v]);
       }
     }

@@ -151,7 +151,7 @@ struct DecodePvTile {
         row, column, [&](const Vector<T>(&value)[VECTORS], const auto& share) __attribute__((always_inline)) HWY_ATTR {
           adds.add();
           ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
-            const auto weight = hn::Set(d, __builtin_bit_cast(T, weights[r * row_stride]));
+            const auto weight = Mac::broadcast(weights[r * row_stride]);
             ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) sum[r][x] = Mac::step(value[x], weight, sum[r][x]);
             share(r);
           }

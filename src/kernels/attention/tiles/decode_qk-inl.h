@@ -144,7 +144,7 @@ struct DecodeQkTile {
         Vector<T> column[VECTORS];
         ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) column[v] = k.column(v, i);
         ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) {
-          const auto query = hn::Set(d, __builtin_bit_cast(T, x[i * max_decode_rows + r]));
+          const auto query = Mac::broadcast(x[i * max_decode_rows + r]);
           ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = Mac::step(column[v], query, sum[r][v]);
           k.prefetch(i * ROWS + r, step * ROWS);
         }
@@ -154,8 +154,7 @@ struct DecodeQkTile {
       for (; c < columns; ++c, x += max_decode_rows)
         ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
           const auto column = k.single(v, c);
-          ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
-            sum[r][v] = Mac::step(column, hn::Set(d, __builtin_bit_cast(T, x[r])), sum[r][v]);
+          ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r) sum[r][v] = Mac::step(column, Mac::broadcast(x[r]), sum[r][v]);
         }
     ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)

@@ -22,16 +22,20 @@ struct PairedRows {
 
 /// Adds a tile's sums over keys to the output: o = fma(o, alpha, sum), or the sum alone if `fresh` (the first block).
 template <class Mac, int COLUMNS, int VECTORS>
-HWY_INLINE void accumulate_tile(const RegisterTile<Mac, COLUMNS, VECTORS>& tile, typename Mac::Sum* HWY_RESTRICT o,
-                                const typename Mac::Sum* HWY_RESTRICT alpha, bool fresh) {
+HWY_INLINE void accumulate_tile(const RegisterTile<Mac, COLUMNS, VECTORS>& tile, typename Mac::Sum* o,
+                                const typename Mac::Sum* alpha, bool fresh) {
   using T = typename Mac::Sum;
   const Tag<T> d;
   constexpr int R = query_tile_rows<T>, N = lanes<T>;
+  if (fresh) return tile.store(o, R);
+#if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
+  asm("" : "+r"(o));  // otherwise GCC computes all addresses before the branch, and keeps them in vector registers
+#endif
   ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
     const auto a = hn::Load(d, alpha + v * N);
     ATTN_UNROLL_FOR (int c = 0; c < COLUMNS; ++c) {
       T* const place = o + c * R + v * N;
-      hn::Store(fresh ? tile.sum[c][v] : hn::MulAdd(hn::Load(d, place), a, tile.sum[c][v]), d, place);
+      hn::Store(hn::MulAdd(hn::Load(d, place), a, tile.sum[c][v]), d, place);
     }
   }
 }
