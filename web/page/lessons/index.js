@@ -1,0 +1,23 @@
+// web/page/lessons/index.js: the lessons in order, in the form the page reads: long texts and code come as one string.
+import { selfAttention } from "./self_attention.js";
+
+/** How the lines of a list are put together, by the name the list has. */
+const between = { en: " ", zh: "", cpp: "\n", python: "\n" };
+
+/** A choice that is one string is the same in both languages. */
+const choice = (text) => (typeof text === "string" ? { en: text, zh: text } : read(text, ""));
+
+/** A lesson's data, with each list of lines made one string; options stay as they are. */
+function read(value, name) {
+  if (name === "choices") return value.map(choice);
+  if (name in between && Array.isArray(value)) return value.join(between[name]);
+  if (Array.isArray(value)) return value.map((item) => read(item, ""));
+  if (name === "options" || value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, item]) => [key, read(item, key)]));
+}
+
+/**
+ * The lessons: {id, title, source, steps: [{idea, state: {text, to, options}, focus: {step, row, column} or null,
+ * code: {cpp, python}, question: {text, choices, answer, why}}]}; every text is {en, zh}.
+ */
+export const lessons = [selfAttention].map((lesson) => read(lesson, ""));
