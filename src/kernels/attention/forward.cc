@@ -152,6 +152,7 @@ template <class W>
 bool attend_merge(const AttentionProblem& problem, const QueryTile& tile, const void* partials, std::int64_t splits,
                   void* memory) {
   using T = typename W::Compute;
+  W::begin_task(problem, tile.rows, memory);
   return with_pass<W>(problem, tile, memory, [&](QueryTilePass<T>& pass) {
     const Partial<T> partial{pass};
     pass.clear_totals();
