@@ -35,8 +35,9 @@ class ATTN_API Score {
   Tensor w_q, w_k, w;
 };
 
-/// Which attention weights the call returns. They are copied out of each query tile as it is computed. Extra memory:
-/// the result and one query tile x Tk per thread; the output is bit-identical.
+/// Says which attention weights a call returns. They are copied out of each query tile as it is computed. Extra memory:
+/// the returned weights, and for each thread the weights of one query tile x Tk. The output has the same bits as
+/// without them.
 class ATTN_API Weights {
  public:
 #if defined(__clang__)
@@ -93,7 +94,8 @@ class ATTN_API Plan {
   std::string kernel() const;
   /// Returns the kernels in the order in which they were tried; the last one was taken.
   std::vector<PlanStep> steps() const;
-  /// "avx512_f32: is for another dtype; avx512_f64: takes it"; "no kernel" when there was nothing to compute.
+  /// Returns the steps as one line: "avx512_f32: is for another dtype; avx512_f64: takes it"; "no kernel" when there
+  /// was nothing to compute.
   std::string to_string() const;
   friend ATTN_API std::ostream& operator<<(std::ostream& out, const Plan& plan);
 
@@ -111,7 +113,7 @@ struct AttentionOptions {
   ScoreCallback score_callback = {};  ///< a C++ callable that changes tiles of scores, applied after score_mod
   double softcap = 0;                 ///< c: scores become c * tanh(s / c); 0 = off
   double temperature = 1;             ///< scores are divided by it, as the last step before softmax
-  Tensor sinks = {};                  ///< [Hq]: a logit per head that takes weight and gives no value
+  Tensor sinks = {};                  ///< [Hq]: an extra logit per head, counted in the softmax's sum; it has no value
   Tensor query_lengths = {};
   Tensor key_lengths = {};
   Tensor key_start = {};
@@ -149,7 +151,7 @@ struct AttentionResult {
 
 /// Computes attention: a softmax over the keys of each row's scores, then the weighted mean of the values.
 ///
-///   s[b,h,i,j] = score(q[b,h,i,:], k[b,g,j,:])          g = h / (Hq / Hk)
+///   s[b,h,i,j] = score(q[b,h,i,:], k[b,g,j,:])          g = h / (Hq / Hk), g' = h / (Hq / Hv)
 ///   o[b,h,i,:] = sum_j softmax_j(mod(cap(s) + bias) / temperature, where mask)[j] v[b,g',j,:]
 ///
 /// Shapes   q [B, Hq, Tq, D]   k [B, Hk, Tk, D]   v [B, Hv, Tk, Dv]  ->  output [B, Hq, Tq, Dv], logsumexp [B, Hq, Tq]
@@ -158,10 +160,10 @@ struct AttentionResult {
 ///          a mask or dense bias of rank 3 is [B, Tq, Tk].
 /// Packed   With cu_seqlens_q, sequences of any length (0 included) are concatenated without padding, as in
 ///          FlashAttention's varlen functions: q [total, Hq, D], k [total_k, Hk, D], v [total_k, Hv, Dv] -> output
-///          [total, Hq, Dv], logsumexp [Hq, total]. With heads first, each tensor is [1, H, total, D]; with one head,
-///          [total, D]. A packed sequence takes the place of a batch item: its rows see its own keys only, positions
-///          and alignment count from its start, and query_start and a per-item prefix are [N]. Dense masks and biases
-///          cover [Hq, total, total_k]. The bits are those of computing the sequence alone.
+///          [total, Hq, Dv], logsumexp [Hq, total]. Two other layouts are accepted: [1, H, total, D], heads first, and
+///          [total, D] for one head. A packed sequence takes the place of a batch item: its rows see its own keys only,
+///          positions and alignment count from its start, and query_start and the n of Mask::prefix have shape [N].
+///          Dense masks and biases cover [Hq, total, total_k]. The bits are those of computing the sequence alone.
 /// Dropout  Counter-based: whether a weight is kept depends only on the seed, batch item, head, row position and key
 ///          position (Philox, docs/numerics.md section 6). So no mask is stored, and splitting the work among tasks
 ///          changes nothing. Returned weights are those after dropout. Functions with torch's names draw from torch's
@@ -215,8 +217,8 @@ ATTN_API ScoresAndContext self_attention(const Tensor& x, const Tensor& w_q, con
 /// Computes cross-attention: as above, with queries from `x`, and keys and values from `memory`.
 ATTN_API ScoresAndContext cross_attention(const Tensor& x, const Tensor& memory, const Tensor& w_q, const Tensor& w_k,
                                           const Tensor& w_v, const AttentionOptions& options = {});
-/// Computes additive attention: query [.., Tq, D], key [.., Tk, Dk], value [.., Tk, Dv]. `options.weights` adds the
-/// weights.
+/// Computes additive attention: query [.., Tq, D], key [.., Tk, Dk], value [.., Tk, Dv]. The result holds the weights
+/// if `options.weights` requests them.
 ATTN_API AttentionResult additive_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                             const Tensor& w_q, const Tensor& w_k, const Tensor& w,
                                             const AttentionOptions& options = {});

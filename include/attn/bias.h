@@ -24,22 +24,23 @@ class ATTN_API Bias {
   /// A dense bias (a float mask), broadcastable to [B, Hq, Tq, Tk]. Its dtype is that of q or f32; with a 16-bit q also
   /// bf16 or f16.
   static Bias dense(const Tensor& values);
-  /// ALiBi: -slopes[h] * (p - key position), slopes [Hq]. It is meant for causal masks: a key after the row gets a
-  /// positive bias that grows with its distance. With `symmetric`: -slopes[h] * |p - key position|. Source: Press 2021
-  /// (2108.12409).
+  /// ALiBi: -slopes[h] * (p - key position), where p is the row's position; slopes [Hq]. It is meant for causal masks:
+  /// a key after the row gets a positive bias that grows with its distance. With `symmetric`: -slopes[h] * |p - key
+  /// position|. Source: Press 2021 (2108.12409).
   static Bias alibi(const Tensor& slopes, Align align = Align::unset, bool symmetric = false);
-  /// Returns the paper's slopes, f32 [heads]. If `heads` is a power of two they are 2^(-8 (h + 1) / heads). Otherwise
-  /// they are the slopes for the next lower power of two n, then the first, third, fifth ... slope for 2 n. For 3
-  /// heads: 0.0625, 0.00390625, 0.25.
+  /// Returns the paper's slopes, f32 [heads]. If `heads` is a power of two, they are 2^(-8 (h + 1) / heads). Otherwise
+  /// let n be the next lower power of two: the slopes are those for n heads, then the first, third, fifth ... of those
+  /// for 2 n heads. For 3 heads: 0.0625, 0.00390625, 0.25.
   static Tensor alibi_slopes(std::int64_t heads);
-  /// T5's relative position bias: table[bucket(key position - p), h], table [buckets, Hq]. Source: Raffel 2019
-  /// (1910.10683).
+  /// T5's relative position bias: table[bucket(key position - p), h], where p is the row's position; table [buckets,
+  /// Hq]. Source: Raffel 2019 (1910.10683).
   static Bias relative(const Tensor& table, bool bidirectional = true, std::int64_t max_distance = 128,
                        Align align = Align::unset);
 
   friend ATTN_API Bias operator+(const Bias& a, const Bias& b);
   bool empty() const { return terms_.empty(); }
-  /// Returns "alibi(f32 [8], bottom_right) + dense(f32 [5, 9])"; an empty text if there are no terms.
+  /// Returns the terms as text: "alibi(f32 [8], bottom_right) + dense(f32 [5, 9])"; an empty text if there are no
+  /// terms.
   std::string to_string() const;
   friend ATTN_API std::ostream& operator<<(std::ostream& out, const Bias& bias);
 

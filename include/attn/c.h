@@ -43,11 +43,11 @@ enum {
   ATTN_STRIDE_LEFT_OUT,
   ATTN_SHORT_STRIDE,
   ATTN_ALIGNMENT,
-  ATTN_BAD_STRUCT = 100 /* this library does not know this struct_size, or the call is NULL */
+  ATTN_BAD_STRUCT = 100 /* struct_size is not that of this library, or the call is NULL */
 };
 
-/* In elements. All 0 means row-major. Otherwise each stride must be given if there is more than one item, head or
- * row. */
+/* Strides in elements. All 0 means row-major. Otherwise each stride must be given if there is more than one item, head
+ * or row. */
 typedef struct attn_strides {
   int64_t batch, head, row;
 } attn_strides;
@@ -101,7 +101,8 @@ typedef struct attn_attention_backward {
   void *dq, *dk, *dv;     /* shaped as q, k, v; dk or dv NULL: not computed */
   attn_strides doutput_strides, dq_strides, dk_strides, dv_strides;
   void* dsinks; /* [Hq]; or NULL */
-  void* dbias;  /* the gradient is added to it by bias_strides, a stride of 0 sums; compute type; or NULL */
+  /* Compute type, or NULL. The gradient is added to its elements; bias_strides address them, and a stride of 0 sums. */
+  void* dbias;
 } attn_attention_backward;
 
 /* The caller's threads: `run` calls part(part_context, 0) ... part(part_context, parts - 1), each once, in any order,
@@ -121,7 +122,8 @@ ATTN_API attn_status attn_backward_init(attn_attention_backward* call, size_t st
 ATTN_API size_t attn_workspace_bytes(const attn_attention* call, const attn_executor* executor);
 ATTN_API size_t attn_backward_workspace_bytes(const attn_attention_backward* call, const attn_executor* executor);
 
-/* Write nothing unless they return ATTN_OK. Thread-safe for different outputs and workspaces. */
+/* Compute the forward and the backward pass. They write nothing unless they return ATTN_OK. Thread-safe for different
+ * outputs and workspaces. */
 ATTN_API attn_status attn_forward(const attn_attention* call, void* workspace, size_t bytes,
                                   const attn_executor* executor);
 ATTN_API attn_status attn_backward(const attn_attention_backward* call, void* workspace, size_t bytes,

@@ -100,8 +100,8 @@ class ATTN_API KvCache {
   std::unique_ptr<State> state_;
 };
 
-/// Computes attention() over cached keys. q is [B, Hq, Tq, D]; row b uses sequences[b], of any length -> [B, Hq, Tq,
-/// Dv].
+/// Computes attention() over cached keys: q [B, Hq, Tq, D] -> [B, Hq, Tq, Dv]. Batch item b uses sequences[b], which
+/// may have any length.
 ///
 /// Positions  By default the rows are at the end of their sequence, the last row at position length - 1; `query_start`
 ///            overrides this. So append the new keys first, then attend with Mask::causal(). Align::top_left without

@@ -85,7 +85,7 @@ struct ExplainStep {
   struct Operation {
     std::string name;
     std::vector<std::string> inputs = {};          ///< names of steps and parameters
-    std::optional<double> operand = std::nullopt;  ///< the number it takes beside them: a divisor, a probability
+    std::optional<double> operand = std::nullopt;  ///< a number used besides the inputs, such as a divisor
   };
   std::string name;     ///< "scores"; the same in every language
   std::string title;    ///< in the requested language
@@ -99,9 +99,10 @@ struct ExplainStep {
   std::vector<std::vector<std::string>> rows, columns;  ///< labels of rows and columns, one list per sentence
   std::vector<Hidden> hidden;                           ///< one per value, or empty
   Operation operation = {};
-  /// of a query that is worked out: the largest score and the sum of exponentials, one per sentence and head
+  /// for the query that is worked out: its largest score and its sum of exponentials, one per sentence and head
   std::vector<double> maximum = {}, total = {};
-  /// of tokens: where each begins and ends in its text, in characters (code points); -1, -1 where it is not in the text
+  /// for a step of tokens: where each token begins and ends in its text, in characters (code points); -1, -1 if the
+  /// token does not occur in the text
   std::vector<std::vector<std::array<std::int64_t, 2>>> places = {};
 };
 

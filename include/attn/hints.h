@@ -54,7 +54,7 @@ struct NeedWeights {
   }
 };
 
-/// The type of the fields of hints in SdpaOptions.
+/// The type of `mask` and `causal` in SdpaOptions: names that torch's function does not have.
 struct SdpaMask {
   constexpr SdpaMask() = default;
   template <typename T>

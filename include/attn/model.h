@@ -39,14 +39,14 @@ struct ATTN_API ModelConfig {
   std::optional<nn::RotaryScaling> rotary_scaling = std::nullopt;
   Activation activation = Activation::gelu_tanh;
   bool attention_bias = true;  ///< whether the projections to q, k and v have a bias
-  /// the same for the projection after attention; default: attention_bias
+  /// whether the output projection of attention has a bias; default: attention_bias
   std::optional<bool> attention_out_bias = std::nullopt;
   bool qk_norm = false;  ///< RMS norm of each head's q and k, before rotary embedding
   /// a token sees itself and the sliding_window - 1 tokens before it; 0: all before it
   std::int64_t sliding_window = 0;
   bool mlp_bias = true;
   bool tied_head = true;  ///< the output layer shares the weights of the token embedding
-  /// in training: of the embeddings, the attention weights and the output of each residual branch
+  /// dropout probability in training, for the embeddings, the attention weights and the output of each residual branch
   double dropout = 0;
   std::vector<std::int64_t> end_tokens = {};  ///< ids that end a text
 
@@ -152,8 +152,9 @@ class ATTN_API LanguageModel : public nn::Module {
   /// Return the input of the output layer, [B, T, C], and the output layer applied to it, [.., V].
   Tensor hidden(const Tensor& ids) const;
   Tensor logits(const Tensor& hidden) const;
-  /// The same for ids that continue sequences of a cache: row b continues sequences[b] (default: b), and the cache then
-  /// holds these ids too. Without gradients and dropout. The bits are those of computing the whole sequence.
+  /// Computes hidden() for ids that continue sequences of a cache: row b continues sequences[b] (default: b), and the
+  /// cache then holds these ids too. Nothing is recorded for gradients, and dropout is off. The bits are those of
+  /// computing the whole sequence.
   /// Errors   ValueError for a sequence that does not exist, is given twice, or would be longer than the context;
   ///          DtypeError for a cache of another dtype
   Tensor hidden(const Tensor& ids, ModelCache& cache, const std::vector<std::int64_t>& sequences = {}) const;

@@ -9,8 +9,8 @@
 
 namespace attn {
 
-/// Reads a file that `numpy.save` wrote (format 1, 2 or 3). An array in Fortran order keeps it, by strides; big-endian
-/// values are converted.
+/// Reads a file that `numpy.save` wrote (format 1, 2 or 3). An array in Fortran order becomes a tensor with
+/// column-major strides; big-endian values are converted.
 ///
 /// Dtypes   float64, float32, float16, int64, int32, bool; DtypeError for any other (NumPy has no bfloat16).
 /// Errors   IoError when the file cannot be read; FormatError with the byte offset when it is not a valid .npy file,

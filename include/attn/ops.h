@@ -15,8 +15,9 @@ namespace attn {
 // of a torch function does the same: docs/torch.md lists the differences.
 
 // --- making tensors ----------------------------------------------------------------------------------------------
-/// `empty` leaves the content undefined; the other names say it. ShapeError for a negative size. ValueError for a
-/// number that the dtype cannot hold, here and in `fill_`, `masked_fill` and `where` (bf16 and f16 round it to inf).
+/// `empty` leaves the elements uninitialised; the other functions fill them as their names say. ShapeError for a
+/// negative size. ValueError for a number that the dtype cannot hold, here and in `fill_`, `masked_fill` and `where`
+/// (bf16 and f16 round it to inf).
 ATTN_API Tensor empty(Dims sizes, Dtype dtype = Dtype::f32);
 ATTN_API Tensor zeros(Dims sizes, Dtype dtype = Dtype::f32);
 ATTN_API Tensor ones(Dims sizes, Dtype dtype = Dtype::f32);
@@ -78,12 +79,12 @@ ATTN_API Tensor add(const Tensor& a, Scalar b);
 ATTN_API Tensor sub(const Tensor& a, Scalar b);
 ATTN_API Tensor mul(const Tensor& a, Scalar b);
 ATTN_API Tensor div(const Tensor& a, Scalar b);
-/// Exponents of squares, roots and reciprocals use those operations. Otherwise, for positive x in f32, bf16 and f16:
-/// e^(p log x) in f64, rounded once. Otherwise the C library's pow in f64: this is the only function here whose last
-/// bit depends on the C library.
+/// A floating tensor to the power 1, 2, 3, 0.5, -0.5, -1 or -2 (a Scalar) is computed by products, square roots and
+/// reciprocals. Otherwise, for positive x in f32, bf16 and f16: e^(p log x) in f64, rounded once. Otherwise the C
+/// library's pow in f64: this is the only function here whose last bit depends on the C library.
 ATTN_API Tensor pow(const Tensor& a, Scalar exponent, Tensor out = {});
 ATTN_API Tensor pow(const Tensor& a, const Tensor& exponent, Tensor out = {});
-/// Computed elementwise; NaN if either operand is NaN.
+/// These compute elementwise; the result is NaN if either operand is NaN.
 ATTN_API Tensor maximum(const Tensor& a, const Tensor& b, Tensor out = {});
 ATTN_API Tensor minimum(const Tensor& a, const Tensor& b, Tensor out = {});
 ATTN_API Tensor neg(const Tensor& a);
@@ -152,7 +153,7 @@ ATTN_API Tensor isinf(const Tensor& x);
 
 // --- along dims --------------------------------------------------------------------------------------------------
 // Empty `dims` means all dims. docs/numerics.md section 5 defines the order of the sums.
-/// Sums; integers and bool are summed in i64.
+/// Returns the sum; integers and bool are summed in i64.
 ATTN_API Tensor sum(const Tensor& x, Dims dims = {}, bool keepdim = false, Tensor out = {});
 ATTN_API Tensor mean(const Tensor& x, Dims dims = {}, bool keepdim = false, Tensor out = {});
 /// Computes sum (x - mean)^2 / (n - 1), or / n if `unbiased` is false.
@@ -189,7 +190,7 @@ ATTN_API bool any(const Tensor& x);
 // --- losses ------------------------------------------------------------------------------------------------------
 enum class Reduction { mean, sum, none };
 struct CrossEntropyOptions {
-  Tensor weight = {};  ///< [C], of the classes; gets no gradient
+  Tensor weight = {};  ///< [C], the weight of each class; gets no gradient
   /// rows with this target are left out; must be below 0 if the targets are probabilities
   std::int64_t ignore_index = -100;
   double label_smoothing = 0;  ///< this fraction of the target is spread evenly over all classes

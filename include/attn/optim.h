@@ -21,7 +21,7 @@ struct Group {
   Options options = {};
 };
 
-/// The base of all optimisers: holds the parameters and the state that earlier steps left for each.
+/// The base of all optimisers: holds the parameters, and for each parameter the state that its earlier steps left.
 ///  step() changes parameters in place by their `grad()`; a parameter without a gradient is skipped. For bf16 and f16
 /// parameters the optimiser keeps an f32 copy ("master"), so that steps below their precision add up; the copy is made
 /// again if the parameter was changed since the last step. A step that throws (out of memory included) has changed
@@ -52,8 +52,9 @@ class ATTN_API Optimizer {
     Tensor master;                     // of a half-float parameter: its f32 copy
     std::uint64_t master_version = 0;  // the version of the parameter for which `master` was made
   };
-  /// One parameter in one step: the values to change, f32 or f64, and their gradient, contiguous. `half`: the
-  /// half-float parameter, if the step itself writes it; the gradient then has its dtype. Otherwise undefined.
+  /// One parameter in one step: the values to change, f32 or f64, and their gradient, contiguous. `half` is the
+  /// half-float parameter if the optimiser's step writes it directly; the gradient then has its dtype. Otherwise it is
+  /// undefined.
   struct Step {
     std::size_t parameter;
     State next;  // the state after the step
@@ -63,8 +64,8 @@ class ATTN_API Optimizer {
   /// Prepares a step of each parameter that has a gradient and allocates its memory. `halves`: this optimiser writes
   /// half-float parameters itself.
   std::vector<Step> prepare_steps(bool halves) const;
-  /// Copies values and gradient into the step's own memory, if it has some. The steps share that memory, so one step
-  /// must end before the next begins.
+  /// Copies the parameter's values and gradient into temporary memory where the step cannot use them in place. All
+  /// steps share this memory, so one step must end before the next begins.
   void begin_step(const Step& step) const;
   /// Writes the values into the parameter, if the step has not done so, and stores its state.
   void end_step(Step& step);
@@ -96,8 +97,8 @@ class ATTN_API AdamW final : public Optimizer {
   std::vector<Group<AdamWOptions>> groups;
 };
 
-/// g += weight_decay theta;  b = momentum b + (1 - dampening) g, the first b is g itself;  theta -= lr b, with nesterov
-///                           lr (g + momentum b).
+/// g += weight_decay theta;  b = momentum b + (1 - dampening) g (the first b is g itself);  theta -= lr b.
+/// With nesterov the last is theta -= lr (g + momentum b).
 struct SGDOptions {
   double lr = 1e-3;
   double momentum = 0;

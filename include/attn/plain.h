@@ -21,7 +21,7 @@ struct Strides {
 /// Strides of a mask or bias over the scores [B, Hq, Tq, Tk]. The default is row-major. If any stride is set, a stride
 /// of 0 broadcasts; {.key = 1} is one row for all rows.
 struct ScoreStrides {
-  static constexpr std::int64_t neighbours = INT64_MIN;  // as a key stride: 1
+  static constexpr std::int64_t neighbours = INT64_MIN;  // the default key stride: adjacent keys, stride 1
   std::int64_t batch = 0, head = 0, row = 0, key = neighbours;
 };
 
@@ -106,7 +106,8 @@ struct AttentionBackward {
   void* dv = nullptr;                // shaped as v; null: not computed
   Strides doutput_strides = {}, dq_strides = {}, dk_strides = {}, dv_strides = {};
   void* dsinks = nullptr;  // [Hq], or null
-  void* dbias = nullptr;   // compute type, or null: the gradient is added to it by bias_strides, a stride of 0 sums
+  // Compute type, or null. The gradient is added to its elements; bias_strides address them, and a stride of 0 sums.
+  void* dbias = nullptr;
 };
 
 /// Returns the bytes of workspace for a call, at any alignment. The size depends only on dim, value_dim and the thread

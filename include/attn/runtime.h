@@ -15,7 +15,7 @@ namespace attn {
 ATTN_API void set_num_threads(int threads);
 ATTN_API int num_threads();
 
-/// Returns "1.0.0".
+/// Returns the version as text, such as "0.1.0".
 ATTN_API std::string version();
 
 /// The numerics version: it rises whenever an order of operations changes.

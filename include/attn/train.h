@@ -93,8 +93,8 @@ class ATTN_API Trainer {
   /// `resume` needs, and it is replaced whole or not at all, so after a crash the last good checkpoint is still there.
   /// Creates the folder if needed. IoError.
   void save(const std::string& folder) const;
-  /// Writes config.json and model.safetensors with the current weights (`LanguageModel::save`). Call it for the best
-  /// weights before `save`, whose state then refers to them.
+  /// Writes config.json and model.safetensors with the current weights (`LanguageModel::save`). When the current
+  /// weights are the best ones, call it before `save`, whose state then refers to them.
   void save_model(const std::string& folder) const;
 
   /// Returns an empty text, or one line to show after `resume`: this bf16 training was saved under another numerics

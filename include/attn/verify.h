@@ -21,7 +21,8 @@ struct VerifyRow {
   std::string name;  // "reference generic", "avx512 query tiles", "avx512 key splits", "library, 2 threads", ...
   std::int64_t cases = 0;
   std::int64_t different = 0;
-  // the digest of its f32 and f64 results; a case that it cannot compute counts with the reference code's
+  // The digest of all f32 and f64 results of this row. A case that the row cannot compute counts with the reference
+  // code's result.
   std::string digest;
 };
 

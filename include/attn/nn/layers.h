@@ -10,7 +10,7 @@ namespace attn::nn {
 struct LinearOptions {
   bool bias = true;
   Dtype dtype = Dtype::f32;
-  bool draw = true;  ///< false: zeros, for values that are set or loaded later
+  bool draw = true;  ///< false: the parameters start as zeros, because they are set or loaded later
 };
 
 /// Computes y = x W^T + b.
@@ -33,7 +33,7 @@ struct EmbeddingOptions {
   /// This row is zeros and gets no gradient; a negative index counts from the end.
   std::optional<std::int64_t> padding_idx = std::nullopt;
   Dtype dtype = Dtype::f32;
-  bool draw = true;  ///< false: zeros, for values that are set or loaded later
+  bool draw = true;  ///< false: the table starts as zeros, because it is set or loaded later
 };
 
 /// Selects rows of a table: y[..] = weight[index[..]].

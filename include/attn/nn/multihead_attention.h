@@ -5,7 +5,7 @@
 namespace attn::nn {
 
 struct MultiheadAttentionOptions {
-  double dropout = 0;                               ///< of the attention weights, in training
+  double dropout = 0;                               ///< the probability with which a weight is dropped in training
   bool bias = true;                                 ///< whether the four projections have a bias
   bool add_bias_kv = false;                         ///< append a learned key and value
   bool add_zero_attn = false;                       ///< append a key and a value of zeros, last of all
@@ -41,7 +41,7 @@ struct MultiheadAttentionResult {
 /// State    in_proj_weight [3E, E], or q_proj_weight, k_proj_weight, v_proj_weight when kdim or vdim is not E;
 ///          in_proj_bias [3E]; bias_k, bias_v [1, 1, E]; out_proj.weight, out_proj.bias: torch's names and order
 /// Draws    out_proj as a Linear; the in-projection by xavier_uniform_; bias_k, bias_v by xavier_normal_. Dropout draws
-///          from the global generator, one number a weight, in the order of [N, num_heads, L, S]
+///          from the global generator, one number per weight, in the order of [N, num_heads, L, S]
 /// A row that sees no key gives 0 before the output projection, so its output is out_proj.bias. With `exact` it gives
 /// NaN wherever torch does (need_weights, or torch's fused path in eval). is_causal with attn_mask: as in torch, the
 /// hint replaces the mask (top-left) if need_weights is false and key_padding_mask is not given. Otherwise, and on
