@@ -27,7 +27,7 @@ bool is_written_aside(const Call& call, const Tensor& out) {
 }
 
 /// Returns the memory of the output: the caller's `out`, or new memory if there is no `out` or a gradient history is
-/// involved. The common case is short, because it counts in the time of a small call.
+/// involved. The common case returns first, because a small call takes about a microsecond.
 Tensor output_memory(const Call& call, const Tensor& out, bool recorded) {
   const Dims rows = call.shown_rows(call.problem.value_dim);
   if (!out.defined() || recorded || wants_grad(out)) return result_memory(call.function, out, rows, call.dtype());
@@ -93,8 +93,8 @@ void notice_reference(const Call& call, const AttentionKernel& kernel, const Pla
       name_of(call.dtype()), call.mask.to_string(), p.batch, p.q_heads, p.q_rows, p.k_rows, reasons));
 }
 
-/// Computes a 16-bit call in f32 copies and rounds once: f16 or bf16 that no kernel takes as it is. Rows of a cache are
-/// not copied.
+/// Computes a 16-bit call that no kernel takes as it is: converts the operands to f32, computes in f32, and rounds the
+/// results once. Rows of a cache are not copied.
 AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                                  const CallOptions& call_options) {
   const auto wide = [](const Tensor& x) { return x.defined() ? x.to(Dtype::f32) : x; };
@@ -102,7 +102,7 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
   f32.out = {};
   f32.bias = in_f32(options.bias);
   for (Tensor Score::* part : {&Score::w_q, &Score::w_k, &Score::w}) f32.score.*part = wide(options.score.*part);
-  // with a cache, k and v hold only sizes and dtype
+  // with a cache, the tensors k and v hold only sizes and dtype; the rows are in the cache
   const auto keys = [&](const Tensor& x) {
     return call_options.cached ? empty({x.size(-1)}).expand(x.sizes()) : wide(x);
   };
@@ -120,15 +120,15 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
   return result;
 }
 
-/// The kernel, the plan and whether the call is recorded.
+/// The kernel that was chosen, the plan that says why, and whether the call is recorded for autograd.
 struct Decided {
   const AttentionKernel& kernel;
   Plan plan;
   bool recorded;
 };
 
-/// Computes a checked call. It builds the result in the return value and makes optional parts only on request, because
-/// both count in the time of a small call.
+/// Computes a checked call. It builds the result in place in the return value, and builds optional parts only on
+/// request, because both are a noticeable part of the time of a small call.
 AttentionResult computed(Call& call, const Decided& decided, const AttentionOptions& options,
                          const CallOptions& call_options) {
   const auto& [kernel, plan, recorded] = decided;
@@ -194,7 +194,7 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
   return result;
 }
 
-/// Returns the results of a call that was computed before, with the gradient history of a recorded call.
+/// Returns the results of a call that attention_forward computed before, with the gradient history of a recorded call.
 AttentionResult resumed(Call& call, bool recorded, const AttentionOptions& options, const AttentionSaved& saved) {
   const kernels::AttentionProblem& p = call.problem;
   if (options.dropout_p > 0)

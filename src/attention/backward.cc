@@ -53,7 +53,7 @@ struct Described {
     for (int d = 0; d < 2; ++d) p.k_stride[d] = k.stride(d), p.v_stride[d] = v.stride(d);
     p.max = saved.max.data(), p.sum = saved.sum.data();
     p.logsumexp = nullptr;
-    p.hints.heads_ahead = 1;  // the value of the forward pass belongs to its own split of the work
+    p.hints.heads_ahead = 1;  // the forward pass set it for its own split of the work
     p.hints.copy_rows = kernels::collide(p.k, p.dim, p.k_rows) || kernels::collide(p.v, p.value_dim, p.k_rows);
     gradient.dout = doutput.data();
     copy_strides(doutput, gradient.dout_stride);
@@ -108,8 +108,8 @@ struct Segments {
   }
 };
 
-/// Computes dq, dk, dv and the parameters' sums of each block of rows. `threads`: the number at the start of the call,
-/// because another thread may change it meanwhile.
+/// Computes dq, dk, dv, and for each block of rows its sums for the parameters' gradients. `threads`: the number at the
+/// start of the call, because another thread may change it meanwhile.
 void run_steps(const BackwardSteps& steps, int threads, bool wave) {
   const std::size_t bytes = steps.scratch_bytes();
   const auto scratch = [bytes] { return static_cast<char*>(runtime::thread_scratch(bytes)); };
@@ -129,7 +129,8 @@ void run_steps(const BackwardSteps& steps, int threads, bool wave) {
   runtime::parallel_for(steps.units(), [&](std::int64_t unit) { steps.recompute(all, unit, scratch()); });
 }
 
-/// Sums over a head's blocks, batch items and rows in ascending order; returns [parameters][Hq].
+/// Sums the contributions to each parameter over a head's blocks of rows and batch items, in ascending order; returns
+/// [parameters][Hq].
 template <typename T>
 std::vector<T> sum_parameters(const Tensor& sums) {
   const std::int64_t heads = sums.size(1), count = sums.size(2);
@@ -162,12 +163,13 @@ void share_parameters(const AttentionProblem& p, const Tensor& sums, FusedGradie
   }
   from += kernels::step_lookups(p) * p.q_heads;
   if (p.score != kernels::ScoreOp::additive) return;
-  to.additive_w = zeros({p.dim}, computed);  // heads ascending
+  to.additive_w = zeros({p.dim}, computed);  // summed over the heads in ascending order
   for (std::int64_t c = 0; c < p.dim; ++c)
     for (std::int64_t h = 0; h < p.q_heads; ++h) to.additive_w.data<T>()[c] += *from++;
 }
 
-/// Replaces the steps' contributions to each lookup by one sum: blocks of rows ascending, heads ascending.
+/// Adds up the sums of all steps for each lookup of ScoreLine::step, in the order blocks of rows, then heads, both
+/// ascending.
 template <typename T>
 void share_step_lookups(const AttentionProblem& p, const Tensor& sums, const std::vector<std::int64_t>& places) {
   const kernels::ScoreGradient& gradient = *p.score_gradient;
@@ -181,7 +183,7 @@ void share_step_lookups(const AttentionProblem& p, const Tensor& sums, const std
   }
 }
 
-/// Describes where the gradient of a dense bias is summed.
+/// Describes the memory to which kernels add the gradient of a dense bias.
 kernels::DenseGradient dense_gradient(const Call& call, int term, const Tensor& sums) {
   kernels::DenseGradient to{.term = term, .data = sums.data()};
   std::copy_n(broadcast_to_scores(call.scores(), "a dense bias", sums).stride, 4, to.stride);
@@ -222,7 +224,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   const BackwardPlan plan = options.plan != nullptr ? *options.plan : plan_backward(p);
   result.bias.resize(terms);
   const Segments segments(call);
-  // each unit sets the rows that it adds to to 0; keys of no sequence stay 0
+  // a unit clears the rows of dq, dk and dv that it adds to; keys that belong to no sequence stay 0
   const auto memory = [&](const Tensor& given, const Tensor& x) {
     const bool cleared = call.sequences.empty() && p.q_heads > 0;
     if (given.defined() && given.dtype() == stored) return cleared ? given : given.zero_();
@@ -253,7 +255,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   g.places = places.data();
   const bool wave = steps.is_wave(threads);
   if ((wave || steps.in_order(threads)) && p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads))
-    // other threads compute the heads in between; otherwise this thread computes the next head itself
+    // this thread's next head is `threads` heads later, because the other threads compute those in between
     g.problem.hints.heads_ahead = threads;
   trace(call, plan, wave);
   run_steps(steps, threads, wave);
@@ -267,7 +269,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
     if (x.defined() && x.dtype() != dtype) x = add(x.to(dtype), 0);  // + 0: values that round to -0 become +0
   };
   for (Tensor* x : {&result.q, &result.k, &result.v}) narrow(*x, call.dtype());
-  // the caller's memory has another dtype than the kernels write
+  // copies the results to the caller's memory if its dtype is not the one that the kernels write
   const auto into = [&](const Tensor& given, const Tensor& x) {
     if (given.defined() && given.dtype() != stored && x.defined()) copy_values(given, x.to(given.dtype()));
   };

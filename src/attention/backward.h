@@ -14,25 +14,25 @@ namespace attn {
 struct SavedAttention {
   Tensor output;    // [B, Hq, Tq, Dv], detached
   Tensor max, sum;  // [B, Hq, Tq], compute type: the final maximum and sum of each row
-  std::shared_ptr<const DropoutTiles> dropout = nullptr;  // null: no dropout drawn from torch's stream
+  std::shared_ptr<const DropoutTiles> dropout = nullptr;  // torch's dropout; null: none
   Tensor weight_keys = {};                                // with Weights::top_k
   int checked = 0;  // number of saved tensors that autograd checks for in-place changes
 };
 
-/// All gradients, including those of operands that only recorded calls have.
+/// All gradients: those of AttentionGradients, and those that only calls recorded for autograd need.
 struct FusedGradients : AttentionGradients {
   Tensor additive_w;  // [A]
-  // of each floating tensor that the score expression looks up, in its shape and dtype
+  // the gradient of each floating tensor that the score expression looks up, in its shape and dtype
   std::vector<Tensor> looked_up;
 };
 
-/// The incoming gradients, and which gradients are wanted.
+/// The incoming gradients, and which gradients to compute.
 struct AttentionBackward {
   Tensor output;                                             // the gradient of the output, [B, Hq, Tq, Dv]
-  Tensor logsumexp;                                          // of the logsumexp, [B, Hq, Tq], or undefined
-  bool k = true, v = true, sinks = true, additive_w = true;  // which gradients are wanted
-  std::vector<bool> bias;                                    // which bias terms; empty: all
-  std::vector<bool> looked_up = {};                          // which looked-up tensors; empty: all
+  Tensor logsumexp;                                          // the gradient of the logsumexp, [B, Hq, Tq], or undefined
+  bool k = true, v = true, sinks = true, additive_w = true;  // which gradients to compute besides q's
+  std::vector<bool> bias;                                    // which bias terms' gradients to compute; empty: all
+  std::vector<bool> looked_up = {};                          // which looked-up tensors' gradients; empty: all
   const BackwardPlan* plan = nullptr;                        // null: chosen by plan_backward
   // Memory for the results, of any dtype; kernels write to it directly if they write that dtype.
   Tensor dq = {}, dk = {}, dv = {};

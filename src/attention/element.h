@@ -6,7 +6,7 @@
 
 namespace attn {
 
-/// `dtype` must be a floating type.
+/// Returns the kernels' element type; `dtype` must be a floating type.
 inline kernels::Element element_of(Dtype dtype) {
   switch (dtype) {
     case Dtype::f64: return kernels::Element::f64;

@@ -1,5 +1,5 @@
-// src/attention/internal.h: computes attention with internal options: dropout by torch's random stream, and another
-// function name in errors.
+// src/attention/internal.h: computes attention with options that only this library uses: dropout by torch's random
+// stream, another function name in errors, saved state, a cache.
 #pragma once
 #include <attn/attention_backward.h>
 
@@ -9,19 +9,21 @@ namespace attn {
 
 struct CallOptions {
   const char* function = "attention";  // the name in error texts
-  // In [0, 1]. Drawn from torch's stream: two words per weight, row-major over [B, Hq, Tq, Tk].
+  // The probability of dropout drawn from torch's random stream, 0 to 1: two words per weight, row-major over [B, Hq,
+  // Tq, Tk].
   double dropout_p = 0;
   Generator* generator = nullptr;  // null: the global generator, under its lock
   bool logsumexp = true;
-  AttentionSaved* saved = nullptr;  // filled for a backward pass; nothing is recorded
-  // saved by an earlier call, which is now recorded without computing anything
+  AttentionSaved* saved = nullptr;  // filled for a backward pass; the call is then not recorded
+  // state that an earlier call saved: the call is recorded for autograd, and nothing is computed
   const AttentionSaved* resumed = nullptr;
-  bool rows_at_end = false;  // rows are at the end of their sequence; top_left is an error
-  // where the rows of k and v are stored; k and v then hold only sizes and dtype
+  bool rows_at_end = false;  // ScoreShape explains it
+  // the pages in which a cache stores K and V; the tensors k and v then hold only sizes and dtype
   const CachedKv* cached = nullptr;
 };
 
-/// Computes attention(). With dropout, output and weights are those after dropout, logsumexp that before.
+/// Computes attention(). With dropout, the output and the weights are those after dropout, and the logsumexp is that
+/// before it.
 AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                                const CallOptions& call_options);
 

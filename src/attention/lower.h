@@ -34,16 +34,16 @@ PackedLengths lower_packed(const ScoreShape& shape, const Tensor& cu_seqlens_q, 
 
 /// Checks the lengths and returns them as contiguous i64 tensors.
 Lengths lower_lengths(const Lengths& lengths, const ScoreShape& shape);
-/// Writes the sizes of the scores and the pointers to the lengths into `problem`: all that a problem of the scores
-/// alone needs.
+/// Writes the sizes of the scores and the pointers to the lengths into `problem`. A problem that only evaluates masks
+/// or score expressions needs no more.
 void describe_scores(const ScoreShape& shape, const Lengths& lowered, kernels::AttentionProblem& problem);
 
 /// The mask expression in postfix order. Its tensors belong to the Mask, which must outlive this.
 struct LoweredMask {
   std::vector<kernels::MaskNode> nodes;
-  // index of a `documents` node that splits the whole expression into documents, or -1
+  // the index of a `documents` node that splits the whole call into documents, or -1
   int documents = -1;
-  std::vector<kernels::MaskNode> inside;  // if so: the expression for rows and keys of the same document
+  std::vector<kernels::MaskNode> inside;  // if so: the rest of the expression, for rows and keys of one document
 };
 LoweredMask lower_mask(const Mask& mask, const ScoreShape& shape, const Lengths& lowered);
 void describe_mask(const LoweredMask& mask, kernels::AttentionProblem& problem);
@@ -59,8 +59,8 @@ LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths&
 
 /// Returns the strides of a dense operand over [B, Hq, Tq, Tk]; ShapeError when it does not broadcast.
 kernels::Broadcast4 broadcast_to_scores(const ScoreShape& shape, const std::string& what, const Tensor& x);
-/// Returns whether row positions count from the bottom right. If `align` must say it and does not, throws an error with
-/// both pictures of the window (left, right).
+/// Returns whether row positions count from the bottom right. If `align` is unset although the rows and keys differ in
+/// number, throws an error that shows the window (left, right) in both alignments.
 bool is_bottom_right(Align align, const std::string& what, const ScoreShape& shape, const Lengths& lengths,
                      std::int64_t left = -1, std::int64_t right = 0);
 

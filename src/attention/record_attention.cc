@@ -10,9 +10,9 @@ namespace {
 
 constexpr const char* name = "AttentionBackward0";
 
-/// Computes the gradients in the order of Call::inputs().
+/// Computes the gradients of a recorded call, in the order of Call::inputs().
 Gradients backward_of(const Call& call, const SavedAttention& saved, const Backward& at) {
-  for (int n = 0; n < saved.checked; ++n) at.saved(n);  // throws if one was changed in place
+  for (int n = 0; n < saved.checked; ++n) at.saved(n);  // throws if one of them was changed in place
   if (grad_enabled() || at.grad(1).defined())
     return unfused_gradients(call, {saved.dropout.get(), saved.weight_keys}, at);
   const kernels::AttentionProblem& p = call.problem;
@@ -43,7 +43,7 @@ Gradients backward_of(const Call& call, const SavedAttention& saved, const Backw
 void record_attention(Call call, SavedAttention saved, const AttentionResult& result) {
   Operation operation{name, call.inputs(), call.inputs()};
   operation.saved.push_back(result.output);
-  // The backward pass reads lengths, masks, indices of returned weights and integer lookup tables again.
+  // The backward pass reads these again: lengths, masks, the indices of returned weights, integer lookup tables.
   for (Tensor& x : call.constants()) operation.saved.push_back(std::move(x));
   for (const Tensor& x : {call.weights.indices, saved.weight_keys})
     if (x.defined()) operation.saved.push_back(x);

@@ -1,5 +1,5 @@
-// src/attention/saved_state.cc: implements attention_forward and attention_backward, for callers that keep the saved
-// state themselves.
+// src/attention/saved_state.cc: implements attention_forward and attention_backward for callers that keep the saved
+// state themselves, instead of autograd.
 #include <attn/attention_backward.h>
 #include <attn/autograd.h>
 #include <attn/ops.h>
@@ -34,7 +34,7 @@ void check_dtype(const Tensor& x, Dtype dtype, const char* name) {
         runtime::format("{}: {} is {}; it must be {}", function, name, name_of(x.dtype()), name_of(dtype)));
 }
 
-/// Checks memory for a gradient: its last dim must be contiguous, because kernels write rows.
+/// Checks the caller's memory for a gradient: its last dim must be contiguous, because kernels write whole rows.
 void check_memory(const Call& call, const Tensor& memory, const Tensor& x, const char* name) {
   if (!memory.defined()) return;
   check_shape(memory, x.sizes(), name);
@@ -44,8 +44,8 @@ void check_memory(const Call& call, const Tensor& memory, const Tensor& x, const
                                      to_string(memory.strides())));
 }
 
-/// Returns where kernels write a gradient: `given`, or separate memory if `given` is also read. `written`: the memory
-/// of the other gradients, which `given` must not overlap.
+/// Returns where kernels write a gradient: `given`, or separate memory if the call also reads `given`. `written`: the
+/// memory of the other gradients, which `given` must not overlap.
 Tensor place_for(const Call& call, const Tensor& given, const std::vector<Tensor>& read,
                  const std::vector<Tensor>& written, const char* name) {
   if (!given.defined()) return {};
@@ -61,7 +61,7 @@ Tensor place_for(const Call& call, const Tensor& given, const std::vector<Tensor
   return aside ? empty(given.sizes(), given.dtype()) : given;
 }
 
-/// Copies a result that was computed in separate memory to the caller's memory.
+/// Copies a gradient that was computed in separate memory to the caller's memory.
 void settle(const Tensor& given, const Tensor& written, Tensor& gradient) {
   if (!gradient.defined() || !given.defined() || written.data() == given.data()) return;
   copy_values(given, written);
@@ -94,7 +94,7 @@ SavedAttention checked_saved(const Call& call, const AttentionSaved& saved) {
 AttentionResult attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                                   AttentionSaved& saved) {
   const NoGrad no_grad;
-  // checked here, because the call itself may read copies of them
+  // Checked here with the caller's tensors, because the call itself may read copies of them.
   for (const auto& [given, name] : {std::pair{&saved.max, "max"}, {&saved.sum, "sum"}})
     for (const Tensor* x : {&q, &k, &v, &options.out})
       if (given->defined() && x->defined() && share_memory(*given, *x))
@@ -153,7 +153,7 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
     flows.dv = place_for(call, wanted.grad_v, read, {wanted.grad_q, wanted.k ? wanted.grad_k : Tensor()}, "grad_v");
   if (call.score_mod) flows.looked_up.assign(call.score_mod->any_rows.values.size(), wanted.score_mod);
   FusedGradients fused = attention_backward(call, rows, flows);
-  AttentionGradients gradients = std::move(fused);  // without the gradients that only recorded calls have
+  AttentionGradients gradients = std::move(fused);  // drops the gradients that only recorded calls have
   settle(wanted.grad_q, flows.dq, gradients.q);
   settle(wanted.grad_k, flows.dk, gradients.k);
   settle(wanted.grad_v, flows.dv, gradients.v);

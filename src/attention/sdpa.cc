@@ -22,7 +22,8 @@ Dims leading(const Tensor& x, int count) {
   return std::span<const std::int64_t>(x.sizes().begin(), static_cast<std::size_t>(count));
 }
 
-/// Returns whether nothing must broadcast: rank 4, and the same leading sizes.
+/// Returns whether nothing must be broadcast: both tensors have rank 4 and the same leading sizes; the last `own` dims
+/// may differ.
 bool fit(const Tensor& query, const Tensor& x, int own) {
   const Dims &a = query.impl()->sizes, &b = x.impl()->sizes;
   bool same = a.size() == 4 && b.size() == 4;
@@ -73,8 +74,8 @@ void check_groups(const Tensor& query, const Tensor& x, const char* name) {
                                      name, shape(x), groups, heads, shape(query)));
 }
 
-/// query, key and value with common leading dims, and with a head dim before the last two if there are heads: the given
-/// tensors, or views of them.
+/// The inputs query, key and value with common leading dims, and with a head dim before the last two if there are
+/// heads. They are the given tensors, or views of them.
 struct Inputs {
   const Tensor &query, &key, &value;
 };
@@ -114,7 +115,7 @@ Inputs broadcast(const Inputs& given, bool grouped, Views& views) {
   return {views.query, views.key, views.value};
 }
 
-/// Checks that attn_mask broadcasts to [..., Hq, L, S] of the broadcast inputs, and returns it, expanded if necessary.
+/// Checks that attn_mask broadcasts to the scores [..., Hq, L, S], and returns it, expanded if necessary.
 Tensor checked_mask(const Tensor& mask, const Tensor& query, const Tensor& key, Dtype dtype) {
   if (!mask.defined()) return mask;
   if (mask.dtype() != Dtype::boolean && mask.dtype() != Dtype::f32 && mask.dtype() != dtype)
@@ -126,12 +127,12 @@ Tensor checked_mask(const Tensor& mask, const Tensor& query, const Tensor& key, 
   if (!fits)
     throw ShapeError(runtime::format("{}: attn_mask has shape {}; it must broadcast to the scores {}", function,
                                      shape(mask), to_string(scores)));
-  // not expanded, because its gradient must have the given shape
+  // a float mask is not expanded, because its gradient must have the given shape
   return mask.dtype() == Dtype::boolean || scores.size() > 4 ? mask.expand(scores) : mask;
 }
 
-/// Computes rank 4 in one call, higher ranks item by item over dim 0: this is the order of the weights, and so of
-/// dropout's random numbers.
+/// Computes inputs of rank 4 in one call, and those of higher rank item by item over dim 0. This is the row-major order
+/// of the weights, and so the order of dropout's random numbers.
 Tensor attend(const Inputs& inputs, const Tensor& mask, const SdpaOptions& options) {
   if (inputs.query.dim() > 4) {
     std::vector<Tensor> parts;

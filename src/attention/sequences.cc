@@ -8,10 +8,10 @@ namespace {
 
 using kernels::Sequence;
 
-/// The range of keys with one id.
+/// The range of keys in which one document id occurs.
 struct Run {
   std::int64_t begin = 0, end = 0;
-  bool whole = true;  // no other id in between
+  bool whole = true;  // no other id occurs in the range
 };
 
 std::unordered_map<std::int64_t, Run> runs_of_keys(const std::int64_t* ids, std::int64_t begin, std::int64_t end) {
@@ -24,7 +24,7 @@ std::unordered_map<std::int64_t, Run> runs_of_keys(const std::int64_t* ids, std:
   return runs;
 }
 
-/// Returns whether a row that sees the keys of `next` can join `sequence`.
+/// Returns whether the row of `next` can join `sequence`, because it sees the same keys.
 bool same_keys(const Sequence& sequence, const Sequence& next) {
   return sequence.batch == next.batch && sequence.keys_begin == next.keys_begin && sequence.keys_end == next.keys_end &&
          sequence.inside == next.inside;
@@ -55,7 +55,7 @@ std::vector<Sequence> document_sequences(const kernels::MaskNode& ids, const ker
     const std::int64_t begin = problem.keys_begin(b), end = problem.keys_end(b);
     const auto runs = runs_of_keys(ids.key_ids + b * ids.key_ids_stride, begin, end);
     for (std::int64_t i = 0; i < problem.q_rows; ++i) {
-      // a row that sees no key
+      // starts as the sequence of a row that sees no key
       Sequence sequence{
           .batch = b, .rows_begin = i, .rows_end = i + 1, .keys_begin = begin, .keys_end = begin, .item = b};
       const auto found = i < problem.rows_end(b) ? runs.find(ids.query_ids[b * ids.query_ids_stride + i]) : runs.end();

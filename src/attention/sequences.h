@@ -5,8 +5,8 @@
 
 namespace attn {
 
-/// Returns the packed sequences. Row 0 of sequence s has position query_start[s], or the position that the alignment
-/// gives.
+/// Returns the packed sequences. Row 0 of sequence s has position query_start[s] if that is given; otherwise the
+/// alignment decides.
 std::vector<kernels::Sequence> packed_sequences(const PackedLengths& packed, const Tensor& query_start);
 
 /// Returns the documents: each run of rows with one id, with the keys of that id if they are contiguous, else with all

@@ -1,5 +1,4 @@
-// src/attention/short_forms.cc: implements attention_scores and the short forms of self-, cross- and additive
-// attention.
+// src/attention/short_forms.cc: implements attention_scores, self_attention, cross_attention and additive_attention.
 #include <attn/attention.h>
 #include <attn/ops.h>
 

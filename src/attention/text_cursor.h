@@ -1,5 +1,5 @@
-// src/attention/text_cursor.h: reads a mask or a score expression from text: words, operators, and errors that show the
-// position.
+// src/attention/text_cursor.h: reads the words and operators of a mask or a score expression that is given as text; its
+// errors show the position.
 #pragma once
 #include <attn/error.h>
 #include <attn/mask.h>

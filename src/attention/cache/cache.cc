@@ -11,7 +11,7 @@
 namespace attn {
 namespace {
 
-// rows of a sequence's single block at first (page_rows = 0); doubled when full
+// with page_rows = 0 a sequence has one block of rows: it starts with this many rows and doubles when full
 constexpr std::int64_t first_block_rows = 64;
 
 std::uint32_t next_id() {
@@ -115,7 +115,7 @@ KvSequence KvCache::create() {
 
 KvSequence KvCache::fork(KvSequence sequence) {
   State& s = mutable_state();
-  std::vector<std::int32_t> table = s.find("fork", sequence).table;  // the step that can fail comes first
+  std::vector<std::int32_t> table = s.find("fork", sequence).table;  // copied first, because this may throw
   const KvSequence made = create();
   const State::Sequence& from = s.sequences[sequence.index];
   State::Sequence& to = s.sequences[made.index];

@@ -1,5 +1,5 @@
-// src/attention/cache/cache_append.cc: appends rows to a cache, for all sequences or none: everything that can fail
-// comes before the first change.
+// src/attention/cache/cache_append.cc: appends rows to the sequences of a cache, to all or to none: everything that can
+// fail comes before the first change.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -20,7 +20,7 @@ struct Step {
   Sequence* sequence;
   std::size_t pages;      // number after the append
   std::int64_t tail = 0;  // rows used in the last page, if it is not full; else 0
-  bool new_tail = false;  // the last page is evicted or shared, so the sequence needs its own
+  bool new_tail = false;  // the last page was evicted or is shared, so the sequence needs its own copy
 };
 
 void check_tensor(const KvCache::State& state, const char* name, const Tensor& x, const Dims& sizes) {
@@ -48,7 +48,8 @@ void check_tensors(const KvCache::State& state, std::int64_t batch, const Tensor
   check_tensor(state, "v", v, v_sizes);
 }
 
-/// Returns the steps in order. If only sequences of the batch share a page, all of them but the last copy it.
+/// Returns the steps in the order of the batch. A page that only sequences of the batch share is copied by all of them
+/// but the last, which keeps it.
 std::vector<Step> plan(const PagePool& pool, const std::vector<Sequence*>& batch, std::int64_t rows,
                        std::int64_t page_rows) {
   std::vector<Step> steps;

@@ -25,7 +25,8 @@ Tensor of_each(const Batch& batch, F&& number) {
   return numbers;
 }
 
-/// Returns the valid rows of each sequence; Tq if the option is not given or is not one that the call will accept.
+/// Returns the number of valid rows of each sequence: `lengths` if it is a valid option, else Tq. The call itself
+/// rejects invalid lengths later.
 std::vector<std::int64_t> rows_of_each(const Tensor& lengths, const Batch& batch, std::int64_t q_rows) {
   const auto count = static_cast<std::int64_t>(batch.size());
   if (lengths.defined() && is_integral(lengths.dtype()) && lengths.dim() == 1 && lengths.size(0) == count)
@@ -97,7 +98,7 @@ AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const st
   const bool at_end = !options.query_start.defined();
   const AttentionOptions positioned = with_positions(options, batch, q.size(2));
   AttentionResult result;
-  if (options.score.kind == Score::Kind::additive) {  // all keys must be projected
+  if (options.score.kind == Score::Kind::additive) {  // the score projects k, so all keys are read as a tensor first
     const KvCache::Rows rows = state.gather(batch, state.options.dtype);
     result = attention_call(q.detach(), rows.k, rows.v, positioned, {.function = function, .rows_at_end = at_end});
   } else {
@@ -113,7 +114,7 @@ AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const st
       rows->pages = tables.data();
       rows->pages_stride = static_cast<std::int64_t>(width);
     }
-    // makes a tensor that only holds sizes and dtype
+    // makes a tensor that holds sizes and a dtype, but a single row of memory
     const auto sized = [&](std::int64_t heads, std::int64_t dim) {
       return empty({dim}, q.dtype()).expand({q.size(0), heads, longest, dim});
     };

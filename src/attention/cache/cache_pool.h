@@ -1,5 +1,5 @@
-// src/attention/cache/cache_pool.h: counts the users of each page of a cache: free pages have none, shared pages
-// several.
+// src/attention/cache/cache_pool.h: counts for each page of a cache how many sequences use it: 0 for a free page,
+// several for a shared one.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -17,8 +17,8 @@ class PagePool {
   std::int64_t free() const noexcept { return static_cast<std::int64_t>(free_.size()); }
   std::int32_t users(std::int32_t page) const noexcept { return users_[static_cast<std::size_t>(page)]; }
 
-  /// Returns a free page, now with one user; there must be one. These functions allocate nothing: `free_` never exceeds
-  /// its initial capacity.
+  /// Takes a free page and returns it, with one user. There must be a free page. These functions allocate nothing:
+  /// `free_` never exceeds its initial capacity.
   std::int32_t take() noexcept {
     const std::int32_t page = free_.back();
     free_.pop_back();

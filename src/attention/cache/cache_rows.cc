@@ -19,7 +19,7 @@ namespace {
 template <typename T>
 using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
 
-/// Converts an element to the type of the arithmetic.
+/// Converts an element to the type in which it is computed: f64 for f64, else f32.
 template <typename T>
 Wide<T> wide(T x) {
   if constexpr (std::is_same_v<T, bfloat16>) return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
@@ -41,7 +41,7 @@ std::int64_t bytes_of(std::initializer_list<std::int64_t> factors) {
   }
   return bytes;
 }
-/// Returns the sum of both sizes, each rounded up to whole cache lines.
+/// Returns the sum of two numbers of bytes, each rounded up to whole cache lines.
 std::int64_t lines_of(std::int64_t bytes, std::int64_t more) {
   return counted(false,
                  runtime::aligned(static_cast<std::size_t>(bytes)) + runtime::aligned(static_cast<std::size_t>(more)));
@@ -83,13 +83,14 @@ void round_to(const T* from, std::int64_t count, float scale, std::int8_t* to) {
   }
 }
 
-/// Converts between i8 and the stored form, in either direction.
+/// Converts `count` int8 values in place between two's complement and the form in which the cache stores them; the same
+/// function converts in either direction.
 void to_form(kernels::Element kept, std::int64_t count, std::int8_t* bytes) {
   if (kept == kernels::Element::i8) return;
   for (std::int64_t d = 0; d < count; ++d) bytes[d] = kernels::other_form(bytes[d]);
 }
 
-/// Converts a row to another type.
+/// Converts a row to f32 or f64.
 template <typename T>
 void widen_row(Dtype dtype, const void* row, std::int64_t count, T* to) {
   const auto widen = [&]<typename S>(const S* from) {
@@ -131,7 +132,7 @@ void PagedRows::for_each_run(std::int64_t row, std::int64_t first, std::int64_t 
   const std::int64_t whole = layout_.dim / Rows::k_interleave_width * Rows::k_interleave_width;
   for (std::int64_t d = first, count; d < end; d += count) {
     const std::int64_t place = rows_.element_offset(row, d);
-    // whole groups: the compiler then knows the length of the copy
+    // Visits several whole interleaved pieces of a row, so that the compiler knows the length of each copy.
     if (layout_.interleave_width == Rows::k_interleave_width && d % Rows::k_interleave_width == 0 && d < whole &&
         end - d >= Rows::k_interleave_width) {
       const std::int64_t words = (std::min(end, whole) - d) / Rows::k_interleave_width;

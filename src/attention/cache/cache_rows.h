@@ -1,5 +1,5 @@
-// src/attention/cache/cache_rows.h: holds K or V of a cache in memory, and writes and reads its rows. In a page, heads
-// follow each other: the rows of a head (int8 in groups, see kernels::KvRows), then their scales.
+// src/attention/cache/cache_rows.h: holds K or V of a cache in memory, and writes and reads its rows. A page holds its
+// heads one after another; a head has its rows (int8 in groups of rows, see kernels::KvRows), then their scales.
 #pragma once
 #include <attn/tensor.h>
 
@@ -25,7 +25,7 @@ struct RowLayout {
   Dtype dtype = Dtype::f32;                          // dtype of the rows that are appended
   kernels::Element element = kernels::Element::f32;  // element type as stored
   std::int64_t group = 0;                            // int8: elements that share a scale; else 0
-  int interleave_width = 0;  // int8: adjacent elements of a row that stay together (kernels::KvRows)
+  int interleave_width = 0;  // int8: adjacent elements of a row that are stored together; see kernels::KvRows
 
   std::int64_t groups() const { return group == 0 ? 0 : (dim + group - 1) / group; }
   std::size_t element_bytes() const { return group == 0 ? size_of(dtype) : 1; }
@@ -41,10 +41,12 @@ class PagedRows {
   /// Writes `count` rows of source [H, T, D] (last dim contiguous), from row `from` on, into consecutive rows of a
   /// page.
   void write(PagePlace to, const Tensor& source, std::int64_t from, std::int64_t count) noexcept;
-  /// Copies the first `count` rows of a page of `source` into a page of this; source pages may have fewer rows.
+  /// Copies the first `count` rows of a page of `source` into a page of this object; pages of `source` may have fewer
+  /// rows.
   void copy(std::int64_t page, const PagedRows& source, std::int64_t source_page, std::int64_t count) noexcept;
   void clear(std::int64_t page, std::int64_t count) noexcept;
-  /// Reads rows of a page as f32 or f64 into [H][T] rows at `to`; heads are `head_stride` elements apart.
+  /// Reads rows of a page as f32 or f64 and writes them to `to`, [H][T] rows; the heads are `head_stride` elements
+  /// apart.
   template <typename T>
   void read(PagePlace from, std::int64_t count, T* to, std::int64_t head_stride) const;
 
@@ -55,7 +57,7 @@ class PagedRows {
 
  private:
   using Rows = kernels::KvRows;
-  /// Returns the address of a head in a page: its elements, then its scales.
+  /// Returns the address of a head in a page. Its elements come first, then its scales.
   char* rows_of(std::int64_t page, std::int64_t head) const {
     return static_cast<char*>(data_.get()) + (page * layout_.heads + head) * head_bytes_;
   }
@@ -74,13 +76,13 @@ class PagedRows {
   }
   template <typename T>
   void write_row(PagePlace to, std::int64_t head, const T* from) const noexcept;
-  /// Calls visit(offset in the group, element relative to `first`, count) for each contiguous run of elements [first,
-  /// end) of an int8 row.
+  /// Calls visit(offset in the group of rows, element relative to `first`, count) for each contiguous run of the
+  /// elements [first, end) of an int8 row.
   template <typename F>
   void for_each_run(std::int64_t row, std::int64_t first, std::int64_t end, F&& visit) const;
 
   RowLayout layout_;
-  Rows rows_;  // as kernels read the rows, without an address
+  Rows rows_;  // the layout for kernels; its `base` is null
   std::int64_t head_bytes_ = 0, scales_begin_ = 0;
   std::unique_ptr<void, Deallocate> data_;
 };

@@ -16,7 +16,7 @@ struct KvCache::State {
   static constexpr std::int32_t evicted = -1;  // page table entry of an evicted page
 
   struct Sequence {
-    std::vector<std::int32_t> table;  // ceil(length / page_rows) pages
+    std::vector<std::int32_t> table;  // the page of each page_rows rows: ceil(length / page_rows) entries
     std::int64_t length = 0, first = 0;
     std::uint32_t generation = 0;
     bool alive = false;
@@ -29,12 +29,13 @@ struct KvCache::State {
   PagedRows k, v;
   std::vector<Sequence> sequences;
   bool lost_history = false;          // rows that require a gradient were appended
-  std::vector<std::uint32_t> unused;  // indices of released sequences; same capacity as `sequences`
+  std::vector<std::uint32_t> unused;  // indices of released sequences; its capacity is that of `sequences`
 
   explicit State(const KvCacheOptions& checked);
   RowLayout layout(bool values) const;
 
-  /// Returns the sequence. Throws ValueError, in which `function` is the caller and `who` the sequence.
+  /// Returns the sequence. Throws ValueError for an invalid handle; the text names `function` as the caller and `who`
+  /// as the sequence.
   const Sequence& find(const char* function, KvSequence sequence, const std::string& who = "the sequence") const;
   Sequence& find(const char* function, KvSequence sequence, const std::string& who = "the sequence") {
     return const_cast<Sequence&>(std::as_const(*this).find(function, sequence, who));
@@ -42,7 +43,7 @@ struct KvCache::State {
   /// Calls find() for a whole batch, with the names sequences[0], sequences[1], ...
   std::vector<const Sequence*> find_all(const char* function, const std::vector<KvSequence>& handles) const;
 
-  /// Remembers if the appended rows require a gradient, because the cache stores them without history.
+  /// Sets lost_history if the appended rows require a gradient, because the cache stores them without history.
   void note_history(const Tensor& new_k, const Tensor& new_v);
   /// Appends T rows to each sequence: k [B, Hk, T, D] and v [B, Hv, T, Dv], already checked.
   void append(const std::vector<Sequence*>& batch, const Tensor& new_k, const Tensor& new_v);

@@ -6,7 +6,7 @@
 
 namespace attn {
 
-/// K and V of a cache. Their lengths are options of the call.
+/// K and V of a cache. The lengths of the sequences are options of the call.
 struct CachedKv {
   kernels::KvRows k, v;
   std::int64_t k_head_stride = 0, v_head_stride = 0;  // elements

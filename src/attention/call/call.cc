@@ -1,5 +1,5 @@
-// src/attention/call/call.cc: visits the tensors of a call, converts shapes to the caller's rank, and makes the problem
-// of each sequence.
+// src/attention/call/call.cc: visits the tensors of a call, converts shapes to the rank that the caller used, and
+// describes each sequence of a call as a problem of its own.
 #include "attention/call/call.h"
 
 #include "attention/mask/mask_expression.h"
@@ -8,8 +8,8 @@
 namespace attn {
 namespace {
 
-// Visits the tensors of a call without copying handles: even a call of a microsecond checks whether its output overlaps
-// one of them.
+// These functions visit the tensors of a call without copying handles, because every call checks whether its output
+// overlaps one of its operands, and a small call takes about a microsecond.
 
 template <class F>
 void for_each_of(const Mask::Expression& e, F& f) {

@@ -14,12 +14,12 @@ struct Call {
   const char* function = "attention";
   int rank = 4;         // rank of q as the caller gave it
   bool packed = false;  // with rank 3: q is [total, H, D]
-  Tensor q, k, v;       // [B, H, T, D], last dim contiguous; k or v is undefined if the call does not have it
+  Tensor q, k, v;       // [B, H, T, D], last dim contiguous; a call for the scores only has no v
   Tensor sinks;         // [Hq], compute type
   Tensor additive_w;    // [A], compute type
   Lengths lengths;
-  PackedLengths packs;  // if `packed`
-  Mask mask;            // keeps the tensors alive that `program` reads
+  PackedLengths packs;  // the offsets of the sequences if `packed`
+  Mask mask;            // owns the tensors that `program` reads
   LoweredMask program;
   LoweredBias bias;
   ScoreExpression score_expression;
@@ -47,7 +47,7 @@ struct Call {
   std::vector<Tensor> constants() const;
   /// Returns whether `memory` shares bytes with an input or a constant.
   bool reads_from(const Tensor& memory) const;
-  /// Detaches q, k, v, sinks, w and bias, because state saved for autograd must not keep the graph alive.
+  /// Detaches q, k, v, sinks, additive_w and the bias, because state saved for autograd must not keep the graph alive.
   void forget_history();
 };
 
@@ -62,12 +62,12 @@ inline Tensor viewed(const Tensor& x, bool packed) {
   return packed ? x.transpose(0, 1).unsqueeze(0) : x.unsqueeze(1);
 }
 
-/// Returns the problem of `sequence` alone; null: of the whole call.
+/// Returns the problem of one sequence of the call; with `sequence` null, that of the whole call.
 kernels::AttentionProblem problem_of(const Call& call, const kernels::AttentionProblem& problem,
                                      const kernels::Sequence* sequence);
 
-/// Calls visit(its problem, b, row_begin, row_end) for every sequence, or for every batch item if there are no
-/// sequences.
+/// Calls visit(problem, b, row_begin, row_end) for every sequence, or for every batch item if there are no sequences;
+/// `problem` describes that sequence or the whole call.
 template <typename F>
 void for_each_sequence(const Call& call, const kernels::AttentionProblem& problem, F&& visit) {
   if (call.sequences.empty())

@@ -41,7 +41,7 @@ void make_rows_contiguous(Tensor& x) {
   if (x.impl()->sizes.back() > 1 && x.impl()->strides.back() != 1) x = x.contiguous();
 }
 
-/// Returns the size of one dim of the [B, H, T, D] view.
+/// Return the batch size and the number of heads, as in the [B, H, T, D] view.
 std::int64_t batch_of(const Dims& x, bool packed) { return x.size() == 4 || (x.size() == 3 && !packed) ? x[0] : 1; }
 std::int64_t heads_of(const Dims& x, bool packed) { return x.size() == 4 || (x.size() == 3 && packed) ? x[1] : 1; }
 
@@ -72,7 +72,8 @@ void check_options(const char* function, const AttentionOptions& options, Dtype 
     throw ValueError(runtime::format("{}: dropout_p is {}; it must be from 0 to 1", function, options.dropout_p));
 }
 
-/// Rejects options that cu_seqlens already implies, and caches, which have their own lengths.
+/// Rejects cu_seqlens together with options that it already implies, and with a cache, whose sequences have their own
+/// lengths.
 void check_packed(const char* function, const AttentionOptions& options, const CachedKv* cached) {
   if (cached != nullptr)
     throw ValueError(
@@ -119,7 +120,7 @@ void describe_cached(const CachedKv& cached, kernels::AttentionProblem& problem)
   problem.v_stride[1] = cached.v_head_stride;
 }
 
-/// Checks q, k and the score, which both forms of the check need.
+/// Begins a checked call: checks q, k and the score, which `check` and `check_scores` share.
 Call begin(const char* function, const Tensor& q, const Tensor& k, const AttentionOptions& options) {
   check_tensors(function, q, q, "q");
   check_tensors(function, q, k, "k");
@@ -163,8 +164,7 @@ Weights from_front(Weights weights, std::int64_t rows) {
   return weights;
 }
 
-/// Lowers the options. Each rarely used option costs one test, because a small call should take little more time than
-/// its arithmetic.
+/// Lowers the options. Each rarely used option costs only one test if it is not given, to keep a small call fast.
 void lower_options(Call& call, const AttentionOptions& options, const ScoreShape& scores) {
   if (options.query_lengths.defined() || options.key_lengths.defined() || options.key_start.defined() ||
       options.query_start.defined())

@@ -1,6 +1,5 @@
-// src/attention/call/lower_lengths.cc: checks the lengths of a call value by value; resolves alignments; computes
-// strides of dense operands.
-// operands.
+// src/attention/call/lower_lengths.cc: checks the lengths of a call value by value, resolves alignments, and computes
+// the strides of dense operands.
 #include "runtime/format.h"
 
 #include "attention/lower.h"
@@ -33,7 +32,8 @@ const std::int64_t* pointer(const Tensor& lengths) {
   return lengths.defined() ? lengths.data<std::int64_t>() : nullptr;
 }
 
-/// Returns the indices to draw: all if there are few; otherwise the first and last ones, with -1 for the gap.
+/// Returns the indices that a picture draws: all if there are at most 8, otherwise the first four and the last three,
+/// with -1 for the gap.
 std::vector<std::int64_t> shown(std::int64_t count) {
   std::vector<std::int64_t> all;
   for (std::int64_t n = 0; n < count; ++n) {
@@ -43,7 +43,7 @@ std::vector<std::int64_t> shown(std::int64_t count) {
   return all;
 }
 
-/// Draws the mask in both alignments, side by side: keys at positions p - left ... p + right.
+/// Draws a window in both alignments, side by side: the row at position p sees the keys at p - left ... p + right.
 std::string both_pictures(std::int64_t q_rows, std::int64_t k_rows, std::int64_t left, std::int64_t right) {
   const std::vector<std::int64_t> keys = shown(k_rows);
   const std::size_t width = std::max<std::size_t>(12, 2 * keys.size() + 2);
@@ -63,7 +63,7 @@ std::string both_pictures(std::int64_t q_rows, std::int64_t k_rows, std::int64_t
   return picture;
 }
 
-/// Returns rows and keys of the call, or of the first packed sequence in which they differ.
+/// Returns the number of rows and keys of the call, or of the first packed sequence in which they differ.
 std::pair<std::int64_t, std::int64_t> uneven(const ScoreShape& shape) {
   if (shape.packed == nullptr) return {shape.q_rows, shape.k_rows};
   const auto& [q, k] = *shape.packed;
@@ -163,7 +163,7 @@ kernels::Broadcast4 broadcast_to_scores(const ScoreShape& shape, const std::stri
   for (int d = 0; d < aligned.dim(); ++d) {
     const int to = 4 - aligned.dim() + d;
     if (aligned.size(d) != 1 && aligned.size(d) != scores[to]) {
-      Dims shown = scores;  // in the caller's rank
+      Dims shown = scores;  // the sizes in the rank that the caller used
       if (shape.rank < 4) shown.erase(shape.packed ? 0 : 1);
       if (shape.rank < 3) shown.erase(0);
       throw ShapeError(runtime::format("{}: {} has shape {}; it must broadcast to the scores {}", shape.function, what,

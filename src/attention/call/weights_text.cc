@@ -1,4 +1,4 @@
-// src/attention/call/weights_text.cc: reads and writes which weights a call returns: "full", "rows(0, 5)", "top_k(3)".
+// src/attention/call/weights_text.cc: writes Weights as text and parses it: "full", "rows(0, 5)", "top_k(3)".
 #include <attn/attention.h>
 #include <attn/error.h>
 #include <attn/ops.h>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::array<const char*, 6> names{"none", "full", "head_average", "column_sums", "rows", "top_k"};
 
-/// Reads "0, 5"; `text` is the whole notation, for errors.
+/// Parses a list of numbers such as "0, 5"; `text` is the whole notation, for errors.
 std::vector<std::int64_t> numbers_of(std::string_view list, const std::string& text) {
   std::vector<std::int64_t> numbers;
   while (!list.empty()) {

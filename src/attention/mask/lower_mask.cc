@@ -19,8 +19,8 @@ bool is_join(const Expression& e) { return e.kind == Kind::both || e.kind == Kin
 
 bool is_band(const MaskNode& node) { return node.op == MaskOp::causal || node.op == MaskOp::window; }
 
-/// Joins causal masks and windows with the same alignment to one window: kernels find the active tiles of a single
-/// window without testing each row.
+/// Joins causal masks and windows with the same alignment to one window, because kernels find the active tiles of a
+/// single window without testing each row.
 bool join_bands(MaskNode& a, const MaskNode& b) {
   if (!is_band(a) || !is_band(b) || a.bottom_right != b.bottom_right) return false;
   // a number below 0 means no limit
@@ -36,7 +36,7 @@ bool join_bands(MaskNode& a, const MaskNode& b) {
 
 class Lowering {
  public:
-  /// `cut`: the leaf whose index in `nodes` is needed, or null.
+  /// `cut`: the leaf whose index in `nodes` the caller needs, or null.
   Lowering(const ScoreShape& shape, const Lengths& lengths, const Expression* cut)
       : shape_(shape), lengths_(lengths), cut_(cut) {}
 
@@ -128,7 +128,8 @@ class Lowering {
   const Expression* cut_;
 };
 
-/// Returns the first `documents` leaf that splits the whole expression: only & joins it to the root. Null: none.
+/// Returns the first `documents` leaf that splits the whole expression, which is the case if only & is above it in the
+/// tree. Null: none.
 const Expression* top_documents(const Expression& whole) {
   std::vector<const Expression*> next{&whole};
   while (!next.empty()) {

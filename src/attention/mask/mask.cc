@@ -1,4 +1,4 @@
-// src/attention/mask/mask.cc: makes the kinds of mask and combines them.
+// src/attention/mask/mask.cc: implements the functions that make masks, and the operators that combine them.
 #include <attn/ops.h>
 
 #include "attention/mask/mask_expression.h"
@@ -28,7 +28,7 @@ Mask make(Expression expression) {
   return Mask(std::make_shared<const Expression>(std::move(expression)));
 }
 
-/// Returns x as contiguous i64: ids, lengths.
+/// Returns x, which holds ids or lengths, as contiguous i64.
 Tensor integers(const std::string& function, const Tensor& x) {
   if (!x.defined()) throw ValueError(function + ": the tensor is undefined");
   if (!is_integral(x.dtype()))
@@ -64,10 +64,11 @@ Mask of_tensor(const char* name, const Tensor& booleans, bool sees) {
 }  // namespace
 
 void Expression::let_go() noexcept {
-  Part list;  // linked through the nodes themselves
+  Part list;  // a list of nodes to free, linked by their own `next`
   const auto take = [&list](Part& part) {
     if (part.use_count() != 1) return part.reset();
-    // A temporary handle writes the reference count, so that the earlier writes of other threads' handles are visible.
+    // `part` is the last handle of its node. Copying and dropping a handle writes the reference count, which makes the
+    // writes visible that other threads made before they dropped their handles.
     Part(part).reset();
     part->next = std::move(list);
     list = std::move(part);

@@ -12,15 +12,16 @@ struct Mask::Expression {
   Align align = Align::unset;          // causal, window
   std::int64_t left = -1, right = -1;  // window
   std::int64_t n = 0;                  // prefix without a tensor
-  Tensor first = {}, second = {};      // prefix: n; documents: ids of rows, of keys; dense: bool
+  Tensor first = {}, second = {};      // prefix: n; documents: ids of rows, ids of keys; dense: bool, in `first`
   bool sees = true;                    // dense: the element that means "sees"
   const char* name = "";               // dense: attend, block or key_padding
-  mutable Part a = {}, b = {};         // both, either: a and b; negation: a
+  mutable Part a = {}, b = {};         // operands of & and | (a and b) and of ~ (a)
   mutable Part next = {};              // next node in the list of nodes to free
   int depth = 1;                       // height of the tree; bounded
-  // Stack entries needed to evaluate it if the operand that needs more is evaluated first.
+  // How many stack entries the evaluation needs if of two operands the one that needs more is evaluated first.
   int waiting = 1;
-  // Nodes of the tree, shared ones counted each time; bounded, because the tree is traversed and printed.
+  // The number of nodes in the tree, shared nodes counted each time; bounded, because the tree is traversed and
+  // printed.
   std::int64_t parts = 1;
 
   ~Expression() { let_go(); }

@@ -65,7 +65,7 @@ void raise_to(const Mask::Expression& whole, std::int64_t& batches, std::int64_t
   }
 }
 
-/// Returns the indices of `size` that a picture shows, -1 for a gap.
+/// Returns the indices below `size` that a picture draws, -1 for a gap.
 std::vector<std::int64_t> shown_of(std::int64_t size) {
   constexpr std::int64_t most = 128, edge = 32;
   std::vector<std::int64_t> places;
@@ -86,7 +86,7 @@ std::string rows_text(std::int64_t first, std::int64_t last) {
 std::string Mask::print(std::int64_t q_rows, std::int64_t k_rows, const Lengths& lengths, std::int64_t batch,
                         std::int64_t head) const {
   check_sizes("Mask::print", {q_rows, k_rows, batch, head});
-  std::int64_t batches = batch + 1, heads = head + 1;  // at least; more if the mask's tensors have more
+  std::int64_t batches = batch + 1, heads = head + 1;  // at least these; more if the mask's tensors have more
   for (const Tensor& length : {lengths.query_lengths, lengths.key_lengths, lengths.key_start, lengths.query_start})
     if (length.defined() && length.dim() == 1) batches = std::max(batches, length.size(0));
   if (expression_) raise_to(*expression_, batches, heads);
@@ -120,7 +120,8 @@ std::vector<std::string> Mask::check(std::int64_t batch, std::int64_t heads, std
                                      const Lengths& lengths) const {
   check_sizes("Mask::check", {batch, heads, q_rows, k_rows});
   const Viewed view(*this, {"Mask::check", batch, heads, q_rows, k_rows}, lengths);
-  // Groups of adjacent rows of one head that see no key. A group that all heads of a batch item share is reported once.
+  // Finds the groups of adjacent rows of one head that see no key. A group that all heads of a batch item share is
+  // reported once.
   const auto groups = [&](std::int64_t b, std::int64_t h) {
     std::vector<std::string> found;
     for (std::int64_t i = 0; i < view.rows(b); ++i) {

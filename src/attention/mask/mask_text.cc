@@ -57,10 +57,12 @@ std::string text_of(const Expression& whole) {
 }
 
 constexpr int most_terms = 1000;
-constexpr int most_levels = 100;  // of parentheses, so that no text overflows a stack, not even a thread's 256 KiB
+constexpr int most_levels = 100;  // of parentheses; deeper nesting could overflow the 256 KiB stack of a thread
 
-/// either := both ('|' both)*   both := term ('&' term)*   term := '~' term | '(' either ')' | name [ '(' arguments ')'
-/// ]
+/// The grammar:
+/// either := both ('|' both)*
+/// both := term ('&' term)*
+/// term := '~' term | '(' either ')' | name [ '(' arguments ')' ]
 class Parser : TextCursor {
  public:
   explicit Parser(const std::string& text) : TextCursor("Mask::parse", text) {}

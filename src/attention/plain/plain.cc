@@ -213,7 +213,7 @@ std::size_t workspace_bytes(const Attention& call, const Executor& executor) noe
     const int threads = std::max(1, executor.run ? executor.threads : num_threads());
     return runtime::alignment +
            static_cast<std::size_t>(threads) * Slots::slot_bytes(kernel.scratch_bytes(described.problem));
-  } catch (...) {  // the environment's number of threads is invalid
+  } catch (...) {  // num_threads() throws if the environment's number of threads is invalid
     return 0;
   }
 }

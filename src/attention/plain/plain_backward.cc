@@ -1,5 +1,5 @@
-// src/attention/plain/plain_backward.cc: implements the backward pass of plain.h: the caller's pointers, and all other
-// memory from the workspace.
+// src/attention/plain/plain_backward.cc: implements the backward pass of plain.h, which takes all its memory from the
+// caller's workspace.
 #include <attn/runtime.h>
 
 #include "attention/schedule/backward_steps.h"
@@ -15,7 +15,7 @@ namespace {
 
 using kernels::AttentionGradient;
 
-/// A call as the kernels read it; `g` points into the other members.
+/// A call as the kernels read it; `g` points to the other members.
 struct DescribedBackward {
   Described forward;
   kernels::DenseGradient dense;
@@ -63,10 +63,10 @@ Status check(const AttentionBackward& call) {
   return Status::ok;
 }
 
-/// Returns the number of threads that may work on a call, if the workspace has slots for them.
+/// Returns the largest number of threads that may work on a call; the workspace may have slots for fewer.
 int most_threads(const Executor& executor) { return std::max(1, executor.run ? executor.threads : num_threads()); }
 
-/// The steps of one batch item, from which the memory of a call is computed.
+/// The steps of one batch item; the memory of the whole call is computed from them.
 struct OneItem {
   BackwardSegment segment;
   GradientGroup group;
@@ -94,7 +94,7 @@ class Tables {
     progress = take<runtime::Progress>(batch * heads * blocks);
     to_recompute = take<std::atomic<std::uint32_t>>(batch * heads);
     parameters = take<char>(call.dsinks ? batch * heads * blocks * (forward.element == Element::f64 ? 8 : 4) : 0);
-    // in a wave the totals of all units are kept until its end
+    // in a wave (BackwardSteps) the totals of all units are kept until the wave ends
     totals = take<char>(item.may_be_wave(batch, threads) ? batch * static_cast<std::int64_t>(item.wave_bytes()) : 0);
     if (memory == nullptr) return;
     for (std::int64_t b = 0; b < batch; ++b) {
@@ -124,7 +124,7 @@ class Tables {
   std::size_t bytes_ = 0;
 };
 
-/// Runs one pass over tasks, each with a slot of the workspace.
+/// Runs part(index, scratch) for every index, in parallel; each task gets a slot of the workspace.
 template <typename F>
 void for_each_part(const Executor& executor, const Slots& slots, std::int64_t parts, F&& part) {
   struct Context {
@@ -141,7 +141,7 @@ void for_each_part(const Executor& executor, const Slots& slots, std::int64_t pa
   executor.run ? executor.run(executor.context, parts, run, &context) : runtime::parallel_for(parts, run, &context);
 }
 
-/// Sums in order: blocks of rows ascending, batch items ascending.
+/// Sums the gradients of the sinks in a fixed order: batch items ascending, and in each its blocks of rows ascending.
 template <typename T>
 void sum_sinks(const AttentionGradient& g, std::int64_t blocks, T* to) {
   const T* from = static_cast<const T*>(g.parameters);
@@ -175,7 +175,7 @@ Status attention_backward(const AttentionBackward& call, void* workspace, std::s
     const BackwardPlan plan = plan_backward(g.problem);
     if (plan.kernel == nullptr) return Status::element;
     const OneItem item(g, plan);
-    const int most = most_threads(executor);  // read once, because another thread may change it meanwhile
+    const int most = most_threads(executor);  // read once, because another thread may change the number meanwhile
     const std::size_t needed = Tables(call, item.steps, most, nullptr).bytes(),
                       skip = (runtime::alignment - reinterpret_cast<std::uintptr_t>(workspace) % runtime::alignment) %
                              runtime::alignment;

@@ -1,5 +1,5 @@
-// src/attention/plain/plain_call.h: checks and describes a plain call and splits its workspace, for plain::attention
-// and its backward pass.
+// src/attention/plain/plain_call.h: checks a plain call, describes it as a problem of the kernels, and splits its
+// workspace; plain::attention and its backward pass both use this.
 #pragma once
 #include <attn/plain.h>
 
@@ -15,11 +15,11 @@ Status check(const Attention& call);
 /// Checks that strides are given completely, and that rows do not overlap.
 Status check_rows(const Attention& call, const Strides& strides, std::int64_t heads, std::int64_t rows,
                   std::int64_t width);
-/// Returns the strides of a mask or bias: row-major if none is given.
+/// Returns the strides of a mask or bias; row-major strides if none is given.
 ScoreStrides whole(const Attention& call, ScoreStrides strides);
 Strides or_contiguous(const Strides& strides, std::int64_t heads, std::int64_t rows, std::int64_t columns);
 
-/// A problem, with the mask and bias that it points to.
+/// A problem, and the mask and the bias that it points to.
 struct Described {
   kernels::AttentionProblem problem;
   kernels::MaskNode nodes[5];
@@ -27,7 +27,8 @@ struct Described {
 };
 void describe(const Attention& call, Described& to);
 
-/// Splits the workspace into as many slots as fit: a cache line with a flag, then scratch. A task takes any free slot.
+/// Splits the workspace into as many slots as fit. A slot is a cache line with a flag, then scratch memory. A task
+/// takes any free slot.
 class Slots {
  public:
   static std::size_t slot_bytes(std::size_t scratch) { return runtime::aligned(scratch + runtime::alignment); }

@@ -1,5 +1,5 @@
-// src/attention/schedule/backward_steps.cc: orders and runs the steps of the backward pass; recomputes units in which a
-// number is not finite.
+// src/attention/schedule/backward_steps.cc: orders and runs the steps of the backward pass, and recomputes units in
+// which a number is not finite.
 #include "attention/schedule/backward_steps.h"
 
 #include <attn/runtime.h>
@@ -20,8 +20,8 @@ using kernels::AttentionProblem;
 using kernels::Element;
 using kernels::StepOrder;
 
-/// K and V of a unit are copied if it has at least so many steps and the copies at most so many bytes; copy_ahead: rows
-/// prefetched ahead.
+/// K and V of a unit are copied if the unit has at least least_copying_steps steps and the copies take at most
+/// most_copied_bytes. While rows are copied, the row copy_ahead rows later is prefetched.
 constexpr std::int64_t least_copying_steps = 4, copy_ahead = 16;
 constexpr std::size_t most_copied_bytes = std::size_t{4} << 20;
 
@@ -75,8 +75,8 @@ BackwardSteps::BackwardSteps(const AttentionGradient& gradient, const BackwardPl
   totals_bytes_ = aligned(kernel_.totals_bytes(gradient, keys));
 }
 
-/// Calls sum(own_heads, own_items, own_rows) for each gradient, besides dK and dV, that steps add to. The arguments say
-/// whether each head, batch item or block of rows has its own elements in that gradient.
+/// Calls sum(own_heads, own_items, own_rows) for each gradient to which steps add, except dK and dV. The arguments say
+/// whether each head, each batch item and each block of rows has elements of its own in that gradient.
 template <typename F>
 void BackwardSteps::for_each_sum(F&& sum) const {
   for (int n = 0; n < gradient_.dense_count; ++n) {
@@ -276,7 +276,7 @@ bool BackwardSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
   const Keys keys = keys_of(partition_.groups[static_cast<std::size_t>(unit / shared_heads_)]);
   std::int64_t summed = keys.begin, rounded = keys.begin;
   struct Context {
-    runtime::Progress *before, *mine;  // null: this unit is the first that adds to these elements
+    runtime::Progress *before, *mine;  // `before` null: no earlier unit adds to these elements
   } context{};
   StepOrder step_order;
   if (wave != nullptr)
@@ -342,9 +342,10 @@ std::int64_t BackwardSteps::first_step(std::int64_t unit) const {
   return group.first_block * gradient_.problem.q_heads + unit % shared_heads_ * steps_of_unit(unit);
 }
 
-/// Returns the order that units or steps must keep. Units that share elements may run at the same time, one slightly
-/// behind the other, if each step of a unit has its own elements: blocks of rows must have their own, and heads too
-/// unless a unit has one head. Otherwise steps run one after another.
+/// Returns the order that units or steps must keep. Several units may add to the same gradient of a bias or lookup.
+/// They may then run at the same time, one slightly behind the other, if each step of a unit has elements of its own:
+/// each block of rows must have its own, and each head too unless a unit has one head. Otherwise all steps run one
+/// after another.
 BackwardSteps::Order BackwardSteps::order_of_shared(std::int64_t items) const {
   bool shared = false, alike = !has_sequences();
   for_each_sum([&](bool own_heads, bool own_items, bool own_rows) {
@@ -355,9 +356,9 @@ BackwardSteps::Order BackwardSteps::order_of_shared(std::int64_t items) const {
   return !shared ? Order::any : alike ? Order::units : Order::steps;
 }
 
-/// Returns how many keys a step stays behind the step before it, if there are enough keys for all threads. Directly
-/// behind, it would wait at every block and read cache lines that the other core has just written: two threads then
-/// took 1.5 times as long in half of the processes, bf16 (1, 1, 4096, 64).
+/// Returns how many keys a step stays behind the step before it, if there are enough keys for all threads. If a step
+/// followed directly, it would wait at every block of keys and read cache lines that the other core has just written:
+/// in half of the processes two threads then took 1.5 times as long, measured in bf16 at (1, 1, 4096, 64).
 std::int64_t BackwardSteps::keys_apart(std::int64_t unit) const {
   constexpr std::int64_t blocks_of_thread = 4;
   const Keys keys = keys_of(partition_.groups[static_cast<std::size_t>(unit / shared_heads_)]);
@@ -368,8 +369,8 @@ void BackwardSteps::wave_step(Wave& wave, char* scratch) const {
   const std::int64_t index = wave.next.fetch_add(1, std::memory_order_relaxed);
   const Step here = step(index);
   struct Context {
-    runtime::Progress* before;        // null: this is the unit's first step
-    runtime::Progress* before_dense;  // null: this is the first step of all
+    runtime::Progress* before;        // the step before this one in the unit; null: none
+    runtime::Progress* before_dense;  // the step before this one in the call, for dense gradients; null: none
     runtime::Progress* mine;
     std::int64_t apart;
   } context{here.in_unit == 0 ? nullptr : wave.progress + index - 1,
@@ -393,14 +394,14 @@ void BackwardSteps::wave_step(Wave& wave, char* scratch) const {
       .context = &context};
   if (!run(gradient_, here, step_order, scratch, totals))
     wave.to_recompute[here.unit].store(1, std::memory_order_relaxed);
-  // the step before may still work on keys that these rows do not see
+  // the previous step may still work on keys that the rows of this step do not see
   if (context.before_dense != nullptr) context.before_dense->wait(runtime::Progress::whole);
   context.mine->reach(runtime::Progress::whole);
 }
 
 void BackwardSteps::recompute(const Wave& wave, std::int64_t unit, char* scratch) const {
   char* const totals = totals_of(wave, unit);
-  if (steps_of_unit(unit) == 0) clear_unit(unit, totals);  // keys without rows: no step cleared them
+  if (steps_of_unit(unit) == 0) clear_unit(unit, totals);  // a unit without rows has no step that clears its keys
   finish_unit(unit, totals, keys_of(partition_.groups[static_cast<std::size_t>(unit / shared_heads_)]).begin);
   if (wave.to_recompute[unit].load(std::memory_order_relaxed) != 0) run_again(unit, scratch);
 }

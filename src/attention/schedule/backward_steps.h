@@ -16,16 +16,16 @@ struct BackwardPlan {
   const char* name = "ref";
   const kernels::GradientKernel* kernel = nullptr;
 };
-/// Returns the first kernel that accepts the problem. The last one, the reference code, accepts everything in f32 and
-/// f64. For bf16 without its own kernel: none.
+/// Returns the first kernel that accepts the problem. The reference code accepts everything in f32 and f64; bf16 that
+/// the bf16 kernel does not accept gets no kernel.
 BackwardPlan plan_backward(const kernels::AttentionProblem& problem);
 
-/// Rows of a batch item, or of one of its sequences, in blocks of 64.
+/// The rows of a batch item, or of one of its sequences, in blocks of 64.
 struct BackwardSegment {
   const kernels::Sequence* sequence = nullptr;
-  const kernels::MaskNode* mask = nullptr;  // the mask nodes that apply in it
+  const kernels::MaskNode* mask = nullptr;  // the mask nodes that apply to these rows
   std::int64_t batch = 0, rows_begin = 0, rows_end = 0;
-  std::int64_t first_block = 0;  // index among the blocks of the call
+  std::int64_t first_block = 0;  // the index of its first block among the blocks of the call
   std::int64_t blocks() const { return (rows_end - rows_begin + kernels::query_block - 1) / kernels::query_block; }
 };
 /// Consecutive segments whose rows may see the same keys.
@@ -33,16 +33,17 @@ struct GradientGroup {
   std::int64_t first_segment = 0, segments = 0, first_block = 0, blocks = 0;
 };
 
-/// A unit consists of the query heads that share a head of K or V, for one group of rows. Its steps add to the same
-/// rows of dK and dV in a fixed order: heads ascending, blocks of rows ascending. Units are independent. Allocates
-/// nothing.
+/// The backward pass consists of units. A unit is the query heads that share a head of K or V, for one group of rows. A
+/// step is one head and one block of rows of a unit. The steps of a unit add to the same rows of dK and dV in a fixed
+/// order: heads ascending, blocks of rows ascending. Different units write different rows of dK and dV. Nothing is
+/// allocated.
 class BackwardSteps {
  public:
   struct Partition {
     std::span<const BackwardSegment> segments;
     std::span<const GradientGroup> groups;
   };
-  /// `dropout` may be null.
+  /// `dropout` may be null. `gradient` and the kernel of `plan` must outlive this object.
   BackwardSteps(const kernels::AttentionGradient& gradient, const BackwardPlan& plan, const Partition& partition,
                 const DropoutTiles* dropout);
 
@@ -54,8 +55,8 @@ class BackwardSteps {
   std::int64_t blocks() const {
     return partition_.groups.empty() ? 0 : partition_.groups.back().first_block + partition_.groups.back().blocks;
   }
-  /// Returns whether there are too few units for the threads, so that the threads share the steps of each unit as a
-  /// wave. The bits are the same.
+  /// Returns whether the threads share the steps of each unit, because there are too few units for the threads. That is
+  /// called a wave. The bits are the same.
   bool is_wave(int threads) const {
     if (threads == 1 || one_step_each()) return false;
     return order_ == Order::steps || (units() % threads != 0 && units() < 4 * threads);
@@ -68,24 +69,25 @@ class BackwardSteps {
   /// Runs all steps of a unit, one after another.
   void unit(std::int64_t unit, char* scratch) const;
 
-  /// Returns whether units must run in order, because they add to the same elements of a dense bias's gradient: a step
-  /// runs after the same step of the unit before. In a wave of such a call the order holds anyway.
+  /// Returns whether units must run in order, because they add to the same elements of a dense bias's gradient: each
+  /// step runs after the same step of the previous unit. A wave keeps this order in any case.
   bool in_order(int threads) const { return threads > 1 && order_ != Order::any; }
 
-  /// State that is shared by the threads of a wave, or of units in order.
+  /// The state that the threads of a wave share, or the threads that run units in order.
   struct Wave {
     runtime::Progress* progress;               // [steps], initially 0
-    std::atomic<std::uint32_t>* to_recompute;  // [units], initially 0; 1: some number is not finite
-    char* totals = nullptr;                    // wave_bytes, any initial content
+    std::atomic<std::uint32_t>* to_recompute;  // [units], initially 0; 1: some number of the unit is not finite
+    char* totals = nullptr;                    // wave_bytes() bytes; the content may be anything
     std::atomic<std::int64_t> next{0};
   };
-  /// Runs the next unit, if units run in order.
+  /// Takes the next unit and runs it; for units that run in order.
   void next_unit(Wave& wave, char* scratch) const;
-  /// Runs steps as a wave: each call of wave_step takes the next step in order and releases its keys to the step after
-  /// it.
+  /// Runs the steps as a wave: each call of wave_step takes the next step in order, and tells the step after it as soon
+  /// as it has finished with a range of keys.
   std::size_t wave_bytes() const { return static_cast<std::size_t>(units()) * totals_bytes_; }
   void wave_step(Wave& wave, char* scratch) const;
-  /// Called after the wave: rounds the sums, and recomputes the unit by the reference code if a number was not finite.
+  /// Must be called for each unit after the wave: rounds the unit's sums, and recomputes the unit by the reference code
+  /// if a number was not finite.
   void recompute(const Wave& wave, std::int64_t unit, char* scratch) const;
 
  private:
@@ -97,23 +99,25 @@ class BackwardSteps {
   Step step_of_unit(std::int64_t unit, std::int64_t in_unit) const;
   Step step(std::int64_t index) const;
   std::int64_t steps_of_unit(std::int64_t unit) const;
-  /// Finds the segment that contains the block, from segment `n` on, and returns the block's rows of head h.
+  /// Searches the segments from index `n` on for the one that contains the block, and returns the block's rows of head
+  /// h.
   Step rows_of_block(std::int64_t n, std::int64_t block, std::int64_t h) const;
-  /// `gradient`: this call's, or one with the unit's copies. `totals`: those of the unit, if the kernel rounds only at
-  /// the end.
+  /// Runs one step. `gradient`: that of this call, or one that refers to the unit's copies of K and V. `totals`: the
+  /// unit's f32 sums of dK and dV, if the kernel rounds them only after the last step.
   bool run(const kernels::AttentionGradient& gradient, const Step& step, const kernels::StepOrder& step_order,
            char* scratch, char* totals) const;
-  /// `wave`: the shared state if units run in order, else null.
+  /// Runs all steps of a unit; returns false if a number is not finite. `wave`: the shared state if units run in order,
+  /// else null.
   bool run_unit(std::int64_t unit, char* scratch, Wave* wave) const;
   /// Recomputes the whole unit by the reference code, except the gradients of biases, which are already final.
   void run_again(std::int64_t unit, char* scratch) const;
   /// Returns the index of the unit's first step among the steps of the call.
   std::int64_t first_step(std::int64_t unit) const;
-  /// Sets to 0 the rows of dq that no step computes. With `keys_too` also the sums of the unit's keys: `totals`, or dk
-  /// and dv if `totals` is null.
+  /// Sets to 0 the rows of dq that no step computes. With `keys_too` it also clears the sums of the unit's keys:
+  /// `totals`, or dk and dv if `totals` is null.
   void clear_unit(std::int64_t unit, char* totals, bool keys_too = true) const;
-  /// Returns whether a unit has one head of K and one of V. If so, and its steps run one after another, the steps may
-  /// initialise the sums of its keys themselves.
+  /// Returns whether a unit has one head of K and one of V. If so, and if its steps run one after another, the first
+  /// step that reaches a key may initialise its sums.
   bool one_key_head() const { return gradient_.problem.k_heads == gradient_.problem.v_heads; }
   bool begins_keys() const { return kernel_.clear_keys != nullptr && one_key_head(); }
   /// Writes dk and dv from the totals, for the keys from `begin` on.
@@ -123,11 +127,11 @@ class BackwardSteps {
   }
   kernels::AttentionGradient with_totals(const kernels::AttentionGradient& gradient, std::int64_t unit,
                                          char* totals) const;
-  /// Copies K and V of the unit to contiguous memory, `copies`, for all of its steps; nullopt if they are used in
-  /// place.
+  /// Copies K and V of the unit to the contiguous memory `copies`, which all of its steps then read; nullopt if K and V
+  /// are read in place.
   std::optional<kernels::AttentionGradient> with_copies(std::int64_t unit, char* copies) const;
-  /// Calls `use` with the gradient limited to the rows of a segment: their keys, their mask, and the kept bytes of
-  /// dropout if the kernel needs them.
+  /// Calls `use` with the gradient limited to the rows of the step's segment: the keys and the mask that apply to them,
+  /// and the bytes of dropout if the kernel reads such bytes.
   template <typename F>
   void with_rows(const kernels::AttentionGradient& gradient, const kernels::GradientKernel& kernel, const Step& step,
                  char* scratch, char* totals, F&& use) const;
@@ -151,9 +155,9 @@ class BackwardSteps {
   const kernels::GradientKernel& kernel_;
   Partition partition_;
   const DropoutTiles* dropout_;
-  std::int64_t heads_of_unit_ = 1, shared_heads_ = 0;  // heads of a unit, units of a group
+  std::int64_t heads_of_unit_ = 1, shared_heads_ = 0;  // query heads of a unit; units of a group
   Order order_ = Order::any;
-  // Order::units: how many units before this one the unit is that it waits for.
+  // With Order::units, unit n waits for unit n - unit_before_.
   std::int64_t unit_before_ = 1;
   std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, totals_bytes_ = 0, copy_bytes_ = 0;
 };

@@ -1,4 +1,5 @@
-// src/attention/schedule/plan.cc: chooses a kernel; reasons are stored as numbers and become text on demand.
+// src/attention/schedule/plan.cc: chooses a kernel. Each kernel's answer is stored as a number; its text is made on
+// demand.
 #include "attention/schedule/plan.h"
 
 #include "runtime/format.h"

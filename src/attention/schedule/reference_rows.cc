@@ -1,5 +1,5 @@
-// src/attention/schedule/reference_rows.cc: computes a query tile by the reference code, row by row, and writes weights
-// to the tile's lanes.
+// src/attention/schedule/reference_rows.cc: computes a query tile by the reference code, row by row, and writes the
+// weights of each row to the row's lane of the tile.
 #include "attention/schedule/reference_rows.h"
 
 #include "kernels/attention/reference.h"
@@ -7,7 +7,7 @@
 namespace attn {
 namespace {
 
-/// Computes one row; its weights go to a temporary row and from there to the row's lane.
+/// Computes one row. Its weights go to a temporary row and are then copied to the row's lane.
 template <typename T>
 void reference_lane(kernels::AttentionProblem problem, const kernels::QueryTile& tile, std::int64_t head,
                     std::int64_t i, void* scratch) {

@@ -4,7 +4,7 @@
 
 namespace attn {
 
-/// Computes the rows, and their weights if the problem has memory for them.
+/// Computes the rows of the tile, and their weights if the problem has memory for them.
 void reference_rows(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile, void* scratch);
 
 }  // namespace attn

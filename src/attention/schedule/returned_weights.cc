@@ -1,5 +1,5 @@
-// src/attention/schedule/returned_weights.cc: writes the weights of a query tile as rows, head means, column sums, or
-// the largest weights of each row.
+// src/attention/schedule/returned_weights.cc: writes the weights of a query tile in the form that the call returns:
+// rows, head means, column sums, or the largest weights of each row.
 #include "attention/schedule/returned_weights.h"
 
 #include <attn/ops.h>
@@ -11,13 +11,13 @@
 namespace attn {
 namespace {
 
-/// The weights of a query tile; each lane is one row.
+/// The weights of a query tile in the layout [keys][lanes]; each lane is one row.
 template <typename T>
 struct Lanes {
   const kernels::AttentionProblem& p;
   const kernels::QueryTile& tile;
   const T* at;
-  std::int64_t begin, keys, rows;  // valid ones only
+  std::int64_t begin, keys, rows;  // the valid keys and rows
 
   explicit Lanes(const WeightsTile& from)
       : p(from.problem), tile(from.tile), at(static_cast<const T*>(p.task.lane_weights)),
@@ -26,7 +26,7 @@ struct Lanes {
   T weight(std::int64_t j, std::int64_t lane) const { return at[j * p.task.lane_rows + lane]; }
 };
 
-/// Transposes lanes to rows, `stride` elements apart.
+/// Transposes lanes to rows that are `stride` elements apart.
 template <typename T>
 void transpose(const WeightsTile& from, const T* lanes, std::int64_t keys, std::int64_t rows, T* to,
                std::int64_t stride) {
@@ -64,7 +64,7 @@ void largest(const ReturnedWeights& to, const WeightsTile& from) {
                          ((lanes.tile.batch * lanes.p.q_heads + lanes.tile.head) * lanes.p.q_rows + lanes.tile.row) * n;
   T* const values = to.values.data<T>() + first;  // initially 0
   std::int64_t* const keys = to.keys.data<std::int64_t>() + first;
-  T least[64] = {};  // the smallest of each lane's n weights so far
+  T least[64] = {};  // the smallest of the n weights that each row has so far
   for (std::int64_t j = 0; j < lanes.keys; ++j) {
     const T* weights = lanes.at + j * lanes.p.task.lane_rows;
     int above = 0;
@@ -93,7 +93,8 @@ void means(const ReturnedWeights& to, const WeightsTile& from, T* sums) {
             lanes.p.k_rows);
 }
 
-/// Sums eight keys at a time, so that their eight chains over the rows run in parallel.
+/// Sums each key's weights over the rows, for eight keys at a time, so that the eight chains of additions run in
+/// parallel.
 template <typename T>
 void columns(const WeightsTile& from, T* sum) {
   constexpr std::int64_t side_by_side = 8;

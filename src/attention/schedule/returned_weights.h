@@ -8,7 +8,7 @@
 
 namespace attn {
 
-/// The memory of the returned weights, and how each query tile is written to it. T: the compute type.
+/// The memory of the returned weights, and how each query tile is written to it.
 struct ReturnedWeights {
   Weights::Kind kind = Weights::none;
   std::int64_t count = 0;                                   // top_k: n; rows: number of rows
@@ -21,7 +21,8 @@ struct ReturnedWeights {
   bool wants(const kernels::QueryTile& tile) const;
 };
 
-/// Return the sizes of the returned weights, [B, ...] for any rank of the call, and the weights in the call's rank.
+/// Return the sizes of the returned weights, [B, ...] whatever the rank of the call, and the weights in the call's
+/// rank.
 Dims returned_sizes(const Call& call, const Weights& weights);
 Tensor shown_weights(const Call& call, const Weights& weights, const Tensor& values);
 
@@ -35,11 +36,12 @@ struct WeightsTile {
   const kernels::QueryTile& tile;        // of one head
   const kernels::ForwardKernel* kernel;  // null: the reference code
 };
-/// Writes the query tile's rows, for full, rows and top_k.
+/// Writes the weights of the query tile's rows, for full, rows and top_k.
 void write_weights(const ReturnedWeights& to, const WeightsTile& from);
-/// Writes the means for head_average, from sums over heads in the layout of lane_weights, [keys][lane_rows].
+/// Writes the means for head_average. `sums` holds the sums over heads in the layout of lane_weights,
+/// [keys][lane_rows].
 void write_average(const ReturnedWeights& to, const WeightsTile& from, void* sums);
-/// Adds the query tile's rows, in ascending order, to sum[key of the sequence], for column_sums.
+/// Adds the weights of the query tile's rows, in ascending order, to sum[key of the sequence], for column_sums.
 void add_columns(const WeightsTile& from, void* sum);
 
 }  // namespace attn

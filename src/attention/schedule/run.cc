@@ -21,7 +21,7 @@ namespace {
 
 using runtime::aligned;
 
-/// A call during computation, as every task reads it. T: the compute type.
+/// A call while it is computed; all tasks read it. T: the compute type.
 template <typename T>
 class Run {
  public:
@@ -48,8 +48,8 @@ class Run {
   }
 
  private:
-  /// Each thread first computes adjacent heads, one after another; then it takes over heads of other threads, and
-  /// finally single query tiles.
+  /// Each thread first computes adjacent heads, one after another, and then whole heads from the shares of other
+  /// threads. At the end it helps with the query tiles of heads that other threads have not finished.
   void head_by_head() const {
     const std::int64_t query_tiles = partition_.tasks_of_head(), heads = partition_.tasks() / query_tiles;
     if (query_tiles == 1)
@@ -77,7 +77,7 @@ class Run {
     const std::unique_ptr<void, void (*)(void*)> memory(
         runtime::allocate(bytes * static_cast<std::size_t>(partition_.tasks() * splits_of_task)), runtime::deallocate);
     auto* const partials = static_cast<char*>(memory.get());
-    // the number of splits of a task that contain keys; the partial results of a task are adjacent
+    // the number of splits of a task that contain keys; the partial results of these splits are adjacent
     const auto used = [](const kernels::AttentionProblem& problem, std::int64_t b) {
       return (problem.keys_end(b) - problem.keys_begin(b) + kernels::kv_split - 1) / kernels::kv_split;
     };
@@ -111,13 +111,13 @@ class Run {
   }
   char* lanes_of(char* scratch) const { return scratch + kernel_bytes_ + keep_bytes_ + row_bytes_; }
 
-  /// Computes the rows of a query tile. If its weights are wanted, they are added to `average` (unless null) and passed
-  /// to write(tile).
+  /// Computes the rows of a query tile. If its weights are requested, they are added to `average` (unless null) and
+  /// passed to write(tile).
   template <typename F>
   void one_query_tile(const Task& task, void* average, F&& write) const {
     char* const memory = scratch();
     const bool wanted = weights_ != nullptr && weights_->wants(task.tile);
-    // the task needs no problem of its own
+    // without a sequence, weights and torch's dropout, the problem of the whole call serves
     if (task.sequence == nullptr && !wanted && !dropout_.active()) return kernel_.rows(problem_, task.tile, memory);
     kernels::AttentionProblem problem = problem_of(call_, problem_, task.sequence);
     problem.task.first_row = task.tile.row;
@@ -143,7 +143,7 @@ class Run {
     one_query_tile(task, average, [](const WeightsTile&) {});
   }
 
-  /// Sums the weights over ascending heads, in the lanes, and divides by the number of heads.
+  /// Sums the weights of a query tile over ascending heads and divides by the number of heads.
   void average_heads(Task task) const {
     void* const sums = lanes_of(scratch()) + lanes_bytes_;
     std::fill_n(static_cast<char*>(sums), lanes_bytes_, '\0');
@@ -154,8 +154,8 @@ class Run {
       });
   }
 
-  /// Sums each block of 64 rows in a chain and adds the blocks in order. Blocks are computed in waves, so that only a
-  /// few block sums exist at a time.
+  /// For the column sums, adds the rows of each block of 64 rows one after another, and then the blocks in order.
+  /// Blocks are computed in groups of `wave` blocks, so that only that many block sums exist at a time.
   void column_sums() const {
     constexpr std::int64_t block_rows = 64, wave = 64;
     struct Block {
@@ -199,7 +199,7 @@ class Run {
   const Schedule& schedule_;
   const DropoutTiles& dropout_;
   const ReturnedWeights* weights_;
-  // a reference into `call_`: the struct is large, and a copy would count in the time of a small call
+  // refers to the problem in `call_`: a copy of this large struct would take a noticeable part of a small call
   const kernels::AttentionProblem& problem_;
   const TaskPartition& partition_;
   std::size_t kernel_bytes_, keep_bytes_, row_bytes_ = 0, lanes_bytes_ = 0;

@@ -6,8 +6,9 @@
 
 namespace attn {
 
-/// Writes the results to the addresses in call.problem, in which it also sets how the work is split. `weights`: the
-/// returned weights; null: none. Each task is a query tile of one head, or of all heads if their weights are averaged.
+/// Computes the call and writes the results to the addresses in call.problem, in which it also sets how the work is
+/// split. `weights`: the returned weights; null: none. Each task is a query tile of one head, or of all heads if their
+/// weights are averaged.
 void run_attention(Call& call, const AttentionKernel& kernel, const DropoutTiles& dropout,
                    const ReturnedWeights* weights);
 

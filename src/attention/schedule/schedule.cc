@@ -12,8 +12,8 @@ namespace {
 using kernels::AttentionProblem;
 using Heads = TaskPartition::Heads;
 
-/// Query tiles of a task that copies K and V, because copying costs as much as a fifth of a query tile; of one that
-/// computes exponentials of keys or converts rows, which is done once for all of them.
+/// The most query tiles in a task that copies K and V: copying takes up to a fifth of the time of a query tile. And the
+/// most in a task that computes exponentials of keys or converts rows: that is done once for all its query tiles.
 constexpr std::int64_t copying_tiles = 16, converting_tiles = 4;
 /// With more query tiles than this, every thread has work without splitting the keys.
 constexpr std::int64_t most_split_tasks = 32;
@@ -23,15 +23,15 @@ Heads heads_of_task(const Workload& work) {
   return work.weights == Weights::head_average ? Heads::all : Heads::one;
 }
 
-/// Returns whether rows of K or V conflict in the cache sets, or have an odd number of bf16 elements: the kernel copies
-/// them.
+/// Returns whether the kernel should copy K and V: their rows conflict in the cache sets, or have an odd number of bf16
+/// elements.
 bool copies(const AttentionProblem& p, const AttentionKernel& kernel, std::int64_t keys) {
   if (kernel.vector_kernel == nullptr || p.score != kernels::ScoreOp::dot) return false;
   return (kernel.computes == kernels::Element::bf16 && p.dim % 2 != 0) || kernels::collide(p.k, p.dim, keys) ||
          kernels::collide(p.v, p.value_dim, keys);
 }
 
-/// Returns the most query tiles of a task that save work.
+/// Returns how many query tiles a task may have: larger tasks save conversions and copies.
 std::int64_t tiles_of_task(const AttentionProblem& p, const AttentionKernel& kernel, bool copying) {
   const bool converts =
       p.score == kernels::ScoreOp::additive || p.k.element != kernel.computes || p.v.element != kernel.computes;
@@ -43,9 +43,11 @@ std::int64_t tiles_of_task(const AttentionProblem& p, const AttentionKernel& ker
   return tiles;
 }
 
-/// On 2 threads (1, 12, 1024, 64) takes .98 of the time head by head, causal .95, (1, 16, 2048, 128) .99. With longer
-/// rows, the heads of many threads would exceed the last-level cache. A score callback may change the processor's
-/// floating-point state, which only separate tasks restore.
+/// Returns whether each thread should compute whole heads. On 2 threads (B, H, T, D) = (1, 12, 1024, 64) then takes .98
+/// of the time, causal .95, and (1, 16, 2048, 128) .99. K and V of a head may have at most 4 MiB (counted in the
+/// compute type): each thread has a head of its own, and larger ones would together exceed the last-level cache. A call
+/// with a score callback is excluded, because the callable may change the processor's floating-point state, which only
+/// separate tasks restore.
 bool goes_by_head(const AttentionProblem& p, const AttentionKernel& kernel, const TaskPartition& partition,
                   int threads) {
   constexpr std::int64_t most_bytes = 4 << 20;

@@ -1,5 +1,5 @@
-// src/attention/schedule/task_partition.cc: assigns rows and heads to tasks; long sequences and long tiles first, so
-// that no long task is left for the end.
+// src/attention/schedule/task_partition.cc: assigns rows and heads to tasks. Long sequences and query tiles with many
+// keys come first, so that no long task is left for the end.
 #include "attention/schedule/task_partition.h"
 
 #include <algorithm>
@@ -8,14 +8,14 @@
 namespace attn {
 namespace {
 
-/// Wanted tasks per thread: with so many, the last task is a small part of the whole. Additive scores gain more from
-/// larger tasks than they lose at the end.
+/// The number of tasks per thread to aim for: with this many, the last task is a small part of the whole. Additive
+/// scores gain more from larger tasks than they lose by threads that wait at the end.
 constexpr std::int64_t tasks_of_thread = 12, additive_tasks_of_thread = 4;
 
 std::int64_t heads_together(const kernels::AttentionProblem& problem, const AttentionKernel& kernel,
                             std::int64_t rows) {
   if (kernel.vector_kernel == nullptr || rows == 0 || problem.q_heads == 0) return 1;
-  // every head has its own K or V
+  // every head has its own K or V, so no K and V are shared
   if (problem.k_heads == problem.q_heads || problem.v_heads == problem.q_heads) return 1;
   const std::int64_t group = std::gcd(problem.q_heads / problem.k_heads, problem.q_heads / problem.v_heads);
   for (std::int64_t heads = group; heads > 1; --heads)
@@ -72,7 +72,7 @@ Task TaskPartition::task(std::int64_t index) const {
   const std::int64_t tasks = segment->groups * segment->query_tiles,
                      of_segment = index - (segment->tasks_end - segment->batches * tasks);
   const std::int64_t batch = segment->batch + of_segment / tasks, own = of_segment % tasks;
-  // the last query tile of a head first, because it sees the most keys under a causal mask
+  // the last query tile of a head comes first, because it sees the most keys under a causal mask
   const std::int64_t begin = segment->rows_begin + (segment->query_tiles - 1 - own % segment->query_tiles) * task_rows_;
   const std::int64_t rows = std::min(task_rows_, segment->rows_end - begin);
   return {segment->sequence, {batch, own / segment->query_tiles * segment->heads, segment->heads, begin, rows}};

@@ -27,8 +27,8 @@ const ForwardKernel& forward_kernel() {
   return E == Element::f64 ? target()->f64 : E == Element::bf16 ? target()->bf16 : target()->f32;
 }
 
-/// Returns whether the kernel can read rows of K or V, directly or widening them. A bf16 product accepts int8 values
-/// only if one scale per row can be applied after it.
+/// Returns whether the kernel can read rows of K or V, either directly or by widening them. A bf16 kernel accepts int8
+/// values only with one scale per row, which it applies after the product.
 template <Element E>
 bool reads(const kernels::KvRows& rows, std::int64_t columns) {
   const Element stored = rows.element;
@@ -38,11 +38,11 @@ bool reads(const kernels::KvRows& rows, std::int64_t columns) {
          (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
 }
 
-/// Returns whether bf16 has its own kernel on this processor.
+/// Returns whether there is a bf16 kernel for this processor.
 bool multiplies_bf16() { return target()->bf16.rows > 0 && runtime::cpu().avx512_bf16; }
 
-/// Returns whether the kernel computes this element type: directly, or widening Q and rounding the output, unless the
-/// bf16 kernel takes the call.
+/// Returns whether the kernel computes a call of this element type: its own type directly; the f32 kernel also f16, and
+/// bf16 calls that the bf16 kernel does not take, by widening Q and rounding the output.
 template <Element E>
 Answer ask(const AttentionProblem& problem);
 template <Element E>
@@ -72,7 +72,7 @@ QueryTile existing(const AttentionProblem& problem, QueryTile tile) {
   return tile;
 }
 
-/// Computes padding rows by the reference code. Nobody reads their weights.
+/// Computes padding rows by the reference code. Their weights are not written, because nobody reads them.
 void empty_rows(const AttentionProblem& problem, const QueryTile& tile, std::int64_t existing_rows, void* scratch) {
   if (existing_rows == tile.rows) return;
   for (std::int64_t n = 0; n < tile.heads; ++n)
@@ -80,7 +80,8 @@ void empty_rows(const AttentionProblem& problem, const QueryTile& tile, std::int
                                         tile.row + tile.rows, scratch);
 }
 
-/// Recomputes rows with a NaN: a masked key that holds inf or NaN must not change a result, but 0 x NaN is NaN.
+/// Recomputes a tile in which a row has a NaN: a masked key that holds inf or NaN must not change a result, but the
+/// product of its weight 0 and NaN is NaN.
 void recompute(const ForwardKernel& forward, const AttentionProblem& problem, const QueryTile& tile, void* scratch) {
   forward.nan_safe_rows != nullptr ? forward.nan_safe_rows(problem, tile, scratch)
                                    : reference_rows(problem, tile, scratch);

@@ -12,8 +12,8 @@ namespace attn {
 /// Returns the kernels of the target in use, best first; none if the target is the reference code.
 std::vector<AttentionKernel> vector_kernels();
 
-/// Returns the form in which a cache stores int8 values with one scale per `group` elements: the form that decode reads
-/// fastest for this dtype.
+/// Returns the element type in which a cache stores int8 values with one scale per `group` elements: the one that
+/// decode reads fastest for this dtype.
 kernels::Element int8_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim, std::int64_t group);
 
 /// Merges the partial results of a task's splits and writes its rows; if a result is NaN, recomputes the rows.

@@ -1,4 +1,4 @@
-// src/attention/score/bias.cc: makes the kinds of bias terms and adds them.
+// src/attention/score/bias.cc: implements the functions that make bias terms, and their addition.
 #include <attn/bias.h>
 #include <attn/ops.h>
 
@@ -46,7 +46,7 @@ Tensor Bias::alibi_slopes(std::int64_t heads) {
   if (heads < 1) throw ValueError("Bias::alibi_slopes: heads is " + std::to_string(heads) + "; it must be at least 1");
   const Tensor slopes = attn::empty({heads}, Dtype::f64);
   const runtime::DefaultFloatingPoint floating_point;
-  // as the paper's code: heads beyond a power of two take every other slope of the next power of two
+  // As in the paper's code, heads beyond the power of two take every other slope of the next power of two.
   const auto whole = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));
   for (std::int64_t h = 0; h < heads; ++h) {
     const std::int64_t step = h < whole ? h + 1 : 2 * (h - whole) + 1, of = h < whole ? whole : 2 * whole;

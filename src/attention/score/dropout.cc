@@ -12,7 +12,7 @@ namespace {
 
 /// Returns 1 / (1 - p), rounded to the compute type as in torch.
 double scale_of_kept(double p, bool f64) {
-  if (p == 1) return 0;  // nothing is kept
+  if (p == 1) return 0;  // every weight is dropped
   return f64 ? 1 / (1 - p) : static_cast<double>(1.0f / static_cast<float>(1 - p));
 }
 
@@ -30,7 +30,8 @@ void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::Attention
   const double least = std::ceil(p * words);  // p * 2^32 is exact
   problem.drop_seed = seed;
   problem.drop_least = static_cast<std::uint64_t>(std::min(least, last));
-  // no word reaches `least`: the weights that the largest word keeps are multiplied by 0
+  // The threshold is limited to the largest word, so p near 1 keeps the weights that draw this word; a factor of 0
+  // drops them.
   problem.keep_scale = least > last ? 0 : scale_of_kept(p, f64);
 }
 

@@ -15,8 +15,8 @@ namespace attn {
 std::uint64_t dropout_seed(double p, std::optional<std::uint64_t> given, Generator* generator);
 /// Describes counter-based dropout in `problem`. `f64`: the compute type.
 void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::AttentionProblem& problem);
-/// Writes that dropout as bytes, for a query tile of one head: keep[row * Tk + j], 1 = kept, for the keys of the item
-/// or sequence.
+/// Writes the counter-based dropout as bytes, for a query tile of one head: keep[row * Tk + j], 1 = kept, for the keys
+/// of the item or sequence.
 void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::QueryTile& rows, std::uint8_t* keep);
 
 /// Decides which weights torch's dropout keeps. It advances through the random stream once, in torch's order (row-major
@@ -43,7 +43,7 @@ class DropoutTiles {
   }
   /// Writes keep[row * keys + j], 1 = kept, of query tile `tile` of head `head` (b * Hq + h).
   void draw(std::int64_t head, std::int64_t tile, std::uint8_t* keep) const;
-  /// The same for rows that begin at a query tile's first row.
+  /// Writes the same bytes for `rows` rows from `row` on, which must be the first row of a query tile.
   void draw_rows(std::int64_t head, std::int64_t row, std::int64_t rows, std::uint8_t* keep) const;
 
  private:

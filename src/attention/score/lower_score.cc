@@ -1,5 +1,5 @@
-// src/attention/score/lower_score.cc: checks a score expression against a call, and compiles its values to steps on
-// numbered places.
+// src/attention/score/lower_score.cc: checks a score expression against a call, and compiles it to steps that read and
+// write numbered places (registers).
 #include "attention/score/lower_score.h"
 
 #include "runtime/format.h"
@@ -66,7 +66,8 @@ class Lowering {
   Lowering(const ScoreExpression& expression, const ScoreShape& shape, Dtype computed, const Lengths& lengths)
       : Lowering(std::vector<ScoreExpression>{expression}, shape, computed, lengths, nullptr) {}
 
-  /// Lowers several results at once; `result` gives the place of each. `known`: a program whose tensors are used again.
+  /// Lowers several results at once; result(n) then gives the place of result n. `known`: a program whose tensors are
+  /// used again.
   Lowering(const std::vector<ScoreExpression>& wanted, const ScoreShape& shape, Dtype computed, const Lengths& lengths,
            const LoweredProgram* known)
       : shape_(shape), computed_(computed), values_(wanted.front()), known_(known) {
@@ -82,7 +83,8 @@ class Lowering {
                        [](const ScoreValues::Value& value) { return is_distance(*value.node); });
   }
 
-  /// `by_distance`: for rows of one head in which adjacent rows have adjacent positions.
+  /// Compiles the program. `by_distance`: it runs only on rows of one head with adjacent positions, so that values of j
+  /// - i may be computed once per distance.
   LoweredProgram run(bool by_distance) {
     by_distance_ = by_distance;
     in_place_ = known_ == nullptr;
@@ -100,7 +102,7 @@ class Lowering {
   }
 
   ScorePlace result(std::size_t n) { return place(results_[n]); }
-  /// Returns which pairs share an element, for a lookup whose index is results [begin, end).
+  /// Returns which pairs share an element of a lookup whose index expressions are the results [begin, end).
   ScoreLine line_of(std::size_t begin, std::size_t end) const {
     unsigned on = 0;
     int rows = 0, keys = 0;
@@ -146,7 +148,7 @@ class Lowering {
     return (depends & ~(on_head | on_distance)) == 0 ? ScoreRate::distance : ScoreRate::pair;
   }
 
-  /// Finds out whether f32 holds every integer exactly and every index into a tensor fits in 32 bits.
+  /// Determines whether f32 holds every integer exactly and every offset in a looked-up tensor fits in 32 bits.
   void check_exactness(const std::vector<ScoreRange>& ranges) {
     constexpr std::int64_t exact = std::int64_t{1} << 24, farthest = std::int64_t{1} << 31;
     for (const ScoreRange& range : ranges) fits_f32_ = fits_f32_ && range.low >= -exact && range.high <= exact;
@@ -184,7 +186,7 @@ class Lowering {
 
   /// Returns an unused place.
   ScorePlace fresh(ScoreRate rate) {
-    int total = 1;  // 1: `ne` may need one more
+    int total = 1;  // starts at 1, because `ne` may need one more
     for (int r = 0; r < kernels::score_rates; ++r) total += result_.program.places[r];
     if (total >= kernels::most_score_places)
       throw ValueError(runtime::format("{}: score_mod needs more than {} values at once", shape_.function,
@@ -199,7 +201,7 @@ class Lowering {
         place(n) = fresh(ScoreRate::once);
         result_.constants.push_back(node(n).op == Op::number ? node(n).number : static_cast<double>(node(n).whole));
       }
-    fresh(ScoreRate::pair);  // the place of the score
+    fresh(ScoreRate::pair);  // reserves place 0 of the pairs for the score
     for (int n = 0; n < count(); ++n) {
       const Op op = node(n).op;
       if (op == Op::batch || op == Op::head || op == Op::key || op == Op::row) {
@@ -254,7 +256,7 @@ class Lowering {
     place(n) = to;
   }
 
-  /// Returns the place of value n. Places of pairs are reused; the last value takes the score's place.
+  /// Returns the place to which value n is written. Places of pairs are reused; the last value overwrites the score.
   ScorePlace destination(int n) {
     if (rate(n) != ScoreRate::pair) return fresh(rate(n));
     if (in_place_ && n == count() - 1) return {ScoreRate::pair, 0};
@@ -319,7 +321,7 @@ class Lowering {
   std::vector<unsigned> depends_;
   std::vector<int> results_;  // indices in `values_`
   const LoweredProgram* known_ = nullptr;
-  // in place: the only result overwrites the score
+  // in place: there is only one result, and it overwrites the score
   bool by_distance_ = false, in_place_ = true, fits_f32_ = true;
   LoweredProgram result_;
 };
@@ -351,7 +353,7 @@ LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, con
   const auto is = [](const ScoreExpression& x, double value) {
     return x.node()->op == Op::number && x.node()->number == value;
   };
-  // the derivative by the score, then for each lookup its derivative and its index
+  // results: the derivative by the score, then for each lookup its derivative and its index expressions
   std::vector<ScoreExpression> wanted{derivative(expression, ScoreExpression::score())}, lookups;
   for (const ScoreExpression& lookup : expression.lookups()) {
     const ScoreExpression slope = derivative(expression, lookup);

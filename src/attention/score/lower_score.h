@@ -13,7 +13,7 @@ struct LoweredProgram {
   std::vector<double> constants;
   std::vector<kernels::ScoreLookup> lookups;
   std::vector<Tensor> looked_up;  // the tensors as given, one per lookup
-  std::vector<Tensor> read;       // the data that lookups read: f32 or f64
+  std::vector<Tensor> read;       // the contiguous f32 or f64 data that lookups read
   std::vector<Tensor> values;     // the floating tensors as given: they get gradients
 };
 struct LoweredScore {
@@ -23,14 +23,16 @@ struct LoweredScore {
 LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& shape, const Lengths& lowered,
                          Dtype computed);
 
-/// The expression's derivatives for the backward pass; they point into the other members and into the gradients.
+/// The derivatives of a score expression for the backward pass. `gradient` points into the other members and into the
+/// memory of the gradients.
 struct LoweredScoreGradient {
   kernels::ScoreGradient gradient;
   LoweredProgram program;
   std::vector<kernels::ScoreSlope> slopes;
 };
-/// `forward`: the same expression, whose tensors are used again. `gradients`: one for each of its `values`, contiguous
-/// and in the compute type, to which the backward pass adds; undefined if not wanted.
+/// `forward`: the lowered program of the same expression; its tensors are used again. `gradients`: for each tensor in
+/// forward.values the memory, contiguous and in the compute type, to which the backward pass adds; undefined if that
+/// gradient is not needed.
 LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, const LoweredProgram& forward,
                                           const std::vector<Tensor>& gradients, const ScoreShape& shape,
                                           const Lengths& lowered, Dtype computed);

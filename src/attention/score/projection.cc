@@ -1,4 +1,5 @@
-// src/attention/score/projection.cc: makes the kinds of score, checks their parameters and applies them.
+// src/attention/score/projection.cc: implements the functions that make scores, checks the parameters of a score, and
+// projects q and k.
 #include "attention/score/projection.h"
 
 #include <attn/ops.h>
@@ -84,7 +85,7 @@ void check_score(const char* function, const Tensor& q, const Tensor& k, std::in
     throw ValueError(runtime::format("{}: scale is {} beside the score {}; only scaled_dot has a scale", function,
                                      *options.scale, name_of(score.kind)));
   const auto in = [&](double x) { return q.dtype() == Dtype::f64 ? x : static_cast<double>(static_cast<float>(x)); };
-  // torch's function returns NaN here, and so does this one
+  // with a scale that is not finite, torch's function returns NaN, so this one does too
   if (options.scale && !std::isfinite(in(*options.scale)) &&
       std::string_view(function) != "scaled_dot_product_attention")
     throw ValueError(runtime::format("{}: scale is {}; it must be finite", function, *options.scale));

@@ -10,7 +10,7 @@ void check_score(const char* function, const Tensor& q, const Tensor& k, std::in
                  const AttentionOptions& options);
 /// Replaces q and k [B, H, T, D] by their projections, from which the score of a pair is computed.
 void project(const Score& score, Tensor& q, Tensor& k);
-/// Returns the factor of q; `dim` is that of q after `project`.
+/// Returns the factor by which q is multiplied; `dim` is the last dim of q after `project`.
 double score_scale(const AttentionOptions& options, std::int64_t dim);
 
 }  // namespace attn

@@ -1,5 +1,5 @@
-// src/attention/score/score_callback.cc: calls the caller's callable from inside kernels: isolates them from its
-// exceptions and from its use of scratch memory.
+// src/attention/score/score_callback.cc: calls the caller's callable from inside kernels, and shields the kernels from
+// its exceptions and from its use of scratch memory.
 #include "attention/score/lower_score.h"
 #include "kernels/rows/target.h"
 #include "runtime/thread_scratch.h"

@@ -1,5 +1,5 @@
 // src/attention/score/score_derivative.cc: computes derivatives of score expressions as expressions, by the chain rule
-// from the result back.
+// from the result back to the operands.
 #include "attention/score/score_expression.h"
 
 #include "runtime/format.h"
@@ -31,7 +31,7 @@ class Backward {
  public:
   Backward(const ScoreExpression& of, const ScoreExpression& by)
       : values_(of), of_(values_.values.size()), by_(static_cast<std::size_t>(values_.place(by))) {
-    // which values depend on `by` through floating values
+    // find the values that depend on `by` through floating values
     depends_.resize(values_.values.size());
     for (std::size_t n = 0; n < depends_.size(); ++n) {
       depends_[n] = n == by_;
@@ -88,7 +88,7 @@ class Backward {
   }
 
   ScoreValues values_;
-  std::size_t of_, by_;  // values of the expression; index of `by`
+  std::size_t of_, by_;  // number of values of the expression; index of `by`
   std::vector<bool> depends_;
   std::vector<ScoreExpression> gradients_;
 };

@@ -1,5 +1,5 @@
-// src/attention/score/score_expression.cc: defines the operations and the kinds that they accept, and collects the
-// distinct values of an expression.
+// src/attention/score/score_expression.cc: implements the operations of score expressions, checks the kinds of their
+// operands, and collects the distinct values of an expression.
 #include "attention/score/score_expression.h"
 
 #include "runtime/format.h"
@@ -46,7 +46,7 @@ void check_whole(const char* function, const ScoreExpression& x) {
   if (part_of(function, x)->kind != Kind::whole) wrong_kind(function, x, "whole numbers");
 }
 
-/// Returns the kind of the result: integer if both are integers, else floating.
+/// Returns the kind of the result of a and b: integer if both are integers, else floating.
 Kind joined(const ScoreExpression& a, const ScoreExpression& b) {
   return is_whole(*a.node()) && is_whole(*b.node()) ? Kind::whole : Kind::number;
 }
@@ -80,15 +80,15 @@ ScoreExpression function_of(Op op, const char* function, const ScoreExpression& 
 }  // namespace
 
 void Node::let_go() noexcept {
-  Node::Part list;  // linked through the nodes themselves
+  Node::Part list;  // a list of nodes to free, linked by their own `next`
   const auto take = [&list](const Node& node) {
     for (Part& part : node.parts) {
       if (part.use_count() != 1) {
         part.reset();
         continue;
       }
-      // A temporary handle writes the reference count, so that the earlier writes of other threads' handles are
-      // visible.
+      // `part` is the last handle of its node. Copying and dropping a handle writes the reference count, which makes
+      // the writes visible that other threads made before they dropped their handles.
       Part(part).reset();
       part->next = std::move(list);
       list = std::move(part);
@@ -114,7 +114,7 @@ ScoreExpression ScoreExpression::whole(std::int64_t value) {
 
 ScoreExpression ScoreExpression::aligned(Align align) const {
   if (empty()) return *this;
-  std::map<const Node*, Node::Part> done;  // so that shared nodes stay shared
+  std::map<const Node*, Node::Part> done;  // maps old nodes to new ones, so that shared nodes stay shared
   for_each_part(node_, [&](const Node::Part& part) {
     Node node = *part;
     for (Node::Part& inner : node.parts) inner = done.at(inner.get());

@@ -10,7 +10,8 @@
 namespace attn {
 
 struct ScoreExpression::Node {
-  // Operations from `neg` on have one operand, from `add` on two, `where` three; `lookup` has one index per dim.
+  // Operations from `neg` on have one operand, those from `add` on two, and `where` has three. A lookup has one index
+  // expression per dim.
   enum class Op : std::uint8_t {
     number,
     whole,
@@ -91,7 +92,7 @@ struct ScoreValues {
   std::vector<Value> values;
 
   explicit ScoreValues(const ScoreExpression& expression);
-  /// Returns the index of another expression's value, which is added if it is new.
+  /// Adds another expression's values, unless they are known, and returns the index of its result.
   int place(const ScoreExpression& expression);
 
  private:

@@ -1,4 +1,5 @@
-// src/attention/score/score_range.cc: computes intervals for the integers in a score expression.
+// src/attention/score/score_range.cc: computes for each integer in a score expression the interval of values that it
+// can have in a call.
 #include "attention/score/score_range.h"
 
 #include "runtime/format.h"
@@ -13,7 +14,7 @@ namespace {
 
 using Node = ScoreExpression::Node;
 using Op = Node::Op;
-__extension__ typedef __int128 Wide;  // products of two integers within 2^53
+__extension__ typedef __int128 Wide;  // holds products of two integers within 2^53
 
 constexpr std::int64_t most = std::int64_t{1} << 53;
 

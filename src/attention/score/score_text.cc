@@ -24,7 +24,7 @@ struct Infix {
 };
 constexpr int strength_or = 1, strength_and = 2, strength_comparison = 3, strength_sum = 4, strength_product = 5,
               strength_sign = 6;
-// longer operators before their prefixes
+// an operator stands before the operators that are prefixes of it
 constexpr Infix infixes[] = {
     {"//", Op::floor_div, strength_product}, {"<=", Op::le, strength_comparison}, {">=", Op::ge, strength_comparison},
     {"==", Op::eq, strength_comparison},     {"!=", Op::ne, strength_comparison}, {"<", Op::lt, strength_comparison},
@@ -38,7 +38,8 @@ const Infix* infix_of(Op op) {
   return nullptr;
 }
 
-// limits the text, because shared nodes are written each time and a small expression could have an endless text
+// Limits the length of the text. It writes a shared node each time it occurs, so a small expression could have an
+// endless text.
 constexpr std::size_t most_text = 10000;
 
 /// Writes an expression. Uses a list instead of recursion, because a tree may be deep.
@@ -65,8 +66,8 @@ class Writer {
 
   void write(const Node& node, int strength) {
     if (const Infix* infix = infix_of(node.op)) {
-      // comparisons do not chain, and are in parentheses next to & and |, so that the text means the same in C++ and in
-      // Python
+      // Comparisons do not chain, and they are in parentheses next to & and |, so that the text means the same in C++
+      // and in Python.
       const bool comparison = infix->strength == strength_comparison,
                  open = comparison ? strength > 0 : strength > infix->strength;
       if (open) text += '(', then(")");
@@ -86,7 +87,7 @@ class Writer {
     }
   }
 
-  /// Schedules a piece of text before the pieces that were scheduled earlier.
+  /// Schedules text or a node to be written before everything that was scheduled earlier.
   void then(std::string_view sign) { next_.push_back({nullptr, sign, 0}); }
   void then(const Node& node, int strength) { next_.push_back({&node, "", strength}); }
 
@@ -139,10 +140,11 @@ class Writer {
   std::vector<Piece> next_;
 };
 
-// of parentheses and signs, so that no text overflows a stack, not even a thread's 256 KiB
+// The deepest nesting of parentheses and signs, so that a long text cannot overflow a stack; a thread may have only 256
+// KiB.
 constexpr int most_levels = 100;
 
-/// Parses by precedence, lowest first: | & comparisons (which do not chain) sums products signs terms.
+/// Parses by precedence, from the lowest: |, &, comparisons (which do not chain), sums, products, signs, terms.
 class Parser : TextCursor {
  public:
   Parser(const std::string& text, const std::vector<std::pair<std::string, Tensor>>& tensors)

@@ -1,4 +1,4 @@
-// src/attention/unfused/unfused_attention.cc: computes attention by tensor operations that have gradients themselves.
+// src/attention/unfused/unfused_attention.cc: computes attention by tensor operations, which have gradients themselves.
 #include "attention/unfused/unfused_attention.h"
 
 #include <attn/autograd.h>
@@ -17,10 +17,10 @@ using kernels::AttentionProblem;
 using kernels::BiasOp;
 using kernels::BiasTerm;
 
-/// What is known of each pair before scores are computed, for every batch item, head, row and key.
+/// What the call says about each pair before scores are computed, for every batch item, head, row and key.
 struct Pairs {
   Tensor visible;              // bool [B, Hq, Tq, Tk]
-  Tensor kept;                 // dropout: 0 or 1 / (1 - p); undefined without dropout
+  Tensor kept;                 // dropout's factor of each weight, 0 or 1 / (1 - p); undefined without dropout
   std::vector<Tensor> places;  // per bias term, [B, 1, Tq, Tk]: ALiBi's distances, or row indices of the relative table
 };
 
@@ -85,7 +85,7 @@ Tensor for_heads(const Tensor& x, std::int64_t heads) {
   return x.unsqueeze(2).expand(sizes).reshape({x.size(0), heads, x.size(2), x.size(3)});
 }
 
-/// Replaces rows of x that no pair needs by zeros, because their content must not matter.
+/// Replaces the rows of x (k or v) that no visible pair needs by zeros, because their content must not affect a result.
 Tensor needed_rows(const Tensor& x, const Tensor& visible) {
   const Tensor needed = gt(sum(visible, {1, 2}), 0);  // [B, Tk]
   return where(needed.unsqueeze(1).unsqueeze(3), x, 0);
@@ -119,7 +119,8 @@ std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const 
   const Tensor sinks = call.sinks.defined() ? inputs[next++].reshape({-1, 1, 1}) : Tensor(),
                w = additive ? inputs[next++] : Tensor();
   std::vector<Tensor> biases;
-  // `away`: pairs that a bias of -inf masks; no expression unmasks them or reads their score. `shown`: the others.
+  // `away`: the pairs that a bias of -inf masks; a score expression neither unmasks them nor reads their score.
+  // `shown`: the visible pairs that no bias masks.
   Tensor away, shown = pairs.visible;
   for (int n = 0; n < p.bias_count; ++n) {
     biases.push_back(bias_of(call, n, inputs[next++].to(q.dtype()), pairs));
@@ -141,7 +142,8 @@ std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const 
   }
   if (p.temperature != 1) s = s / p.temperature;
 
-  // pass 2: softmax over the visible pairs; the result does not depend on the maximum, so no gradient flows through it
+  // pass 2: softmax over the visible pairs; its result does not depend on the maximum, so no gradient flows through the
+  // maximum
   const double infinity = std::numeric_limits<double>::infinity();
   const Tensor seen = logical_and(pairs.visible, ne(s, -infinity)), hidden = logical_not(seen);
   s = masked_fill(s, hidden, -infinity);
@@ -161,7 +163,7 @@ std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const 
   return {matmul(weights, v), weights, masked_fill(log(l) + m, nothing, -infinity).squeeze(-1)};
 }
 
-/// Returns the form of the weights that the call returned.
+/// Returns the weights in the form that the call returned.
 Tensor asked_for(const Weights& asked, const Tensor& weights, const Tensor& keys) {
   switch (asked.kind) {
     case Weights::head_average: return mean(weights, {1});
@@ -185,7 +187,7 @@ Tensor asked_for(const Weights& asked, const Tensor& weights, const Tensor& keys
 Gradients unfused_gradients(const Call& call, const FromForward& forward, const Backward& at) {
   const bool graph = grad_enabled();
   const EnableGrad guard;
-  // Each input gets its own handle, so that its derivative ignores that it may be computed from another input.
+  // Each input gets a handle of its own, so that its derivative ignores that an input may be computed from another one.
   std::vector<Tensor> inputs, wanted;
   for (std::size_t i = 0; i < at.inputs(); ++i) {
     Tensor x = at.saved(static_cast<int>(i));
@@ -213,7 +215,7 @@ Gradients unfused_gradients(const Call& call, const FromForward& forward, const 
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     if (!at.needs(static_cast<int>(i))) continue;
     gradients[i] = found[next++];
-    // an expression may not use the score; zeros, as in the fused pass
+    // an expression that does not use the score gives no gradient; the result is then zeros, as in the fused pass
     if (!gradients[i].defined()) gradients[i] = zeros_like(inputs[i]);
   }
   return gradients;

@@ -1,5 +1,5 @@
-// src/attention/unfused/unfused_attention.h: computes gradients of attention by its unfused definition, with every
-// matrix stored, where the fused pass has none.
+// src/attention/unfused/unfused_attention.h: computes those gradients of attention that the fused backward pass does
+// not have, by the unfused definition, which stores every matrix.
 #pragma once
 #include "attention/backward.h"
 #include "tensor/record.h"
@@ -12,9 +12,9 @@ struct FromForward {
   Tensor weight_keys = {};                // with Weights::top_k
 };
 
-/// Returns the gradients in the order of Call::inputs(), with a history if the pass creates a graph. `at.saved(i)` is
-/// input i; the results are the output, the weights and the logsumexp. Memory: several [B, Hq, Tq, Tk], and for
-/// additive scores [B, Hq, Tq, Tk, A].
+/// Returns the gradients in the order of Call::inputs(); they have a history if the backward pass creates a graph.
+/// `at.saved(i)` is input i. The results whose gradients come in are the output, the weights and the logsumexp. Memory:
+/// several matrices [B, Hq, Tq, Tk], and for additive scores [B, Hq, Tq, Tk, A].
 Gradients unfused_gradients(const Call& call, const FromForward& forward, const Backward& at);
 
 }  // namespace attn

@@ -67,7 +67,7 @@ class Evaluation {
     }
   }
 
-  /// Applies f to integers, which have no gradient.
+  /// Applies f to each pair of integers; no gradient is recorded.
   template <typename F>
   static Tensor elementwise(const Tensor& a, const Tensor& b, F&& f) {
     const Tensor sum = a + b, result = empty(sum.sizes(), Dtype::f64);
@@ -82,7 +82,7 @@ class Evaluation {
     Tensor table = node.tensor;
     for (std::size_t n = 0; n < given.size(); ++n)
       if (given[n].impl() == node.tensor.impl()) table = tables_[n];
-    // converted before the lookup, so that gradients are added in the compute type
+    // the table is converted before the lookup, so that its gradient is summed in the compute type
     if (node.kind == Kind::number) table = as_number(table);
     Tensor place = zeros({}, Dtype::f64);
     for (std::size_t d = 0; d < parts.size(); ++d)
@@ -109,7 +109,7 @@ class Evaluation {
     };
     const Tensor a = operand(0);
     switch (node.op) {
-      case Op::neg: return numbers ? -a : 0 - a;  // 0 - a, because no integer is -0
+      case Op::neg: return numbers ? -a : 0 - a;  // 0 - a, because an integer 0 must not become -0
       case Op::abs: return abs(a);
       case Op::exp: return exp(a);
       case Op::tanh: return tanh(a);
