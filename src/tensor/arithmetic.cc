@@ -9,7 +9,7 @@
 namespace attn {
 namespace {
 
-/// Computes integers with wrap-around, as the processor does. For bools, + is "or" and * is "and".
+/// Computes integers with wrap-around, as the processor does. For bool, addition is "or" and multiplication is "and".
 template <typename C, typename F>
 C wrapping(C a, C b, F function) {
   if constexpr (std::is_same_v<C, bool>) return function(static_cast<int>(a), static_cast<int>(b)) != 0;
@@ -18,7 +18,7 @@ C wrapping(C a, C b, F function) {
   else return function(a, b);
 }
 
-// A function object that a kernel also implements names that kernel; elements_of_pairs passes the name on.
+// If a kernel implements a function object, the object names that kernel; elements_of_pairs passes the name on.
 struct Plus {
   static constexpr auto kernel = kernels::Binary::add;
   template <typename C>
@@ -52,7 +52,7 @@ constexpr Plus plus;
 constexpr Minus minus;
 constexpr Times times;
 constexpr Over over;
-// The two values are already computed, so this selects without a branch and can be vectorised.
+// Both values are already computed, so this selects one without a branch, and the compiler can vectorise it.
 constexpr auto larger = []<typename C>(C a, C b) -> C { return ((a != a) | (a >= b)) ? a : b; };
 constexpr auto smaller = []<typename C>(C a, C b) -> C { return ((a != a) | (a <= b)) ? a : b; };
 
@@ -68,7 +68,7 @@ struct WithMultiple {
     return F()(a, times(b, alpha));
   }
   double number;
-  std::int64_t whole;  // alpha for integer operands
+  std::int64_t whole;  // alpha for integer operands; `number` is alpha for floating ones
 };
 
 template <typename C>
@@ -133,8 +133,8 @@ void check_alpha(const char* function, Scalar alpha, Dtype common) {
                      " tensors; it must be an integer");
 }
 
-/// Returns the number as a second operand of products and quotients. Beside bf16 and f16 it is f32, so that it is
-/// rounded only with the result.
+/// Returns the second operand of a product or quotient. If the first operand is bf16 or f16, a number becomes f32, so
+/// that only the result is rounded.
 Tensor factor(Scalar value, Dtype common) { return filled({}, value, compute_dtype(common)); }
 Tensor factor(const Tensor& b, const Tensor& a, Dtype common) {
   return as(b, b.dim() == 0 && a.dim() != 0 ? compute_dtype(common) : common);
@@ -158,7 +158,7 @@ Tensor power_of(const char* function, const Tensor& a, const Tensor& b, Dtype co
   return binary(function, a, b, common, out, elements);
 }
 
-/// Sets x to element(x, y), computed in `common`; throws unless x's dtype can hold that kind of number. y is `other`
+/// Sets x to element(x, y), computed in `common`. Throws unless x's dtype can hold numbers of that kind. `y` is `other`
 /// converted for the computation.
 template <typename F>
 const Tensor& in_place(const char* function, const History& history, const Tensor& x, const Tensor& other,
@@ -177,7 +177,7 @@ const Tensor& in_place(const char* function, const History& history, const Tenso
   return history.changed(x);
 }
 
-/// Returns `other` with the values that it has before x changes, for the gradient.
+/// Returns `other` with the values that it has before x changes, for the gradient: a copy if both share memory.
 Tensor unchanged(const Tensor& x, const Tensor& other) {
   const bool changes = other.impl()->storage == x.impl()->storage && (wants_grad(x) || wants_grad(other));
   return changes ? other.clone() : other;
@@ -263,7 +263,7 @@ Tensor pow(const Tensor& a, Scalar exponent, Tensor out) {
                      "; the exponent must not be negative");
   const Tensor x = as(a, common);
   Tensor result;
-  // The special cases below round as torch's do.
+  // These special exponents are rounded as in torch.
   if (is_floating(common) && p == 1) result = map_floating("pow", x, out, [](auto v) { return v; });
   else if (is_floating(common) && p == 0.5) result = map_floating("pow", x, out, [](auto v) { return std::sqrt(v); });
   else if (is_floating(common) && p == 2) result = map_floating("pow", x, out, [](auto v) { return v * v; });

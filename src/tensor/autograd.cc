@@ -1,5 +1,5 @@
-// src/tensor/autograd.cc: runs the backward pass: nodes run from the last made to the first, and gradients of the same
-// tensor are added.
+// src/tensor/autograd.cc: runs the backward pass: nodes run from the last made to the first, and the gradients of a
+// tensor with several uses are added.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -52,7 +52,7 @@ void accumulate_grad(const Tensor& x, Tensor gradient) {
   }
 }
 
-/// Names a place whose gradient is wanted: a result of a node, or a leaf.
+/// A place whose gradient the caller wants: a result of a node, or a leaf.
 struct Target {
   const Node* node;  // null for a leaf
   int output;
@@ -67,7 +67,7 @@ class Pass {
       if (const auto& node = current(output).node) roots_.push_back(node);
   }
 
-  /// Restricts the pass to the nodes that lead to `targets`.
+  /// Restricts the pass to the nodes between the outputs and `targets`.
   void aim_at(const std::vector<Tensor>& targets) {
     aimed_ = true;
     for (const Tensor& x : targets) targets_.push_back({current(x).node.get(), x.impl()->output, x, {}});
@@ -107,8 +107,8 @@ class Pass {
     return is_target(edge) || (edge.node && needed_.count(edge.node.get()) != 0);
   }
 
-  /// Marks the nodes from which a target can be reached: collects all reachable nodes, then goes through them from the
-  /// first made to the last.
+  /// Marks the nodes through which a gradient flows to a target: collects all reachable nodes, then goes through them
+  /// from the first made to the last.
   void mark_needed() {
     std::map<std::uint64_t, const Node*> reached;
     std::vector<const Node*> next;
@@ -168,7 +168,7 @@ class Pass {
     }
   }
 
-  /// Frees the saved tensors of a node. A node that saved nothing can run again.
+  /// Frees the saved tensors of a node that ran. A node that saved nothing can run again.
   static void free_saved(Node& node) {
     if (std::none_of(node.saved.begin(), node.saved.end(), [](const Saved& kept) { return kept.tensor.defined(); }))
       return;

@@ -1,5 +1,5 @@
-// src/tensor/binary.cc: implements the parts of operations on one and two operands that do not depend on the element
-// function.
+// src/tensor/binary.cc: implements those parts of operations on one and two operands that are the same for every
+// element function.
 #include "tensor/binary.h"
 
 namespace attn {

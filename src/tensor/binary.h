@@ -6,11 +6,11 @@
 
 namespace attn {
 
-/// Returns the operand in `dtype`, without gradient history.
+/// Returns the operand without gradient history, converted to `dtype` if it has another one.
 inline Tensor as(const Tensor& x, Dtype dtype) { return x.dtype() == dtype ? x : x.detach().to(dtype); }
 
-/// Calls `write(target)` for `out` or new memory. If `out` overlaps an input and is not exactly that input, writes to
-/// other memory and copies the result.
+/// Writes a result to `out`, or to new memory if `out` is undefined, by a call of `write(target)`. If `out` overlaps an
+/// input and is not exactly that input, `write` gets other memory, and the result is copied.
 using WriteInto = void (*)(void* context, const Tensor& target);
 Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype,
                     std::initializer_list<const Tensor*> inputs, WriteInto write, void* context);
@@ -21,11 +21,11 @@ Tensor compute_into(const char* function, const Tensor& out, const Dims& sizes, 
   return compute_into(function, out, sizes, dtype, inputs, call, const_cast<Write*>(&write));
 }
 
-// Only the loop depends on the element function and the types. The code around it is compiled once, in binary.cc and
-// elements.cc.
+// Only the inner loop depends on the element function and the types. The code around it is compiled once, in binary.cc
+// and elements.cc.
 
-/// Returns the loop of a function that takes elements of `common` (half floats as f32) and returns R, or the type that
-/// it takes if R is void.
+/// Returns the inner loop of a function of two elements. The loop takes elements of `common` (half floats as f32) and
+/// returns R, or the type that it takes if R is void.
 template <typename R, typename F>
 Elements elements_of_pairs(Dtype common, const F& element) {
   Elements result{
@@ -43,7 +43,7 @@ void binary_into(const Tensor& target, const Tensor& a, const Tensor& b, Dtype c
   compute_elements(elements_of_pairs<R>(common, element), target, {&a, &b});
 }
 
-/// Does the same and writes to `out` or to new memory of the broadcast shape.
+/// Computes the same into `out`, or into new memory of the broadcast shape.
 Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype result, const Tensor& out,
               const Elements& elements);
 template <typename R, typename F>
@@ -53,10 +53,10 @@ Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype comm
   return binary(function, a, b, result, out, elements_of_pairs<R>(common, element));
 }
 
-/// Writes loop(x) to `out` or to new memory.
+/// Applies the loop to x, into `out` or new memory.
 Tensor unary(const char* function, const Tensor& x, Dtype result, const Tensor& out, const Elements& elements);
 
-/// Returns element(x) with dtype R, or with x's own if R is void.
+/// Returns element(x) with dtype R, or with x's own dtype if R is void.
 template <typename R, typename F>
 Tensor map(const char* function, const Tensor& x, const Tensor& out, F element) {
   Dtype result = x.dtype();

@@ -1,5 +1,5 @@
-// src/tensor/blocks.h: reads and writes blocks of elements in the type of the computation, so that kernels see no half
-// floats and no strides.
+// src/tensor/blocks.h: copies blocks of elements between strided memory and contiguous arrays of the type of the
+// computation, so that kernels see no half floats and no strides.
 #pragma once
 #include <attn/dtype.h>
 
@@ -11,7 +11,7 @@ namespace attn {
 /// The number of elements in a block; a few arrays of this size fit in L1.
 inline constexpr std::int64_t block_elements = 512;
 
-/// Calls block(start, count) for consecutive blocks of n elements.
+/// Calls block(start, count) for the consecutive blocks of n elements.
 template <typename F>
 void in_blocks(std::int64_t n, F block) {
   for (std::int64_t start = 0; start < n; start += block_elements) block(start, std::min(block_elements, n - start));
@@ -26,7 +26,7 @@ void move_words(std::size_t size, const char* from, std::int64_t from_stride, ch
 /// `count` is at most one block if the stride differs from the element size.
 void read_block(Dtype dtype, const char* from, std::int64_t stride, void* to, std::int64_t count);
 void write_block(Dtype dtype, const void* from, char* to, std::int64_t stride, std::int64_t count);
-/// Copies elements without conversion, with the same arguments.
+/// Copies elements without conversion; the arguments are those of read_block and write_block.
 void read_words(Dtype dtype, const char* from, std::int64_t stride, void* to, std::int64_t count);
 void write_words(Dtype dtype, const void* from, char* to, std::int64_t stride, std::int64_t count);
 

@@ -1,4 +1,4 @@
-// src/tensor/create.cc: makes new tensors: empty, filled, counted, one-hot.
+// src/tensor/create.cc: makes new tensors: empty, filled with one value, number sequences, one-hot.
 #include <attn/ops.h>
 
 #include "runtime/format.h"
@@ -49,7 +49,7 @@ Tensor filled_by(std::int64_t n, Dtype dtype, F&& function) {
   return result;
 }
 
-/// Computes first + i * by with wrap-around, because i * by alone may exceed 64 bits.
+/// Returns first + i * by. The sum wraps around, because i * by alone may exceed 64 bits.
 std::int64_t counted(std::int64_t first, std::int64_t by, std::int64_t i) {
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(first) +
                                    static_cast<std::uint64_t>(i) * static_cast<std::uint64_t>(by));

@@ -1,4 +1,4 @@
-// src/tensor/create.h: checks the sizes of a new tensor.
+// src/tensor/create.h: checks the sizes of a new tensor and returns its number of bytes.
 #pragma once
 #include <attn/tensor.h>
 

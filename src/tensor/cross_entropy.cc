@@ -15,13 +15,13 @@
 namespace attn {
 namespace {
 
-/// Holds a call on rows: logits [rows, C], one target class for each row.
+/// A call arranged as rows: logits [rows, C], and one target class for each row.
 struct Losses {
   std::vector<std::int64_t> classes;  // -1: the row is ignored
   std::vector<double> weight;         // one for each class
   double smoothing;                   // the part of the target that is spread over all classes
   double total_weight = 0;            // sum of the weights of all classes
-  double divisor = 1;                 // of the mean: sum of the weights of the rows that count
+  double divisor = 1;                 // of the mean: the sum of the weights of the rows that count
 
   double of(std::int64_t target) const { return weight[static_cast<std::size_t>(target)]; }
 };
@@ -105,7 +105,7 @@ Tensor backward_rows(const Tensor& x, const Tensor& g, const Losses& losses) {
   return result;
 }
 
-/// Computes the same in tensor operations that have gradients.
+/// Computes the same gradient in tensor operations that have gradients themselves.
 Tensor backward_plain(const Tensor& x, const Tensor& g, const Losses& losses) {
   const std::int64_t n = x.size(1);
   const Tensor shares = zeros({x.size(0), n}, Dtype::f64);

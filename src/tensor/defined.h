@@ -1,4 +1,5 @@
-// src/tensor/defined.h: checks that an argument is defined, with an error that names it; a tensor's own methods cannot.
+// src/tensor/defined.h: checks that an argument is defined. The error names the argument, which a tensor's own methods
+// cannot do.
 #pragma once
 #include <attn/tensor.h>
 

@@ -1,4 +1,5 @@
-// src/tensor/element.h: maps a dtype to its C++ type and to the type of the computation, and converts single elements.
+// src/tensor/element.h: gives the C++ type of a dtype and the type in which its elements are computed, and converts
+// single elements.
 #pragma once
 #include <attn/dtype.h>
 
@@ -24,8 +25,8 @@ inline Compute<T> widen(T value) {
   else return value;
 }
 
-/// Converts as C++ does, with two exceptions: to bool is "not zero", and a float that the integer type cannot hold (NaN
-/// included) gives the smallest integer.
+/// Converts as C++ does, with two exceptions: bool is true for every value except 0, and a float that the integer type
+/// cannot hold (NaN included) gives the smallest integer.
 template <typename To, typename From>
 inline To convert(From from) {
   const auto value = widen(from);

@@ -6,16 +6,16 @@
 namespace attn {
 namespace {
 
-/// Holds one operand of a run.
+/// One operand in a run of elements: address, stride in bytes and dtype.
 struct Lane {
   char* data;
   std::int64_t stride;
   Dtype dtype;
-  bool direct;  // true if the loop reads it in place
+  bool direct;  // whether the loop can read and write it in place
 };
 
-/// Runs the kernel if it can and returns true. It takes a result and a first operand of the same dtype; the second
-/// operand is contiguous elements of this dtype or one number.
+/// Runs the kernel for this operation if it can, and returns whether it did. The kernel needs a result and a first
+/// operand of the same dtype; the second operand must be contiguous elements of this dtype, or one number.
 bool run_kernel(kernels::Binary op, const Lane* lanes, std::int64_t n) {
   const Dtype dtype = lanes[0].dtype;
   const auto size = static_cast<std::int64_t>(size_of(dtype));

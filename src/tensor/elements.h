@@ -7,7 +7,7 @@
 #include <array>
 #include <optional>
 
-// Stands before a loop with independent iterations: y[i] depends only on x[i], and y may be x. GCC then vectorises the
+// Precedes a loop whose iterations are independent: y[i] depends only on x[i], and y may be x. GCC then vectorises the
 // loop without a check for overlap.
 #if defined(__GNUC__) && !defined(__clang__)
 #define ATTN_INDEPENDENT _Pragma("GCC ivdep")
@@ -24,13 +24,13 @@ using ElementLoop = void (*)(const void* function, const void* const* x, void* y
 struct Elements {
   ElementLoop loop = nullptr;
   const void* function = nullptr;
-  bool words = false;                                    // half floats are not converted
-  std::optional<kernels::Binary> kernel = std::nullopt;  // computes the same for contiguous f32, f64 or bf16
+  bool words = false;                                    // the loop takes half floats without conversion
+  std::optional<kernels::Binary> kernel = std::nullopt;  // the same for contiguous f32, f64 or bf16
 };
 
-/// Sets target = loop(inputs), with each input broadcast to the target's shape; threads share the parts. Half floats
-/// and elements that are not contiguous are copied to blocks that fit in L1. If the target overlaps an input, the two
-/// must be the same view.
+/// Sets target = loop(inputs), with each input broadcast to the target's shape. Large targets are divided among
+/// threads. Half floats and elements that are not contiguous are copied to blocks that fit in L1. If the target
+/// overlaps an input, the two must be the same view.
 void compute_elements(const Elements& elements, const Tensor& target, std::initializer_list<const Tensor*> inputs);
 
 /// Calls function(Type<C>{}) with the type C in which elements of `dtype` are computed.

@@ -82,8 +82,8 @@ Best<C> best_of_long_run(Dtype dtype, const char* x, std::int64_t stride, std::i
   return best;
 }
 
-/// Finds the best of `count` adjacent rows of n elements that lie `stride` bytes apart. These rows are the columns of a
-/// matrix, which is read row by row.
+/// Finds the best element of each of `count` adjacent rows. A row has n elements that lie `stride` bytes apart. These
+/// rows are the columns of a matrix, which is read row by row.
 template <Extreme extreme, typename C>
 void best_of_columns(Dtype dtype, const char* x, std::int64_t stride, std::int64_t n, std::int64_t count, C* best,
                      std::int64_t* at) {
@@ -102,7 +102,7 @@ void best_of_columns(Dtype dtype, const char* x, std::int64_t stride, std::int64
   }
 }
 
-/// Returns values and indices of the rows of [..., n], n >= 1.
+/// Returns the extreme values and their indices for the rows of [..., n], n >= 1.
 template <Extreme extreme>
 std::pair<Tensor, Tensor> extremes(const Tensor& x, const Dims& sizes) {
   constexpr std::int64_t long_row = 1 << 18;
@@ -156,7 +156,7 @@ Tensor extreme_of_all(const char* function, const char* backward, const Tensor& 
   return record(backward, y,
                 wrt(
                     x,
-                    [](auto& dy, auto& x, auto& y) {  // elements that equal the extreme share the gradient
+                    [](auto& dy, auto& x, auto& y) {  // elements that equal the extreme share the gradient evenly
                       const Tensor reaches = logical_or(eq(x, y), logical_and(isnan(x), isnan(y)));
                       return where(reaches, widen(dy) / sum(reaches), 0);
                     },
@@ -169,7 +169,7 @@ std::pair<Tensor, Tensor> largest_along(const char* function, const Tensor& x, i
   return extremes<Extreme::largest>(reduced_last(x.detach(), reduced), reduced_sizes(x.sizes(), reduced, keepdim));
 }
 
-/// Returns whether some element, converted to bool, is `wanted`.
+/// Returns whether some element is `wanted` after conversion to bool.
 bool holds(const Tensor& x, bool wanted) {
   const runtime::DefaultFloatingPoint floating_point;  // a caller's flush-to-zero mode would make denormals 0
   bool found = false;

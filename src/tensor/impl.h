@@ -10,7 +10,7 @@ struct Node;
 
 /// Holds the memory that a tensor and its views share. `version` counts in-place changes.
 struct Storage {
-  const char *first = nullptr, *end = nullptr;  // bounds of all elements of its tensors
+  const char *first = nullptr, *end = nullptr;  // the memory range that all elements of its tensors lie in
   void* data = nullptr;                         // the pointer that the caller gave, for `deleter`
   std::function<void(void*)> deleter;           // for memory of the caller, else empty
   std::atomic<std::uint64_t> version{0};
@@ -33,13 +33,14 @@ struct TensorImpl {
   Dims strides;
   Dtype dtype = Dtype::f32;
   bool requires_grad = false;
-  bool frozen = false;         // a view made while recording was off; it has no gradient history through its base
-  bool has_leaf_view = false;  // a view of it was made a leaf; later changes in place could not be recorded there
+  bool frozen = false;         // a view made while recording was off: it does not take part in the history of its base
+  bool has_leaf_view = false;  // a view of it was made a leaf; later changes in place could not be recorded in it
   int output = 0;              // which result of `node` this is
   std::shared_ptr<Node> node;  // the operation that made it, if a gradient is wanted
   std::shared_ptr<TensorImpl> grad;
-  Tensor base;                         // views: the tensor whose memory it shows, itself no view
-  std::atomic<std::uint64_t> seen{0};  // views: sequence of the base's node that its history follows, or 0
+  Tensor base;  // views: the tensor whose memory it shows, itself no view
+  // views: sequence number of the base's node when the view's history was last updated, or 0
+  std::atomic<std::uint64_t> seen{0};
 };
 
 }  // namespace attn

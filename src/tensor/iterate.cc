@@ -1,4 +1,5 @@
-// src/tensor/iterate.cc: joins dims that form one run, then iterates over the remaining ones.
+// src/tensor/iterate.cc: iterates over tensors with any strides: joins dims that form one contiguous run, then loops
+// over the others.
 #include "tensor/iterate.h"
 
 #include "runtime/floating_point.h"
@@ -12,7 +13,7 @@ namespace {
 
 using Strides = std::array<std::int64_t, max_operands>;
 
-/// Holds the dims to iterate over, without dims of size 1 and with adjacent dims joined; dim 0 is the innermost.
+/// The dims to iterate over, without dims of size 1 and with adjacent dims joined; dim 0 is the innermost.
 struct Walk {
   int dims = 0;
   std::array<std::int64_t, max_rank> sizes{};
@@ -92,7 +93,7 @@ void iterate(const Dims& shape, std::span<const Operand> operands, InnerLoop loo
   const std::int64_t elements = shape.product();
   if (elements == 0) return;
   const Walk walk = walk_of(shape, operands);
-  const runtime::DefaultFloatingPoint floating_point;  // the same environment as in a part
+  const runtime::DefaultFloatingPoint floating_point;  // as in every task of a parallel loop
   walk_runs(walk, operands, {0, elements / walk.sizes[0], 0, walk.sizes[0]}, loop, context);
 }
 

@@ -8,7 +8,7 @@ namespace attn {
 
 inline constexpr int max_operands = 4;
 
-/// Holds one tensor of an iteration: its first element, and a stride in bytes for each dim of the common shape.
+/// One tensor of an iteration: its first element, and a stride in bytes for each dim of the common shape.
 struct Operand {
   char* data = nullptr;
   Dims strides;
@@ -17,14 +17,15 @@ struct Operand {
 /// Returns `tensor` broadcast to `shape` (stride 0 along the dims it lacks). The shapes must fit; this is not checked.
 Operand operand(const Tensor& tensor, const Dims& shape);
 
-/// Processes n elements of every operand: data[i] advances by strides[i] bytes.
+/// An inner loop processes n elements of every operand: data[i] advances by strides[i] bytes from one element to the
+/// next.
 using InnerLoop = void (*)(void* context, char* const* data, const std::int64_t* strides, std::int64_t n);
 
 /// Calls `loop` for runs that together visit every element once, in row-major order. Dims that form one run in every
 /// operand are joined, so contiguous operands of the same shape need a single call.
 void iterate(const Dims& shape, std::span<const Operand> operands, InnerLoop loop, void* context);
-/// Does the same in any order, for loops with independent elements. Many elements are divided into parts of a fixed
-/// size that threads share.
+/// Calls `loop` in any order, for loops whose elements are independent. Many elements are divided into parts of a fixed
+/// size, which threads share.
 void iterate_in_parts(const Dims& shape, std::span<const Operand> operands, InnerLoop loop, void* context);
 
 /// Returns `loop` as a function pointer; the loop itself is the context.

@@ -60,7 +60,7 @@ void pick_words(const char* from, const std::int64_t* picked, std::int64_t count
     reinterpret_cast<Word*>(to)[i] = reinterpret_cast<const Word*>(from)[picked[i]];
 }
 
-/// Copies the `count` picked rows of `bytes` bytes, one after another.
+/// Copies `count` rows of `bytes` bytes each, those whose indices are in `picked`, to consecutive memory.
 void pick_rows(const char* from, const std::int64_t* picked, std::int64_t count, std::int64_t bytes, char* to) {
   switch (bytes) {
     case 1: return pick_words<std::uint8_t>(from, picked, count, to);

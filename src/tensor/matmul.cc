@@ -1,5 +1,4 @@
-// src/tensor/matmul.cc: implements matmul by torch's rank rules, bmm, dot and linear; every product goes through one
-// function.
+// src/tensor/matmul.cc: implements matmul by torch's rank rules, bmm, dot and linear; all of them call `multiply`.
 #include "kernels/gemm/product.h"
 #include "runtime/parallel.h"
 #include "tensor/defined.h"
@@ -41,20 +40,21 @@ void integer_product(const kernels::GemmProblem& p) {
 }
 
 /// These functions convert the operands for the kernels. bf16 is passed unchanged if the processor multiplies pairs of
-/// it. Otherwise half floats become f32, but a right operand is passed unchanged if the kernels widen it.
+/// bf16. Otherwise half floats become f32; only a right operand is passed unchanged if the kernels can widen it
+/// themselves.
 bool by_pairs(const Tensor& x) { return x.dtype() == Dtype::bf16 && kernels::multiplies_bf16(); }
 bool is_half(const Tensor& x) { return x.dtype() == Dtype::bf16 || x.dtype() == Dtype::f16; }
 Tensor left_operand(const Tensor& x) {
   if (by_pairs(x)) return x.detach();
   const bool transposed = is_half(x) && x.dim() >= 2 && x.stride(-1) != 1 && x.stride(-2) == 1;
-  // converting in memory order takes a twentieth of the time
+  // converting in memory order takes a twentieth of the time of converting in row-major order
   return transposed ? widened(x.transpose(-1, -2)).transpose(-1, -2) : widened(x);
 }
 Tensor right_operand(const Tensor& x) {
   return is_half(x) && kernels::multiplies_half_b() ? x.detach() : left_operand(x);
 }
 
-/// Describes what follows the sums.
+/// What is applied to each sum of products: a bias, then an activation.
 struct After {
   Tensor bias = {};  // [N], contiguous, in the type of the computation
   kernels::Activation activation = kernels::Activation::none;
@@ -94,7 +94,8 @@ void multiply(const Tensor& a, const Tensor& b, const After& after, const Tensor
   });
 }
 
-/// Returns memory for a product of this dtype: `target` if kernels can write to it, else new memory.
+/// Returns the memory to which kernels write a product of this dtype: `target` if they can write to it, else new
+/// memory.
 Tensor product_memory(const Dims& sizes, Dtype dtype, const Tensor& target, std::initializer_list<Tensor> read) {
   const auto apart = [&](const Tensor& x) {
     return !x.defined() || (target.data() != x.data() && !overlaps(target, x));
@@ -104,8 +105,8 @@ Tensor product_memory(const Dims& sizes, Dtype dtype, const Tensor& target, std:
   return direct ? target.view(sizes) : empty(sizes, dtype);
 }
 
-/// Returns the product in the caller's `target`, copied there if necessary; returns it in `dtype` if `target` is
-/// undefined.
+/// Delivers the product y. If `target` is defined, copies y there if necessary and returns `target`; otherwise returns
+/// y in `dtype`.
 Tensor settled(const Tensor& y, const Tensor& target, Dtype dtype) {
   if (!target.defined()) return y.to(dtype);
   if (y.data() != target.data()) copy_values(target, y);
@@ -116,8 +117,8 @@ Tensor settled(const Tensor& y, const Tensor& target, Dtype dtype) {
 /// `target`: memory of these sizes, used for the result if that saves a copy.
 Tensor batched(const char* function, const Tensor& a, const Tensor& b, const After& after = {},
                const Tensor& target = {}) {
-  // One column: computes one row times the transposed matrix instead. The sums are the same, and the rows go in the
-  // SIMD lanes.
+  // If b has one column, one row times the transposed matrix is computed instead. The sums are the same, and the rows
+  // of a go in the SIMD lanes.
   if (b.size(-1) == 1 && a.size(-2) > 1 && !after.bias.defined()) {
     const Tensor rows = b.dim() == 2 && a.dim() > 2 ? a.detach().flatten(0, -2) : a.detach();
     const Tensor y = batched(function, b.detach().transpose(-1, -2), rows.transpose(-1, -2), after, target);
@@ -277,7 +278,7 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, Tensor 
                                      : "ViewBackward0";
   const auto wrt_x = [](auto& dy, auto& weight) { return matmul(dy, weight); };
   const auto wrt_weight = [](auto& dy, auto& x) { return matmul(as_rows(dy).t(), as_rows(x)); };
-  const auto wrt_bias = [](auto& dy) { return dy; };  // the tape sums in f32 and rounds once
+  const auto wrt_bias = [](auto& dy) { return dy; };  // the tape sums over the rows in f32 and rounds once
   return record(name, result, wrt(x, wrt_x, weight), wrt(weight, wrt_weight, x), wrt(bias, wrt_bias));
 }
 

@@ -12,7 +12,7 @@ namespace attn {
 /// stays in its place, and other dims may move past it.
 inline Dims memory_order(const Tensor& x) {
   const auto stride = [&](std::int64_t d) { return std::abs(x.stride(static_cast<int>(d))); };
-  const auto compare = [&](std::int64_t a, std::int64_t b) {  // above 0: b is the faster dim
+  const auto compare = [&](std::int64_t a, std::int64_t b) {  // above 0: b is faster than a
     if (stride(a) == 0 || stride(b) == 0) return 0;
     if (stride(a) != stride(b)) return stride(a) < stride(b) ? -1 : 1;
     return x.size(static_cast<int>(a)) > x.size(static_cast<int>(b)) ? 1 : 0;

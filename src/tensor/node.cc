@@ -11,15 +11,16 @@
 namespace attn {
 namespace {
 
-/// Lists the nodes that a destructor of this thread has still to destroy, linked by the node of their first edge; null
-/// if no destructor runs. Nothing is allocated, because a destructor may run when memory is exhausted.
+/// The list of nodes that a running destructor of this thread has still to destroy, linked by the node of their first
+/// edge; null if no destructor runs. Nothing is allocated, because a destructor may run when memory is exhausted.
 thread_local std::shared_ptr<Node>* letting_go = nullptr;
 
-/// Moves a node that nobody else holds to the list, and then the nodes along its first edges. Other nodes, and those
-/// without edges, only lose this reference.
+/// Moves the node to the list if this is its last reference, and continues with the node of its first edge. A node with
+/// other references, or without edges, only loses this reference.
 void let_go(std::shared_ptr<Node> node) noexcept {
   while (node != nullptr && node.use_count() == 1 && !node->edges.empty()) {
-    // Writes the reference count, which orders this after all that other threads did before they released the node.
+    // Copying and dropping the handle writes the reference count, which makes the writes visible that other threads
+    // made before they released the node.
     std::shared_ptr<Node>(node).reset();
     std::shared_ptr<Node> next = std::exchange(node->edges.front().node, std::move(*letting_go));
     *letting_go = std::move(node);

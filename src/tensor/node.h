@@ -8,11 +8,11 @@
 
 namespace attn {
 
-/// Holds a tensor saved for the backward pass. A later change in place is detected when the tensor is used.
+/// A tensor that a node saved for the backward pass. A later change in place is detected when the tensor is used.
 struct Saved {
   Tensor tensor;  // undefined: nothing saved
   std::uint64_t version = 0;
-  // its history when it was saved; null for a result of the node itself, which would hold itself
+  // the history of the tensor when it was saved; null for a result of this node, because the two would hold each other
   std::shared_ptr<Node> node;
   int output = -1;  // which result of `node` it is
 
@@ -23,13 +23,12 @@ struct Saved {
 };
 
 class Backward;
-/// Holds one gradient for each input, undefined for "none". A gradient may have any shape to which the input was
-/// broadcast, and any floating dtype. It may be the same tensor as a gradient of a result.
+/// One gradient for each input of a node, undefined for "none". A gradient may have any shape to which the input was
+/// broadcast, and any floating dtype. It may be the same tensor as the gradient of a result.
 using Gradients = std::vector<Tensor>;
 using Vjp = std::function<Gradients(const Backward& at)>;
 
-/// Tells where the gradient of an input goes: to the node that made the input, to the leaf that the input is, or
-/// nowhere.
+/// Where the gradient of an input goes: to the node that made the input, to the leaf that the input is, or nowhere.
 struct Edge {
   std::shared_ptr<Node> node;
   int output = 0;  // which result of the node
@@ -42,7 +41,7 @@ struct Edge {
   bool wanted() const { return node != nullptr || leaf.defined(); }
 };
 
-/// Records one operation on the path to a result whose gradient is wanted.
+/// A recorded operation that leads to a result whose gradient is wanted.
 struct Node {
   const char* name;        // torch's name, as print shows it: "MmBackward0"
   std::uint64_t sequence;  // counts from 1; a node is made after the nodes that made its inputs
@@ -59,7 +58,8 @@ struct Node {
   ~Node();  // destroys a chain of any length without recursion
 };
 
-/// Makes x result `output` of `node`. A request to keep x's gradient moves with it.
+/// Makes x result number `output` of `node`. If the user asked to keep x's gradient (retain_grad), the new node keeps
+/// it.
 void set_history(TensorImpl& x, const std::shared_ptr<Node>& node, int output) noexcept;
 
 /// Gives a view the new history of its base if the base was changed in place on the tape since the last call
@@ -72,18 +72,18 @@ inline TensorImpl& current(const Tensor& x) {
   return impl;
 }
 
-/// Gives a node its gradients and saved tensors while it runs in a backward pass.
+/// What a node sees while it runs in a backward pass: the gradients of its results, and its saved tensors.
 class Backward {
  public:
   Backward(const std::shared_ptr<Node>& node, std::vector<Tensor> grads, std::vector<bool> needed);
   /// Returns the gradient of result i; undefined if no gradient reached it.
   const Tensor& grad(int i = 0) const { return grads_[static_cast<std::size_t>(i)]; }
-  /// Returns the same, but zeros instead of undefined.
+  /// Returns the gradient of result i; zeros if no gradient reached it.
   Tensor grad_or_zeros(int i) const;
   /// Returns whether this pass needs the gradient of input i.
   bool needs(int i) const { return needed_[static_cast<std::size_t>(i)]; }
   std::size_t inputs() const { return needed_.size(); }
-  /// Returns a copy of this object with another gradient of the only result.
+  /// Returns a copy of this object in which the only result has another gradient.
   Backward with_grad(Tensor grad) const { return {node_, {std::move(grad)}, needed_}; }
   /// Returns saved tensor i, with its history if the pass makes a graph. Throws ValueError if the tensor was changed in
   /// place.

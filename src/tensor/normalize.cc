@@ -9,11 +9,11 @@
 namespace attn {
 namespace {
 
-// Constants of the order of sums (docs/numerics.md section 5.2): rows of a block, and partial sums of a block.
+// These constants fix the order of sums (docs/numerics.md section 5.2): rows per block, and partial sums per block.
 constexpr std::int64_t block = 4096, lanes = 16;
 
-/// Returns the total of partial sums [blocks * lanes, n]. If `summed` is false, returns the first row unchanged. NaN
-/// becomes the canonical NaN.
+/// Adds the partial sums [blocks * lanes, n] in their fixed order and returns the totals [n]. If `summed` is false,
+/// there is only one row, which is returned. NaN becomes the canonical NaN.
 Tensor closed(const Tensor& partial, bool summed) {
   const std::int64_t n = partial.size(1), blocks = partial.size(0) / lanes;
   const Tensor sums = zeros({std::max<std::int64_t>(1, blocks), n}, partial.dtype());
@@ -40,11 +40,11 @@ Gradients norm_gradients(const Backward& at, const Dims& normalized, double eps,
   const Tensor weight = affine("norm", "weight", at.saved(1), normalized, wide), dx = empty(x.sizes(), x.dtype());
   const std::int64_t n = normalized.product(), rows = n == 0 ? 0 : x.numel() / n, blocks = (rows + block - 1) / block;
   const bool summed = x.dim() > normalized.size();
-  Tensor partial[2];  // of weight and bias; they start at -0, which leaves a single row unchanged
+  Tensor partial[2];  // for weight and bias; a single row starts at -0, so that adding to it changes no bit
   for (int i = 0; i < 2; ++i)
     if (i + 1 < static_cast<int>(at.inputs()) && at.needs(i + 1))
       partial[i] = full({summed ? blocks * lanes : 1, n}, summed ? 0.0 : -0.0, wide);
-  // With few threads, one part takes adjacent rows.
+  // With few threads, one task computes several adjacent lanes.
   const std::int64_t together = std::max<std::int64_t>(1, lanes / 2 / num_threads()), parts = lanes / together;
   runtime::parallel_for_neighbours(blocks * parts, [&](std::int64_t part) {
     auto* const scratch =

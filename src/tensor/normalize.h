@@ -1,5 +1,5 @@
-// src/tensor/normalize.h: declares what layer_norm and rms_norm share: rows of contiguous elements, and their gradients
-// in one pass.
+// src/tensor/normalize.h: declares what layer_norm and rms_norm share: the loop over rows of contiguous elements, and
+// the gradients in one pass over the rows.
 #pragma once
 #include <attn/error.h>
 #include "runtime/format.h"
@@ -22,7 +22,8 @@ inline void check_eps(const char* function, double eps) {
     throw ValueError(runtime::format("{}: eps is {}; it must be 0 or more, and finite", function, eps));
 }
 
-/// Returns whether the results of x are too large for the caches. False for half floats: they use a buffer in cache.
+/// Returns whether the results of x are too large for the caches. Always false for half floats, which go through a
+/// buffer that stays in the cache.
 inline bool goes_to_memory(const Tensor& x) {
   return !is_half_dtype(x.dtype()) && x.numel() * static_cast<std::int64_t>(size_of(x.dtype())) >= streamed_bytes;
 }

@@ -4,11 +4,11 @@
 
 namespace attn {
 
-/// Returns whether the memory of the two overlaps although they are not the same view.
+/// Returns whether the memory ranges of a and b overlap although the two are not the same view.
 bool overlaps(const Tensor& a, const Tensor& b);
 
-/// Returns whether two elements of x may share an address: x has expanded dims, or the caller's strides do not rule it
-/// out.
+/// Returns whether two elements of x may share an address: dims are expanded, or strides that the caller gave do not
+/// exclude it.
 bool overlaps_itself(const Tensor& x);
 
 }  // namespace attn

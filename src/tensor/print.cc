@@ -22,7 +22,7 @@ std::string scientific(double value, int precision) {
   return runtime::format("{:.{}e}", value, precision);
 }
 
-/// Chooses one format for all elements of a tensor: integers, decimals or powers of ten, and the width of the widest.
+/// The format for all elements of a tensor: integers, decimals or powers of ten, and the width of the widest element.
 class Format {
  public:
   Format(const Tensor& shown, const PrintOptions& options) : dtype_(shown.dtype()), precision_(options.precision) {
@@ -117,7 +117,7 @@ class Printer {
     return texts;
   }
 
-  /// Formats rank 1, broken into lines of as many elements as the width allows.
+  /// Formats a tensor of rank 1, with line breaks so that each line has as many elements as the width allows.
   std::string row(const Tensor& x, int indent) const {
     const std::int64_t edge = options_.edge_items;
     std::vector<std::string> texts = elements(is_cut(x) ? edges_of(x, edge) : x);
@@ -132,7 +132,7 @@ class Printer {
     return text + "]";
   }
 
-  /// Formats rank 2 and more: one line break between rows, one more for each outer dim.
+  /// Formats a tensor of rank 2 or more: one line break between rows, and one more for each outer dim.
   std::string rows(const Tensor& x, int indent) const {
     const std::int64_t edge = options_.edge_items, size = x.size(0);
     const std::string between = runtime::format(",{:\n>{}}{:>{}}", "", x.dim() - 1, "", indent + 1);
@@ -154,7 +154,7 @@ class Printer {
   Format format_;
 };
 
-/// Returns `dtype=`, `size=`, `grad_fn=`, without those that the text already implies.
+/// Returns those of `dtype=`, `size=` and `grad_fn=` that the text does not already imply.
 std::vector<std::string> suffixes_of(const Tensor& x, const PrintOptions& options) {
   std::vector<std::string> suffixes;
   const bool empty = x.numel() == 0;

@@ -30,7 +30,8 @@ void normal_blocks(T* x, std::int64_t n, double mean, double std) {
 
 template <typename T>
 void uniform_fill(const Tensor& x, double low, double high, Generator& generator) {
-  // The bounds are first converted to the type of the computation; their difference is computed in it too.
+  // As in torch, the bounds are first converted to the type of the computation, and their difference is computed in
+  // that type.
   using C = Compute<T>;
   const C from = static_cast<C>(low), to = static_cast<C>(high), range = to - from;
   if constexpr (std::is_floating_point_v<T>) {
@@ -70,8 +71,8 @@ void normal_fill(const Tensor& x, double mean, double std, Generator& generator)
     if constexpr (std::is_floating_point_v<T>) {
       normal_fill_wide(x.data<T>(), x.numel(), mean, std, generator);
     } else {
-      // Half floats are computed in f32 and rounded once. The last block draws 16 numbers; the elements that it
-      // replaces draw none.
+      // Half floats are computed in f32 and rounded once. The elements before `last` draw one number each, and then the
+      // last 16 elements draw 16 numbers. Unlike above, the elements from `last` on draw only these.
       const std::int64_t n = x.numel(), last = (n - 1) / 16 * 16;
       const Tensor wide = empty({last + 16});
       normal_fill_wide(wide.data<float>(), wide.numel(), mean, std, generator);

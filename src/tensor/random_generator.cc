@@ -1,5 +1,5 @@
-// src/tensor/random_generator.cc: implements the Mersenne twister, its numbers one at a time, its state as bytes, and
-// the global generator.
+// src/tensor/random_generator.cc: implements the Mersenne twister, the numbers that it draws one at a time, its state
+// as bytes, and the global generator.
 #include <attn/random.h>
 
 #include "runtime/fork.h"
@@ -157,8 +157,8 @@ void Generator::set_state(const std::vector<std::uint8_t>& bytes) {
   const auto next = get<std::uint64_t>(bytes, next_at);
   if (get<std::uint32_t>(bytes, seeded_at) == 0)
     throw FormatError("set_state: the state says that it was never seeded", seeded_at);
-  // After seeding, the state is at word 0 with one word left: the next draw refills, as it does at the end of the
-  // words.
+  // A freshly seeded generator is at word 0 and says that one word is left. The next draw therefore refills the words,
+  // as it does after the last word.
   const bool fresh = left == 1 && next == 0;
   if (!fresh && (next == 0 || next > word_count || left != word_count + 1 - next))
     throw FormatError("set_state: next word " + std::to_string(next) + " with " + std::to_string(left) +

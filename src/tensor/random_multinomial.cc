@@ -41,8 +41,8 @@ void check_row(const C* row, std::int64_t n) {
     throw ValueError(runtime::format("multinomial: a row of weights sums to {}; it must be positive", sum));
 }
 
-/// Returns the indices of the largest values of weight / exponential, in falling order. The exponentials of all rows
-/// are drawn earlier.
+/// Returns the indices of the largest values of weight / exponential, in descending order. The caller has drawn the
+/// exponentials of all rows before.
 template <typename C>
 void without_replacement(const C* weights, const C* exponentials, std::int64_t n, std::int64_t samples,
                          std::int64_t* indices) {
@@ -57,7 +57,7 @@ void without_replacement(const C* weights, const C* exponentials, std::int64_t n
   std::copy_n(order.begin(), samples, indices);
 }
 
-/// Searches the cumulative sum of the weights for each sample.
+/// Draws each sample by a search in the cumulative sum of the weights.
 template <typename C>
 void with_replacement(const C* weights, std::int64_t n, std::int64_t samples, std::int64_t* indices,
                       Generator& generator) {

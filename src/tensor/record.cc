@@ -1,4 +1,4 @@
-// src/tensor/record.cc: records which operation made a tensor, only if a gradient is wanted.
+// src/tensor/record.cc: records which operation made a tensor, if a gradient is wanted.
 #include "tensor/record.h"
 
 #include "tensor/overlap.h"
@@ -23,11 +23,11 @@ std::shared_ptr<Node> make_node(const char* name, const std::vector<Tensor>& res
   return node;
 }
 
-// stride and size of each dim, the largest stride first
+// the stride and the size of each dim, in descending order of strides
 using Steps = std::vector<std::pair<std::int64_t, std::int64_t>>;
 
-/// Returns whether two index tuples that differ only in dims from the n-th on can be `distance` apart. Each stride
-/// exceeds the reach of the later dims.
+/// Returns whether two elements whose indices are the same before dim n can be `distance` apart. Each stride must
+/// exceed the reach of the later dims.
 bool reaches(const Steps& steps, std::size_t n, std::int64_t distance) {
   if (n == steps.size()) return distance == 0;
   const auto [stride, size] = steps[n];
@@ -38,7 +38,7 @@ bool reaches(const Steps& steps, std::size_t n, std::int64_t distance) {
   return by(below) || by(below + 1);
 }
 
-/// Returns whether x and y of one storage share an element; returns true if that is too hard to decide.
+/// Returns whether x and y, which have the same storage, share an element; returns true if that is too hard to decide.
 bool meet(const Tensor& x, const Tensor& y) {
   if (x.data() == y.data()) return x.numel() > 0 && y.numel() > 0;
   if (!overlaps(x, y)) return false;
@@ -81,8 +81,9 @@ Saved keep(const Tensor& x, const std::vector<Tensor>& results, bool in_place) {
 
 const Tensor& tensor_of(const Tensor& x) { return x; }
 const Tensor& tensor_of(const RecordedInput& input) { return *input.x; }
-/// Removes the base of a result that is a view of the operation's own memory, for example a product whose dim of 1 was
-/// squeezed. A change in place must find its history here, not in memory that nobody else sees.
+/// Some results are views of memory that the operation itself allocated, for example a product whose dim of size 1 was
+/// squeezed. This removes the base of such a result, so that a change in place finds its history in the result and not
+/// in memory that nobody else sees.
 template <typename Inputs>
 void leave_own_memory(const Tensor& result, const Inputs& inputs) {
   if (!result.defined() || !result.impl()->base.defined()) return;
@@ -94,7 +95,8 @@ void leave_own_memory(const Tensor& result, const Inputs& inputs) {
   result.impl()->base = {};
 }
 
-/// Moves a request to keep a gradient after a change in place: the gradient of the new value is meant.
+/// After a change in place, moves a request to keep a gradient (retain_grad) to the new node, because the user means
+/// the gradient of the new value.
 void move_retained(Node& before, int output, TensorImpl& impl) noexcept {
   const auto is_it = [&](const auto& kept) { return kept.first == output && kept.second.lock().get() == &impl; };
   const auto found = std::find_if(before.retained.begin(), before.retained.end(), is_it);
@@ -113,7 +115,7 @@ void begin_history(const std::shared_ptr<Node>& node, const std::vector<Tensor>&
 }  // namespace
 
 void set_history(TensorImpl& x, const std::shared_ptr<Node>& node, int output) noexcept {
-  // the old history of a tensor that is changed in place
+  // a tensor that is changed in place has an old history
   const std::shared_ptr<Node> before = std::exchange(x.node, node);
   const int output_before = std::exchange(x.output, output);
   x.requires_grad = true;
@@ -186,7 +188,7 @@ Tensor& Tensor::requires_grad_(bool value) {
   if (!value && !leaf)
     throw ValueError(
         "requires_grad_: the tensor is the result of an operation; use detach() for one that requires no gradient");
-  // a view that becomes a leaf no longer takes part in its base's history
+  // a view that becomes a leaf leaves its base's history
   if (value && leaf && impl_->base.defined()) {
     impl_->base.impl()->has_leaf_view = true;
     impl_->base = {};

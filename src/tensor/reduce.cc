@@ -13,14 +13,14 @@ namespace {
 
 using kernels::RowOp;
 
-/// Reduces n contiguous elements to one value; half floats are converted to f32 a block at a time.
+/// Reduces n contiguous elements to one value; half floats are converted to f32, one block at a time.
 template <typename T>
 void reduce_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n, T* y) {
   const auto& table = kernels::row_kernels();
   const char* const from = static_cast<const char*>(advance(x, first));
   if (x.dtype() == dtype_of<T>) return table.row(op, element_of(dtype_of<T>), from, 1, y, 1, n);
   if constexpr (std::is_same_v<T, float>) {
-    constexpr std::int64_t block = 4096;  // part of the order of sums
+    constexpr std::int64_t block = 4096;  // the sums depend on this number (docs/numerics.md section 5)
     alignas(64) float wide[block];
     JoinedSums<float> sums;
     for (std::int64_t i = 0; i == 0 || i < n; i += block) {
@@ -34,8 +34,8 @@ void reduce_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n, T
   }
 }
 
-/// Sums one long row; threads share its parts. Each part is a whole subtree of the order of sums, and the same tree
-/// joins their sums.
+/// Sums one long row; threads share its parts. Each part is a whole subtree of the fixed tree of sums, so the result
+/// has the same bits.
 template <typename T>
 T sum_of_long_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n) {
   constexpr std::int64_t part = 16 * 4096;
@@ -49,7 +49,7 @@ T sum_of_long_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n)
   return canonical_nan(joined.total());
 }
 
-/// Returns whether the rows are adjacent columns of a matrix.
+/// Returns whether the rows to reduce are adjacent columns of a matrix in memory.
 bool are_columns(const Rows& rows) { return rows.stride != 1 && rows.x.dim() > 1 && rows.x.stride(-2) == 1; }
 
 /// Sums many columns together, in parts that depend only on the shape. y has the type in which the sums are computed.
@@ -66,12 +66,12 @@ void sum_columns(const Rows& rows, const Tensor& y) {
   });
 }
 
-/// Computes one value for each row of floating x (half floats as f32), in a tensor of the sizes of `reduced_sizes`.
+/// Computes one value for each row of a floating tensor (half floats as f32); the result has the sizes `sizes`.
 Tensor reduce_rows(RowOp op, const Tensor& given, const Dims& reduced, const Dims& sizes) {
   constexpr std::int64_t long_row = 1 << 18;
   const auto& table = kernels::row_kernels();
   const Tensor result = empty(sizes, compute_dtype(given.dtype()));
-  // bf16 columns are summed without conversion in advance
+  // columns of bf16 are summed as they are, without a converted copy
   if (op == RowOp::sum && given.dtype() == Dtype::bf16 && table.widen != nullptr) {
     const Rows rows(reduced_last(given.detach(), reduced));
     if (rows.count > 0 && are_columns(rows)) {
@@ -79,7 +79,7 @@ Tensor reduce_rows(RowOp op, const Tensor& given, const Dims& reduced, const Dim
       return result;
     }
   }
-  // Contiguous half floats are summed without conversion in advance.
+  // Contiguous half floats are summed as they are, without a converted copy.
   const bool as_given =
       op != RowOp::max && given.is_contiguous() && (reduced.empty() || reduced[0] == given.dim() - reduced.size());
   const Tensor x = as_given ? given.detach() : widened(given);
@@ -105,7 +105,7 @@ Tensor reduce_rows(RowOp op, const Tensor& given, const Dims& reduced, const Dim
   return result;
 }
 
-/// Sums integers and bool in i64, with wrap-around as in torch; reads them without conversion in advance.
+/// Sums integers and bool in i64, with wrap-around as in torch, without a converted copy.
 Tensor sum_integers(const Tensor& x, const Dims& reduced, const Dims& sizes) {
   const Rows rows(reduced_last(x, reduced));
   const Tensor result = empty(sizes, Dtype::i64);
@@ -156,7 +156,7 @@ Tensor norm_slope(double p, const Tensor& x, const Tensor& y, const Dims& reduce
   if (p == 0) return zeros_like(x);
   if (p == 1) return sign(x);
   if (p == 2) return masked_fill(x / y, eq(y, 0), 0);
-  if (std::isinf(p)) {  // elements that have this magnitude share the gradient
+  if (std::isinf(p)) {  // elements with the largest (or smallest) magnitude share the gradient
     const Tensor reaches = eq(abs(x), y).to(x.dtype());
     return sign(x) * (reaches / sum(reaches, reduced, /*keepdim=*/true));
   }

@@ -9,7 +9,7 @@
 namespace attn {
 namespace {
 
-/// Computes, with z = x r and g = dy w: dx = (g - z mean(g z)) r, dw = sum dy z.
+/// Computes, with r = 1 / sqrt(mean x^2 + eps), z = x r and g = dy w: dx = (g - z mean(g z)) r, dw = sum dy z.
 Gradients gradients(const Backward& at, const Dims& normalized, double eps) {
   const Tensor x = widen(at.saved(0)), weight = at.saved(1), dy = widen(at.grad());
   Dims dims;

@@ -1,4 +1,4 @@
-// src/tensor/rotary.cc: rotates pairs of elements by angles: rotary position embedding.
+// src/tensor/rotary.cc: computes rotary position embedding: rotates pairs of elements by given angles.
 #include <attn/ops.h>
 
 #include "tensor/build.h"
@@ -9,7 +9,7 @@
 namespace attn {
 namespace {
 
-/// Holds the offset of the second element of each pair from the first, in bytes.
+/// The distance in bytes from the first to the second element of each pair, in x and in the result y.
 struct Halves {
   std::ptrdiff_t x, y;
 };
@@ -78,7 +78,7 @@ Tensor rotary_turn(const Tensor& x, const Tensor& cos, const Tensor& sin, bool b
     const auto d = halves(widen(dy)), v = halves(widen(x));
     return back ? d[0] * v[1] - d[1] * v[0] : d[1] * v[0] - d[0] * v[1];
   };
-  // The inverse rotation is the gradient of a rotation, because rotations are orthogonal.
+  // The gradient of a rotation is the inverse rotation, because rotations are orthogonal.
   const auto wrt_x = [back](auto& dy, auto& cos, auto& sin) { return rotary_turn(dy, cos, sin, !back); };
   return record("RotaryBackward0", rotated(x, cos, sin, back), wrt(x, wrt_x, cos, sin), wrt(cos, wrt_cos, x),
                 wrt(sin, wrt_sin, x));

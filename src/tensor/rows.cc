@@ -1,4 +1,4 @@
-// src/tensor/rows.cc: arranges a tensor as rows, for any dims that are reduced.
+// src/tensor/rows.cc: arranges a tensor as rows along the dims that are reduced.
 #include "tensor/rows.h"
 
 namespace attn {

@@ -1,5 +1,5 @@
-// src/tensor/rows.h: declares what operations along dims share: a tensor as rows, the division among threads, the
-// memory of the result.
+// src/tensor/rows.h: declares what operations along dims share: a tensor arranged as rows, the division among threads,
+// the memory of the result.
 #pragma once
 #include <attn/ops.h>
 
@@ -24,7 +24,7 @@ template <typename F>
 decltype(auto) with_compute_type(Dtype dtype, F&& function) {
   return dtype == Dtype::f64 ? function(Type<double>{}) : function(Type<float>{});
 }
-/// Returns x, but every NaN as the canonical one (0 / 0 sets the sign bit on some processors).
+/// Returns x, but replaces every NaN by the canonical NaN, because 0 / 0 sets the sign bit on some processors.
 template <typename T>
 T canonical_nan(T x) {
   return x != x ? std::numeric_limits<T>::quiet_NaN() : x;
@@ -35,8 +35,8 @@ Dims reduced_dims(const char* function, const Dims& dims, int rank);
 /// Returns x's sizes with the reduced dims removed, or 1 if `keepdim`.
 Dims reduced_sizes(const Dims& sizes, const Dims& reduced, bool keepdim);
 
-/// Broadcasts one value for each row, shaped as by `reduced_sizes`, to the `sizes` before the reduction. Returns a
-/// view.
+/// Broadcasts y, which has one value for each row and the shape of `reduced_sizes`, to the `sizes` before the
+/// reduction. Returns a view.
 Tensor spread(const Tensor& y, const Dims& sizes, const Dims& reduced);
 
 /// A tensor as rows along its last dim: row r starts `offset(r)` elements after `data`.
@@ -79,7 +79,7 @@ class JoinedSums {
   }
 
  private:
-  T waiting_[48];  // sums of 2^level blocks, like the bits of a counter
+  T waiting_[48];  // sums of 2^level blocks, of which each level has at most one, like the bits of a binary counter
   int depth_ = 0;
   std::int64_t count_ = 0;
 };

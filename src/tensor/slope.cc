@@ -1,4 +1,4 @@
-// src/tensor/slope.cc: multiplies dy by a slope in one pass over memory.
+// src/tensor/slope.cc: multiplies dy by the derivative of an activation in one pass over memory.
 #include "tensor/slope.h"
 
 #include <attn/ops.h>

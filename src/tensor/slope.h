@@ -8,10 +8,10 @@
 
 namespace attn {
 
-/// Returns the product in x's dtype, rounded once, without gradient history.
+/// Returns dy times the derivative at x, in x's dtype, rounded once, without gradient history.
 Tensor times_slope(const Tensor& dy, const Tensor& x, kernels::Slope op);
 
-/// Returns the same bits. If a gradient is wanted, `slope` computes the derivative in tensor operations, so that the
+/// Returns the same bits. If gradients are recorded, `slope` computes the derivative in tensor operations, so that the
 /// result has a history.
 template <typename F>
 Tensor times_slope(const Tensor& dy, const Tensor& x, kernels::Slope op, F slope) {

@@ -24,8 +24,8 @@ Tensor moved_last(const Tensor& x, int dim) {
   return x.permute(order);
 }
 
-/// Computes adjacent rows, in parts that depend only on the shape. Adjacent rows lie one element apart, in x and in the
-/// result.
+/// Computes adjacent rows together, in parts that depend only on the shape. Such rows lie one element apart in x and in
+/// the result: they are columns in memory.
 template <typename T>
 void softmax_columns(kernels::RowOp op, const Rows& from, const Rows& to) {
   constexpr std::int64_t elements_a_part = 32768, least = 16;
@@ -40,7 +40,7 @@ void softmax_columns(kernels::RowOp op, const Rows& from, const Rows& to) {
   });
 }
 
-/// Writes to `result`, which has x's shape and dtype (f32 or f64) and may be x.
+/// Computes the rows along `dim`. `result` has x's shape and dtype (f32 or f64) and may be x.
 void softmax_rows(kernels::RowOp op, const Tensor& x, const Tensor& result, int dim) {
   const Rows from(moved_last(x, dim)), to(moved_last(result, dim));
   if (from.count == 0 || from.n == 0) return;
@@ -68,7 +68,7 @@ Tensor softmax_like(const char* function, kernels::RowOp op, const Tensor& x, in
   return deliver(function, wide, out, x.dtype());
 }
 
-// The functions below compute parts of the gradients for contiguous elements.
+// These functions compute parts of the gradients for contiguous elements.
 template <typename T>
 void multiply_into(T* y, const T* a, const T* b, std::int64_t n) {
   ATTN_INDEPENDENT
@@ -81,7 +81,7 @@ void subtract_into(T* y, const T* a, const T* b, Total total, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = canonical_nan(a[i] - b[i] * total(i));
 }
 
-/// Computes the gradients of `gradient_of_rows` for `count` adjacent rows from the pointers on, or for one row of n
+/// Computes the gradients of `gradient_of_rows` from the pointers on: for `count` adjacent rows, or for one row of n
 /// contiguous elements.
 template <typename T>
 struct GradientPart {
@@ -127,7 +127,7 @@ Tensor gradient_of_rows(kernels::RowOp op, const Tensor& given_dy, const Tensor&
     };
     if (from.stride == 1 || from.n == 1)
       return parallel_rows(from.count, from.n, [&](std::int64_t row) { part_at(row).row(); });
-    // the product of the dims after `dim`
+    // rows that lie side by side: `stride` is the product of the dims after `dim`
     const std::int64_t columns = from.stride, parts = (columns + gradient_columns - 1) / gradient_columns;
     runtime::parallel_for_neighbours(from.count / columns * parts, [&](std::int64_t part) {
       const std::int64_t first = part / parts * columns + part % parts * gradient_columns;
@@ -137,7 +137,8 @@ Tensor gradient_of_rows(kernels::RowOp op, const Tensor& given_dy, const Tensor&
   return dx;
 }
 
-/// Computes the gradient in tensor operations that have gradients, or with the same bits in one pass over the rows.
+/// Computes the gradient of softmax: in tensor operations that have gradients if gradients are recorded, otherwise in
+/// one pass over the rows, with the same bits.
 Tensor softmax_gradient(const Tensor& dy, const Tensor& y, int dim) {
   if (!grad_enabled()) return gradient_of_rows(kernels::RowOp::softmax, dy, y, dim);
   const Tensor product = widen(dy) * widen(y);

@@ -1,4 +1,4 @@
-// src/tensor/storage.cc: implements what a handle knows about its memory: sizes, strides, dtype, version, single
+// src/tensor/storage.cc: implements the methods of Tensor that read its memory: sizes, strides, dtype, version, single
 // values.
 #include <attn/autograd.h>
 #include <attn/ops.h>
@@ -31,7 +31,7 @@ std::int64_t at(const char* function, const Dims& dims, int d) {
   return dims[wrap_dim(function, d, dims.size())];
 }
 
-/// Returns pointers to the first byte and behind the last byte; equal pointers if there are no elements.
+/// Returns pointers to the first byte of x's elements and past the last one; equal pointers if there are no elements.
 std::pair<const char*, const char*> extent(const Tensor& x) {
   const Dims &sizes = x.sizes(), &strides = x.impl()->strides;
   const auto bytes = static_cast<std::int64_t>(size_of(x.impl()->dtype));
@@ -45,7 +45,7 @@ std::pair<const char*, const char*> extent(const Tensor& x) {
   return {data + first * bytes, data + (last + 1) * bytes};
 }
 
-/// Throws ShapeError if the offset of an element exceeds 64 bits.
+/// Throws ShapeError if the byte offset of an element does not fit in 64 bits.
 void check_reach(const Dims& sizes, const Dims& strides, Dtype dtype) {
   std::int64_t reach = static_cast<std::int64_t>(size_of(dtype)), one = 0;
   if (sizes.product() == 0) return;
@@ -133,7 +133,8 @@ void Tensor::check_dtype(Dtype dtype) const {
 
 double Tensor::item() const {
   check_one_element(*this);
-  // A host that flushes denormals would read 0. volatile: the conversion happens here and not later.
+  // If the caller's thread flushes denormals to zero, they would be read as 0. `volatile` makes the conversion happen
+  // here and not later.
   const runtime::DefaultFloatingPoint floating_point;
   volatile double value =
       with_type(dtype(), [&]<typename T>(Type<T>) { return convert<double>(*static_cast<const T*>(data())); });
@@ -190,7 +191,7 @@ void take_result_memory(const char* function, const Tensor& out, const Dims& siz
 Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype) {
   if (!out.defined()) return new_memory(sizes, dtype);
   take_result_memory(function, out, sizes, dtype);
-  return out.detach();  // the result gets its own history: `out` may be one of the inputs
+  return out.detach();  // the result gets a history of its own, because `out` may be one of the inputs
 }
 
 bool overlaps(const Tensor& a, const Tensor& b) {

@@ -14,8 +14,8 @@ namespace {
 
 using kernels::Unary;
 
-/// Calls the kernel for contiguous elements. Large results go through a buffer that stays in the cache and are then
-/// stored past the caches.
+/// Calls a kernel for contiguous elements. With past_caches, results go through a buffer that stays in the cache and
+/// are then written by stores that bypass the caches.
 struct Kernel {
   Unary op;
   bool past_caches;
@@ -55,7 +55,7 @@ void check_floating(const char* function, const Tensor& x) {
 
 constexpr double pi = 3.14159265358979323846;
 
-// Derivatives in tensor operations; kernels/ref/slope.cc has the same steps.
+// The derivatives as tensor operations; kernels/ref/slope.cc computes the same steps.
 
 constexpr auto tanh_slope = [](const auto& y) { return 1 - y * y; };
 constexpr auto sigmoid_slope = [](const auto& y) { return (1 - y) * y; };

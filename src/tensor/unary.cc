@@ -1,4 +1,5 @@
-// src/tensor/unary.cc: computes functions of one tensor that are exact or correctly rounded.
+// src/tensor/unary.cc: computes those functions of one tensor whose results are exact or correctly rounded, such as abs
+// and neg.
 #include <attn/ops.h>
 
 #include "tensor/binary.h"

@@ -12,8 +12,8 @@
 namespace attn {
 namespace {
 
-/// Describes which elements of a base a view shows, whatever views lie between. Positions count elements of the base's
-/// memory.
+/// Which elements of a base a view shows, whatever other views lie between the two. Positions count elements in the
+/// base's memory.
 struct Window {
   Dims base_sizes, base_strides;
   Dims sizes, strides;
@@ -38,7 +38,7 @@ struct Window {
     const Tensor memory = zeros({extent}, dtype);
     return make_view(memory, advance(memory, -lowest), base_sizes, base_strides);
   }
-  /// Returns the view of memory that has the layout of the base.
+  /// Returns the same view of `laid_out`, which has the layout of the base.
   Tensor shown_of(const Tensor& laid_out) const {
     return make_view(laid_out, sizes.product() == 0 ? laid_out.data() : advance(laid_out, first), sizes, strides);
   }
@@ -46,7 +46,7 @@ struct Window {
 
 Tensor in_base(const Tensor& values, const Window& window);
 
-/// Returns the part of x that the view shows; x has the base's sizes.
+/// Returns the elements of x that the view shows; x has the base's sizes.
 Tensor shown(const Tensor& x, const Window& window) {
   Tensor laid_out = x.detach();
   if (!(x.strides() == window.base_strides)) {
@@ -84,7 +84,8 @@ Tensor replaced(const Tensor& x, const Tensor& values, const Window& window) {
                 wrt(values, [window](auto& dy) { return shown(dy, window); }));
 }
 
-constinit std::mutex several_readers;  // for threads that read one view whose history is older than its base's
+// locked by threads that read one view whose history is older than that of its base
+constinit std::mutex several_readers;
 const runtime::FreeInChild<several_readers> readers_of_child;
 
 }  // namespace

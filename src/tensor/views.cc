@@ -8,7 +8,7 @@
 namespace attn {
 namespace {
 
-/// Returns `sizes` with -1 replaced by the size that `numel` leaves.
+/// Returns `sizes` with -1 replaced by the size that fits x's number of elements.
 Dims infer_sizes(const char* function, const Tensor& x, Dims sizes) {
   const auto fail = [&](const char* why) {
     return ShapeError(std::string(function) + ": shape " + to_string(x.sizes()) + " cannot become " + to_string(sizes) +
@@ -33,17 +33,17 @@ Dims infer_sizes(const char* function, const Tensor& x, Dims sizes) {
   return sizes;
 }
 
-/// Does what wrap_dim does, for functions that move dims; for these torch allows dim 0 on a tensor of rank 0.
+/// Returns wrap_dim's result, for functions that move dims: torch allows dim 0 and -1 on a tensor of rank 0 there.
 int wrap_own_dim(const char* function, int dim, int rank) {
   return rank == 0 && (dim == 0 || dim == -1) ? 0 : wrap_dim(function, dim, rank);
 }
 
-/// Returns strides with which `sizes` views the memory of `x`, if there are such strides.
+/// Returns the strides with which `sizes` views the memory of `x`; nullopt if there are none.
 std::optional<Dims> view_strides(const Tensor& x, const Dims& sizes) {
   if (x.numel() == 0) return x.sizes() == sizes ? x.strides() : contiguous_strides(sizes);
   Dims strides = sizes;
   int to = sizes.size() - 1;
-  // Each run of old dims that is contiguous in memory (from the last dim on) must be filled exactly by new dims.
+  // Each run of old dims that is contiguous in memory (found from the last dim on) must be filled exactly by new dims.
   std::int64_t run = 1;
   std::int64_t run_stride = x.dim() ? x.strides().back() : 1;
   for (int from = x.dim() - 1; from >= 0; --from) {
@@ -72,7 +72,7 @@ Tensor restride(const char* name, const Tensor& x, const Dims& sizes, const Dims
   return record_view(name, make_view(x, x.data(), sizes, strides), x, vjp);
 }
 
-/// Returns the vjp for the same elements in another shape.
+/// Returns the vjp of an operation that shows the same elements in another shape.
 auto reshaped(const Tensor& x) {
   return [sizes = x.sizes()](const Tensor& dy) { return dy.reshape(sizes); };
 }
@@ -222,7 +222,8 @@ Tensor Tensor::expand(Dims sizes) const {
     strides[i] = is_new || old != sizes[i] ? 0 : this->strides()[i - shift];
   }
   (void)sizes.product();  // throws if the number of elements overflows
-  return restride("ExpandBackward0", *this, sizes, strides, [](auto& dy) { return widen(dy); });  // the tape sums
+  // the tape sums over these dims
+  return restride("ExpandBackward0", *this, sizes, strides, [](auto& dy) { return widen(dy); });
 }
 
 Tensor Tensor::squeeze() const {

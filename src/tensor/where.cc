@@ -10,7 +10,7 @@
 namespace attn {
 namespace {
 
-/// Copies elements as words, because their type does not matter.
+/// Selects elements as words of their size, because their type does not matter.
 template <typename Word>
 void choose_words(const void*, const void* const* x, void* y, std::int64_t n) {
   const auto* condition = static_cast<const bool*>(x[0]);
@@ -44,7 +44,7 @@ Tensor choose(const char* function, const char* mask_name, const Tensor& conditi
   });
 }
 
-/// Copies x and writes zeros outside columns [first(row), last(row)) of every matrix.
+/// Copies x and writes zeros outside the columns [first(row), last(row)) of each row of every matrix.
 template <typename F>
 Tensor triangle(const char* function, const Tensor& x, F&& columns) {
   if (x.dim() < 2)
@@ -63,7 +63,7 @@ Tensor triangle(const char* function, const Tensor& x, F&& columns) {
   return result;
 }
 
-/// Clamps a diagonal outside the matrix to the nearest one beside the matrix.
+/// Clamps a diagonal that lies outside of the matrix to the nearest one just beside it.
 std::int64_t within(const Tensor& x, std::int64_t diagonal) {
   return x.dim() < 2 ? 0 : std::clamp(diagonal, -x.size(-2), x.size(-1));
 }
