@@ -1,5 +1,5 @@
-// src/io/checksum.cc: implements XXH64 as specified: four lanes of 8 bytes, their merge, the remaining bytes, an
-// avalanche.
+// src/io/checksum.cc: implements XXH64 as its specification says: four lanes of 8 bytes, the merge of the lanes, the
+// remaining bytes, the final mixing of bits (avalanche).
 #include "io/checksum.h"
 
 #include <bit>

@@ -1,4 +1,5 @@
-// src/io/npy_header.cc: reads and writes {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }.
+// src/io/npy_header.cc: reads and writes the text of a NumPy header: {'descr': '<f4', 'fortran_order': False, 'shape':
+// (3, 4), }.
 #include "io/npy_header.h"
 
 #include <attn/error.h>
@@ -22,7 +23,7 @@ constexpr std::array<std::pair<std::string_view, Dtype>, 6> held_types{{{"f4", D
                                                                         {"i4", Dtype::i32},
                                                                         {"b1", Dtype::boolean}}};
 
-/// Reads the dictionary and tracks its position in the file.
+/// Reads the dictionary and tracks the position in the file, for errors.
 class HeaderReader {
  public:
   HeaderReader(const Source& source, std::string_view text, std::uint64_t begin)
@@ -123,7 +124,7 @@ class HeaderReader {
           __builtin_add_overflow(value, std::int64_t{text_[at_] - '0'}, &value))
         source_.fail("a size is above 2^63 - 1", from);
     if (at_ == first) source_.fail("the shape needs a whole number here", from);
-    if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // Python 2 wrote (3L, 4L)
+    if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // Python 2 wrote such sizes: (3L, 4L)
     return value;
   }
 
@@ -192,7 +193,7 @@ std::string make_npy_header(const Dims& sizes, Dtype dtype) {
   std::string shape = runtime::format("({}{})", runtime::join(sizes, ", "), sizes.size() == 1 ? "," : "");
   std::string text = runtime::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': {}, }}",
                                      dtype == Dtype::boolean ? '|' : '<', type, shape);
-  // NumPy leaves space for the first size to grow to 21 digits, then pads to a multiple of 64.
+  // NumPy leaves room for the first size to grow to 21 digits, then pads the header to a multiple of 64 bytes.
   if (!sizes.empty()) text.append(21 - runtime::format("{}", sizes[0]).size(), ' ');
   const std::size_t fixed = magic.size() + 2 + 2;
   const std::size_t padding = 64 - (fixed + text.size() + 1) % 64;

@@ -19,15 +19,15 @@ namespace {
 using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 using Metadata = std::map<std::string, std::string>;
 
-/// Holds the parts of a file.
+/// The parts of a file that is written: its tensors and its head.
 struct Parts {
   NamedTensors tensors;  // in the order of the file; each contiguous
   std::string head;
   std::vector<std::span<const std::byte>> pieces() const;
 };
 
-/// Returns the rank of a dtype in the file's order, the same as in Python: larger elements come first, so that all stay
-/// aligned.
+/// Returns the rank of a dtype in the order of the tensors in a file, which is that of Python's safetensors: larger
+/// elements come first, so that all are aligned.
 int place_in_file(Dtype dtype) {
   constexpr std::array order = {Dtype::i64,  Dtype::f64, Dtype::f32,    Dtype::i32,
                                 Dtype::bf16, Dtype::f16, Dtype::boolean};
@@ -57,7 +57,8 @@ std::string quoted(const char* function, const std::string& text) {
   }
 }
 
-/// Returns the head of a file for tensors in the file's order: length, JSON, blanks up to a multiple of 8.
+/// Returns the head of a file whose tensors are in the file's order: the length, the JSON, and blanks up to a multiple
+/// of 8 bytes.
 std::string make_head(const char* function, const NamedTensors& tensors, const Metadata& metadata) {
   std::string json = "{";
   const auto separate = [&] {
@@ -104,8 +105,8 @@ Parts make_parts(const char* function, NamedTensors tensors, const Metadata& met
   return {std::move(tensors), std::move(head)};
 }
 
-/// Computes the checksum of a file's content: of the head without the checksum, then of each tensor's data. The result
-/// of each step is the seed of the next.
+/// Computes the checksum of a file's content: of the head without the checksum entry, then of each tensor's data. The
+/// result for one piece is the seed for the next.
 std::string checksum_of(const Parts& parts) {
   std::uint64_t hash = 0;
   for (const auto& piece : parts.pieces()) hash = io::xxh64(piece, hash);

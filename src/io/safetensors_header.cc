@@ -1,4 +1,5 @@
-// src/io/safetensors_header.cc: reads the header as a stream of JSON events, so that every error can name its byte.
+// src/io/safetensors_header.cc: reads the header as a stream of JSON events, so that every error can name its byte
+// offset.
 #include "io/safetensors_header.h"
 
 #include <attn/error.h>
@@ -50,14 +51,14 @@ struct CountingIterator {
   bool operator==(const CountingIterator& other) const { return at == other.at; }
 };
 
-/// Holds the entry of one tensor as the JSON gives it.
+/// The entry of one tensor as the JSON gives it.
 struct RawEntry {
   std::string name;
   std::uint64_t name_at = 0, dtype_at = 0, shape_at = 0, data_at = 0;
   std::optional<std::string> dtype;
   std::optional<std::vector<std::int64_t>> shape;
   std::array<std::int64_t, 2> data{};
-  int data_numbers = -1;  // not given yet
+  int data_numbers = -1;  // number of data_offsets read; -1: there are none yet
 };
 
 /// Receives the parser's events. Fails on anything but { name: { dtype, shape, data_offsets } } and { "__metadata__": {
@@ -195,7 +196,8 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
     return true;
   }
 
-  /// Returns the offset of this event's first byte: the first byte after the last event that is not a separator.
+  /// Returns the offset of the first byte of the current event: the first byte after the previous event that is not a
+  /// separator.
   std::uint64_t event() {
     const char* begin = event_end_;
     while (begin < reached_ && std::string_view(" \t\r\n,:").find(*begin) != std::string_view::npos) ++begin;
@@ -227,7 +229,8 @@ Dtype dtype_of_entry(const Source& source, const RawEntry& entry) {
                                    source.name(), one_line(entry.name), *entry.dtype));
 }
 
-/// Checks that the entries, sorted by their data, follow one another from the first byte to the last.
+/// Checks that the data of the entries, sorted by offset, fill the file without gaps from the first data byte to the
+/// last.
 void check_data(const Source& source, std::vector<RawEntry>& raw, SafetensorsHeader& header, std::uint64_t data_begin) {
   std::stable_sort(raw.begin(), raw.end(), [](const RawEntry& a, const RawEntry& b) { return a.data < b.data; });
   std::uint64_t next = 0;

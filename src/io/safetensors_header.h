@@ -22,22 +22,22 @@ struct SafetensorsEntry {
 };
 
 struct SafetensorsHeader {
-  std::vector<SafetensorsEntry> entries;  // in the order of their data
+  std::vector<SafetensorsEntry> entries;  // in the order of their data in the file
   std::map<std::string, std::string> metadata;
 };
 
-/// Finds every error of the file, before any data is read (except the values of bools).
+/// Reads the header. It reports every error of the file before any data is read, except invalid values of bools.
 SafetensorsHeader read_safetensors_header(const Source& source);
 
 /// Returns the format's name of a dtype: "F32".
 const char* safetensors_name(Dtype dtype);
 
-/// The metadata entry with the checksum, in files that have one: 16 digits, XXH64 over the head without this entry and
-/// over the data of each tensor. load_safetensors compares it (FormatError) and does not return it, so that other
-/// tensors can be saved with the returned metadata.
+/// The metadata entry that holds the checksum, in files that have one: 16 hexadecimal digits, XXH64 over the head
+/// without this entry and over the data of each tensor. load_safetensors compares it (FormatError) and does not return
+/// it, so that other tensors can be saved with the returned metadata.
 inline constexpr const char* checksum_key = "attn_checksum";
 
-/// Does what save_safetensors does and adds a checksum.
+/// Saves the tensors as save_safetensors does, with a checksum in the metadata.
 void save_with_checksum(const char* function, const std::string& path,
                         const std::vector<std::pair<std::string, Tensor>>& tensors,
                         std::map<std::string, std::string> metadata);

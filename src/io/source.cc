@@ -37,7 +37,7 @@ void check_path(const char* function, const std::string& path) {
 }
 
 void Source::fail(const std::string& text, std::uint64_t offset) const {
-  constexpr std::size_t most = 500;  // a name in a file may be as long as the header
+  constexpr std::size_t most = 500;  // limits the error text: a name in a file may be as long as the header
   const std::string shown =
       text.size() <= most ? one_line(text) : one_line(std::string_view(text).substr(0, most)) + "...";
   throw FormatError(runtime::format("{}: {} (byte {})", name_, shown, offset), offset);

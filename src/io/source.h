@@ -10,8 +10,8 @@
 
 namespace attn::io {
 
-/// Makes text from a file fit into one line of an error: writes control characters, and bytes that are not UTF-8, as
-/// \x0A.
+/// Makes text from a file fit into one line of an error: control characters, and bytes that are not UTF-8, are written
+/// as escapes such as \x0A.
 std::string one_line(std::string_view text);
 
 /// Throws ValueError for a path with a zero byte, at which the system would end the path.
@@ -23,9 +23,9 @@ class Source {
  public:
   virtual ~Source() = default;
   std::uint64_t size() const { return size_; }
-  /// Reads exactly `bytes` bytes; throws FormatError if the source ends before.
+  /// Reads exactly `bytes` bytes; throws FormatError if the source ends earlier.
   void read(std::uint64_t offset, void* to, std::uint64_t bytes) const;
-  /// Throws FormatError "name: text (byte offset)"; escapes what `text` quotes from the file.
+  /// Throws FormatError "name: text (byte offset)"; `text` may quote the file, so it is escaped.
   [[noreturn]] void fail(const std::string& text, std::uint64_t offset) const;
   const std::string& name() const { return name_; }
 

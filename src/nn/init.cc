@@ -23,7 +23,7 @@ Fans fans(const char* function, const Tensor& x) {
   return {static_cast<double>(x.size(1) * field), static_cast<double>(x.size(0) * field)};
 }
 
-/// Returns `spread`; throws ValueError unless it is finite and 0 or more, if x has elements.
+/// Returns `spread`. If x has elements, throws ValueError unless `spread` is finite and at least 0.
 double checked(const char* function, const Tensor& x, double spread) {
   if (x.numel() > 0 && !(spread >= 0 && std::isfinite(spread)))
     throw ValueError(runtime::format("{}: the deviation is {}; it must be 0 or more, and finite", function, spread));
@@ -78,7 +78,7 @@ Tensor constant_(Tensor x, Scalar value) {
 Tensor zeros_(Tensor x) { return constant_(std::move(x), 0); }
 Tensor ones_(Tensor x) { return constant_(std::move(x), 1); }
 
-// A tensor without elements draws nothing, and its bounds would divide by 0.
+// The functions below draw nothing for a tensor without elements, because its bounds would be a division by 0.
 Tensor xavier_uniform_(Tensor x, double gain, Generator* generator) {
   const double a = std::sqrt(3.0) * xavier_std("xavier_uniform_", x, gain);
   return x.numel() == 0 ? x : uniform_(x, -a, a, generator);

@@ -25,7 +25,7 @@ Tensor linear_weight(std::int64_t in_features, std::int64_t out_features, const 
 }
 
 std::optional<std::int64_t> padding_row(std::int64_t rows, const std::optional<std::int64_t>& padding_idx) {
-  if (!padding_idx || rows < 0) return std::nullopt;  // allocating the table throws next
+  if (!padding_idx || rows < 0) return std::nullopt;  // a negative number of rows: allocating the table throws next
   if (*padding_idx < -rows || *padding_idx >= rows)
     throw ValueError("Embedding: padding_idx is " + std::to_string(*padding_idx) + "; it must be from " +
                      std::to_string(-rows) + " to " + std::to_string(rows - 1));
@@ -56,7 +56,7 @@ Embedding::Embedding(std::int64_t num_embeddings, std::int64_t embedding_dim, co
 
 Tensor Embedding::forward(const Tensor& index) const {
   if (!padding_idx) return embedding(index, weight);
-  // The lookup uses the same memory, but the gradient of the padding row is set to 0 here.
+  // `table` shares the weight's memory; its gradient is that of the weight with the row of padding_idx set to 0.
   const Tensor table = record("EmbeddingPaddingBackward0", weight.detach(), wrt(weight, [row = *padding_idx](auto& dy) {
                                 return masked_fill(dy, eq(arange(dy.size(0)).unsqueeze(1), row), 0);
                               }));

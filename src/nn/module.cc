@@ -1,4 +1,5 @@
-// src/nn/module.cc: implements the named parameters of a module: registering, listing, saving, loading.
+// src/nn/module.cc: implements the parameters, buffers and submodules of a module: registering, listing, saving,
+// loading.
 #include <attn/nn/module.h>
 
 #include <functional>
@@ -24,13 +25,13 @@ struct Module::State {
       throw ValueError("register: the name \"" + name + "\" is taken");
   }
 
-  /// Calls visit(prefix, state) for this module and its submodules, in the order of the names.
+  /// Calls visit(prefix, state) for this module and all of its submodules, in the order in which they were registered.
   void walk(const std::string& prefix, const std::function<void(const std::string&, State&)>& visit) {
     visit(prefix, *this);
     for (const auto& [name, module] : modules) module->walk(prefix + name + ".", visit);
   }
 
-  /// Sets the training mode. It does not allocate, because destructors call it.
+  /// Sets the training mode here and in all submodules. It does not allocate, because destructors call it.
   void train(bool on) {
     training = on;
     for (const auto& [name, module] : modules) module->train(on);
@@ -39,7 +40,7 @@ struct Module::State {
 
 namespace {
 
-/// Returns "; label: a, b", or nothing if there are no keys.
+/// Returns "; label: a, b", or an empty text if there are no keys.
 std::string listed(const char* label, const std::vector<std::string>& keys) {
   std::string text;
   for (const std::string& key : keys) text += (text.empty() ? "" : ", ") + key;

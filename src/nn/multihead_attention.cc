@@ -1,4 +1,4 @@
-// src/nn/multihead_attention.cc: implements the module: projections, heads, attention, output projection.
+// src/nn/multihead_attention.cc: implements nn::MultiheadAttention: projections, heads, attention, output projection.
 #include <attn/nn/init.h>
 #include <attn/nn/multihead_attention.h>
 
@@ -36,7 +36,7 @@ MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t num_
     : embed_dim(checked_embed_dim(embed_dim, num_heads, options)), num_heads(num_heads),
       head_dim(embed_dim / num_heads), kdim(options.kdim.value_or(embed_dim)), vdim(options.vdim.value_or(embed_dim)),
       options(options),
-      // Members are made in the order in which torch draws their values.
+      // Members are initialised in the order in which torch draws their values.
       out_proj(
           register_module("out_proj", Linear(embed_dim, embed_dim, {.bias = options.bias, .dtype = options.dtype}))),
       in_proj_weight(register_parameter("in_proj_weight", projection(kdim == embed_dim && vdim == embed_dim,
@@ -58,13 +58,13 @@ Tensor MultiheadAttention::project(int which, const Tensor& x) const {
   return linear(x, weight, in_proj_bias.defined() ? in_proj_bias.slice(0, begin, end) : Tensor());
 }
 
-/// [N, rows, E] -> [N, H, rows, E / H]
+/// Converts [N, rows, E] to [N, H, rows, E / H].
 Tensor MultiheadAttention::split_heads(const Tensor& x) const {
   return x.reshape({x.size(0), x.size(1), num_heads, head_dim}).transpose(1, 2);
 }
 
-/// Returns whether torch would use `_native_multi_head_attention` (docs/torch.md), which treats masks and empty rows
-/// differently.
+/// Returns whether torch would use `_native_multi_head_attention` (docs/torch.md), which treats masks, and rows that
+/// see no key, differently.
 bool MultiheadAttention::takes_fused_path(const Tensor& query, const Tensor& key, const Tensor& value,
                                           const MultiheadAttentionCall& call) const {
   const auto plain_mask = [](const Tensor& mask) { return !mask.defined() || mask.dtype() == Dtype::boolean; };

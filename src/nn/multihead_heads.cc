@@ -10,7 +10,7 @@
 namespace attn::nn {
 namespace {
 
-/// Returns x with NaN where `rows` [N, H, L] is true: these rows attend to no key.
+/// Returns x, but NaN in the rows for which `rows` [N, H, L] is true, because they attend to no key.
 Tensor with_nan(const Tensor& x, const Tensor& rows) {
   return where(rows.unsqueeze(-1), std::numeric_limits<double>::quiet_NaN(), x);
 }
@@ -18,7 +18,8 @@ Tensor with_nan(const Tensor& x, const Tensor& rows) {
 }  // namespace
 
 HeadsResult attend_heads(const HeadsCall& call) {
-  // If NaN must be written to the heads' weights first, the heads are averaged here and not inside the attention call.
+  // Normally the attention call averages the weights over the heads. If some rows must become NaN, that must come
+  // first, so the average is computed here.
   const bool average_after = call.average_weights && call.nan_rows;
   AttentionOptions options;
   if (call.need_weights)

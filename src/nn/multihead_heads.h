@@ -7,10 +7,10 @@ namespace attn::nn {
 struct HeadsCall {
   Tensor q, k, v;  // [N, H, L, D], [N, H, S, D], [N, H, S, D]
   MultiheadMasks masks;
-  double dropout = 0;  // drawn from the global generator in the order of [N, H, L, S]
+  double dropout = 0;  // the probability; the numbers come from the global generator in the order of [N, H, L, S]
   bool need_weights = false;
   bool average_weights = false;
-  bool nan_rows = false;  // a row that attends to no key is NaN, not 0
+  bool nan_rows = false;  // a row that attends to no key gets NaN instead of 0
 };
 
 struct HeadsResult {

@@ -1,4 +1,4 @@
-// src/nn/multihead_masks.cc: checks a call of MultiheadAttention and reads its masks.
+// src/nn/multihead_masks.cc: checks a call of MultiheadAttention and converts its masks.
 #include "nn/multihead_masks.h"
 
 #include <attn/ops.h>
@@ -70,7 +70,7 @@ void check_masks(const Tensor& query, const MultiheadAttentionCall& call, const 
     throw ValueError("MultiheadAttention: is_causal is a hint about attn_mask; attn_mask must be given with it");
 }
 
-/// Appends `extra` columns that mean "allowed".
+/// Appends `extra` columns that mask nothing (False, or 0).
 Tensor widened(const Tensor& mask, std::int64_t extra) {
   if (extra == 0) return mask;
   Dims sizes = mask.sizes();

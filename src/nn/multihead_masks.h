@@ -5,21 +5,20 @@
 
 namespace attn::nn {
 
-/// Sizes of one call. All calls are batched: N = 1 for an unbatched call.
+/// The sizes of one call. An unbatched call has N = 1.
 struct MultiheadSizes {
   std::int64_t batch = 0, heads = 0, q_rows = 0, k_rows = 0;
 };
 
-/// Throws for every mistake of the caller; returns the sizes.
+/// Throws for every mistake of the caller, and returns the sizes.
 MultiheadSizes check_call(const MultiheadAttention& module, const Tensor& query, const Tensor& key, const Tensor& value,
                           const MultiheadAttentionCall& call);
 
-/// Holds bool and float masks of a shape that broadcasts to [N, H, L, S + extra]; a mask that is not given is
-/// undefined.
+/// The masks of a call, each of a shape that broadcasts to [N, H, L, S + extra]; a mask that is not given is undefined.
 struct MultiheadMasks {
-  Tensor blocked, padding;      // bool, True = blocked
+  Tensor blocked, padding;      // bool, True = masked
   Tensor added, padding_added;  // float
-  bool causal = false;          // true: used instead of attn_mask
+  bool causal = false;          // if true, a causal mask replaces attn_mask
 
   void apply(AttentionOptions& options) const;
 };

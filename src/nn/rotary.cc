@@ -1,4 +1,5 @@
-// src/nn/rotary.cc: computes the frequencies of rotary embedding and the tables for given positions.
+// src/nn/rotary.cc: implements rotary embedding: computes the frequencies, the cos and sin tables of given positions,
+// and the rotation.
 #include <attn/nn/rotary.h>
 #include <attn/ops.h>
 

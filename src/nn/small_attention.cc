@@ -1,12 +1,13 @@
-// src/nn/small_attention.cc: implements the tutorials' modules; each is its projections and one attention call.
+// src/nn/small_attention.cc: implements the modules that tutorials build; each consists of projections and one
+// attention call.
 #include <attn/nn/small_attention.h>
 #include <attn/random.h>
 
 namespace attn::nn {
 namespace {
 
-/// The learned query [1, hidden] attends to every row of x [B, L, hidden]; returns scores and weights [B, L] and the
-/// context [B, hidden].
+/// Pools x with a learned query [1, hidden] that attends to every row of x [B, L, hidden]. Returns the scores and
+/// weights [B, L] and the context [B, hidden].
 ScoresAndContext pool(const char* function, const Tensor& query, const Tensor& x, const Score& score,
                       const Tensor& padding) {
   if (x.dim() != 3 || x.size(2) != query.size(1))

@@ -27,10 +27,11 @@ void check(const AdamWOptions& o) {
     if (!(beta >= 0 && beta < 1)) fail("a beta", beta, "from 0 to below 1");
 }
 
-/// Holds the constants of one step, rounded to the type of the computation.
+/// The constants of one step, rounded to the type of the computation.
 template <typename T>
 struct Numbers {
-  bool from_gradient;  // whether m is interpolated from the gradient or from the old m, as torch's lerp chooses
+  // m is interpolated from the gradient, not from the old m: torch's lerp does so for a weight from 0.5 on
+  bool from_gradient;
   T decay, decay_gradient, beta1_step, beta2, one_minus_beta2, step_size, root_of_correction2, eps, sign;
 
   Numbers(const AdamWOptions& o, std::int64_t step)
@@ -44,7 +45,8 @@ struct Numbers {
         eps(static_cast<T>(o.eps)), sign(o.maximize ? T{-1} : T{1}) {}
 };
 
-/// Holds what a step reads and changes for each element; `most` is null without amsgrad.
+/// The arrays that a step reads and changes, one element for each of the parameter's; `most` (the largest v so far) is
+/// null without amsgrad.
 template <typename T>
 struct Arrays {
   const T* gradient;
@@ -73,8 +75,8 @@ void update(const Numbers<T>& by, const Arrays<T>& arrays, std::int64_t begin, s
   arrays.most != nullptr ? update_span<true>(by, arrays, begin, end) : update_span<false>(by, arrays, begin, end);
 }
 
-/// Updates a half-float parameter from a half-float gradient, a block at a time, without f32 copies of the whole
-/// tensors.
+/// Updates a half-float parameter from a half-float gradient. It works block by block, so that no f32 copies of the
+/// whole tensors are needed.
 void update_halves(const Numbers<float>& by, const Arrays<float>& arrays, const Tensor& gradient, const Tensor& half) {
   for_spans(half.numel(), [&](std::int64_t begin, std::int64_t end) {
     in_blocks(end - begin, [&](std::int64_t start, std::int64_t count) {

@@ -1,4 +1,4 @@
-// src/optim/clip.cc: computes the norm of all gradients and scales them so that it stays within a bound.
+// src/optim/clip.cc: computes the norm of all gradients together and scales the gradients if it exceeds a bound.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 #include <attn/optim.h>

@@ -1,4 +1,5 @@
-// src/optim/optimizer.cc: implements what all optimisers share: parameters, the state of each, state dicts.
+// src/optim/optimizer.cc: implements what all optimisers share: the parameters, the state of each parameter, state
+// dicts.
 #include <attn/ops.h>
 #include <attn/optim.h>
 
@@ -13,12 +14,12 @@
 namespace attn::optim {
 namespace {
 
-// The version of an f32 master copy that must still be filled or compared with its parameter.
+// Stands for "version unknown": the f32 master copy must still be filled or compared with its parameter.
 constexpr std::uint64_t no_version = ~std::uint64_t{0};
 
 bool is_half(const Tensor& x) { return x.dtype() == Dtype::bf16 || x.dtype() == Dtype::f16; }
 
-/// Allocates one contiguous block that the steps use in turn, as large as the largest of them needs.
+/// One contiguous block of memory that the steps use in turn; it is as large as the step that needs most.
 class Shared {
  public:
   void hold(Tensor& of_step, const Dims& sizes, Dtype dtype) {
@@ -68,7 +69,7 @@ void Optimizer::zero_grad() const {
 
 std::vector<Optimizer::Step> Optimizer::prepare_steps(bool halves) const {
   std::vector<Step> steps;
-  steps.reserve(parameters_.size());  // must not reallocate: Shared holds pointers to the steps
+  steps.reserve(parameters_.size());  // must not reallocate, because Shared holds pointers into the steps
   Shared values, gradients;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const Tensor& parameter = parameters_[i];

@@ -1,4 +1,4 @@
-// src/optim/schedule.cc: computes the learning rate of each step.
+// src/optim/schedule.cc: computes the learning rate of a step.
 #include <attn/error.h>
 #include <attn/optim.h>
 

@@ -23,7 +23,8 @@ void check(const SGDOptions& o) {
     throw ValueError("SGD: nesterov needs momentum and no dampening");
 }
 
-/// Updates the elements. `buffer` is null without momentum. `first`: the buffer is set to the gradient itself.
+/// Updates the n elements of a parameter. `buffer` is null without momentum. In the first step (`first`) the buffer
+/// becomes the gradient itself.
 template <typename T>
 void update(const SGDOptions& o, std::int64_t n, const T* gradient, T* x, T* buffer, bool first) {
   const T lr = static_cast<T>(o.lr), momentum = static_cast<T>(o.momentum),

@@ -1,5 +1,5 @@
-// src/optim/update.h: declares what the optimisers share: the parameters of the groups, one pass over the elements of a
-// parameter.
+// src/optim/update.h: declares what the optimisers share: the check of the groups, the loop over the steps, and the
+// loop over a parameter's elements.
 #pragma once
 #include <attn/optim.h>
 
@@ -18,8 +18,8 @@ std::vector<Tensor> parameters_of(const std::vector<Group<Options>>& groups) {
   return all;
 }
 
-/// Throws ValueError if the groups no longer hold the original parameters, because the states are numbered through all
-/// groups.
+/// Throws ValueError if the groups no longer hold the original parameters. The states are numbered through all groups,
+/// so a changed list would mix them up.
 template <typename Options>
 void check_groups(const char* name, const std::vector<Group<Options>>& groups, const std::vector<Tensor>& parameters) {
   std::size_t i = 0;
@@ -40,8 +40,8 @@ void for_steps(const std::vector<Group<Options>>& groups, Steps& steps, F&& f) {
     for (end += parameters.size(); step != steps.end() && step->parameter < end; ++step) f(*step, options);
 }
 
-/// Calls span(begin, end) for the elements below n, in parts of a fixed size that threads share. The loop is inside
-/// `span`, on restricted pointers, so that the compiler can vectorise it.
+/// Calls span(begin, end) for the elements below n, in parts of a fixed size that threads share. The loop over the
+/// elements is inside `span`, on restricted pointers, so that the compiler can vectorise it.
 template <typename F>
 void for_spans(std::int64_t n, F&& span) {
   constexpr std::int64_t part_elements = 4096;

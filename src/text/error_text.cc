@@ -11,10 +11,11 @@ namespace attn {
 namespace text {
 namespace {
 
-// bytes. The start of an error shows what was given, its end what is needed
+// Lengths in bytes: of the longest text, and of the parts that a longer text keeps at its start (which shows what was
+// given) and at its end (which shows what is needed).
 constexpr std::size_t most = 1000, head = 640, tail = 340;
 
-/// Returns whether a character begins at this byte.
+/// Returns whether this byte is the first of a character.
 bool begins(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
 std::string shortened(std::string_view text) {
@@ -28,7 +29,8 @@ std::string shortened(std::string_view text) {
 
 std::string error_text(std::string_view text) {
   std::string shown;
-  if (text.size() > 8 * most) shown = shortened(text), text = shown;  // reads only text that may be shown
+  // cut first, so that only text that may be shown is read
+  if (text.size() > 8 * most) shown = shortened(text), text = shown;
   std::string result;
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint point = code_point_at(text, at);

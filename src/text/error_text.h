@@ -1,4 +1,4 @@
-// src/text/error_text.h: makes an error text that quotes a user one line of bounded length.
+// src/text/error_text.h: makes error texts that quote the user: one line of limited length.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,4 +1,4 @@
-// src/text/split.cc: splits a text into words, into characters, or as its script requires.
+// src/text/split.cc: splits a text into words, into characters, or into both depending on the script.
 #include <attn/text.h>
 
 #include "text/unicode.h"
@@ -25,7 +25,7 @@ std::vector<std::string> split(std::string_view text, Tokens tokens) {
     const Character c = character_at(text, at);
     const std::string_view bytes = text.substr(at, c.bytes);
     at += c.bytes;
-    if (bytes == ",") continue;  // "1,000" stays one word
+    if (bytes == ",") continue;  // removed, not a separator: "1,000" is one word
     if (is_space(c.first) || is_wide_comma(c.first)) {
       end_word();
     } else if (by_itself(c.first, tokens)) {

@@ -13,7 +13,8 @@ namespace {
 constexpr char32_t joiner = 0x200D, emoji_presentation = 0xFE0F;
 bool is_skin_tone(char32_t c) { return c >= 0x1F3FB && c <= 0x1F3FF; }
 bool is_flag_half(char32_t c) { return c >= 0x1F1E6 && c <= 0x1F1FF; }
-/// Returns whether a joiner may join c to one picture. Between letters (Devanagari, Arabic) a joiner only shapes them.
+/// Returns whether a zero-width joiner joins c and the next character to one picture. Between letters (Devanagari,
+/// Arabic) a joiner only changes their shapes.
 bool is_pictograph(char32_t c) { return (c >= 0x2190 && c <= 0x2BFF) || c >= 0x1F000; }
 
 }  // namespace

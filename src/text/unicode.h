@@ -14,7 +14,7 @@ struct CodePoint {
 /// Returns the code point that begins at `at` (which must be inside).
 CodePoint code_point_at(std::string_view text, std::size_t at);
 
-/// What a reader sees as one character: a letter with its marks, an emoji with what a joiner adds to it, a flag.
+/// What a reader sees as one character: a letter with its marks, an emoji sequence, a flag.
 struct Character {
   char32_t first;
   std::size_t bytes;
@@ -33,8 +33,8 @@ bool is_zero_width(char32_t c);
 /// Returns whether c takes two columns.
 bool is_wide(char32_t c);
 
-/// Returns whether c is a control character, a line end, a mark that reverses the direction of text, or a code point
-/// that XML forbids.
+/// Returns whether c could change how the text around it is shown or read: a control character, a line end, a mark that
+/// reverses the direction of text, or a code point that XML forbids.
 bool steers(char32_t c);
 
 /// Throws ValueError "function: byte 0xFF at offset 3 is not UTF-8" unless the text is UTF-8.

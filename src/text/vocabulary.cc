@@ -9,7 +9,7 @@
 
 namespace attn::text {
 
-// std::string compares bytes as unsigned, and the byte order of UTF-8 is the order of code points.
+// Sorting bytes sorts by code points: std::string compares bytes as unsigned, and UTF-8 keeps the order of code points.
 Vocabulary::Vocabulary(std::vector<std::string> tokens) : tokens_(std::move(tokens)) {
   for (const std::string& token : tokens_) check_utf8("Vocabulary", token);
   std::sort(tokens_.begin(), tokens_.end());

@@ -18,7 +18,7 @@ int display_width(std::string_view text) {
 std::string truncate_to_width(std::string_view text, int columns) {
   if (columns <= 0) return "";
   int used = 0;
-  std::size_t fits = 0;  // bytes that fit and leave one column for the ellipsis
+  std::size_t fits = 0;  // bytes that fit if one column is left for the ellipsis
   for (std::size_t at = 0; at < text.size();) {
     const Character c = character_at(text, at);
     used += c.width;

@@ -1,4 +1,5 @@
-// src/text/icu/word_break.cc: finds ICU's word boundaries directly in UTF-8.
+// src/text/icu/word_break.cc: finds the word boundaries of a UTF-8 text with ICU, without converting the text to
+// UTF-16.
 #include "text/icu/word_break.h"
 
 #include <attn/error.h>

@@ -1,4 +1,4 @@
-// src/text/icu/word_break.h: splits text of languages without spaces between words, with ICU's dictionaries.
+// src/text/icu/word_break.h: splits text of languages that put no spaces between words, with ICU's dictionaries.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,5 +1,5 @@
-// src/text/tokenizer/bpe.cc: merges the symbols of a piece, with a heap of the merges that apply and a linked list of
-// symbols.
+// src/text/tokenizer/bpe.cc: merges the symbols of a piece of text. The symbols are a linked list; a heap holds the
+// merges that can be applied.
 #include "text/tokenizer/bpe.h"
 
 #include <queue>
@@ -7,17 +7,17 @@
 namespace attn::text {
 namespace {
 
-/// A symbol and its neighbours; id -1: merged into the symbol before.
+/// A symbol and the indices of its neighbours; id -1: it was merged into the symbol before it.
 struct Symbol {
   std::int32_t id;
   std::int64_t before, after;
 };
 
-/// A merge that applied at position `at` when it was put into the heap.
+/// A merge that could be applied at symbol `at` when it was put into the heap.
 struct Candidate {
   std::int32_t rank;
   std::int64_t at;
-  // orders the heap: the earliest merge is on top, of equal ones the leftmost
+  // orders the heap: the merge with the lowest rank is on top; of equal ranks the leftmost
   bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
 };
 
@@ -25,7 +25,7 @@ struct Candidate {
 
 Bpe::Bpe(std::vector<Merge> merges) : merges_(std::move(merges)) {
   ranks_.reserve(merges_.size());
-  // A pair that is listed twice has its later rank, as in Hugging Face's table.
+  // As in Hugging Face's table, a pair that is listed twice has its later rank.
   for (std::size_t rank = 0; rank < merges_.size(); ++rank)
     ranks_[pair_key(merges_[rank].left, merges_[rank].right)] = static_cast<std::int32_t>(rank);
 }

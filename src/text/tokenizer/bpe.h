@@ -9,20 +9,20 @@
 
 namespace attn::text {
 
-/// Replaces two adjacent ids by one. Merges earlier in the list apply first.
+/// A merge replaces two adjacent ids by one. Merges that are earlier in the list are applied first.
 struct Merge {
   std::int32_t left, right, result;
 };
 
-/// Applies merges (Sennrich 2016, 1508.07909). Constant after construction, so several threads may use it.
+/// Applies merges (Sennrich 2016, 1508.07909). It does not change after construction, so several threads may use it.
 class Bpe {
  public:
   Bpe() = default;
   explicit Bpe(std::vector<Merge> merges);
   const std::vector<Merge>& merges() const { return merges_; }
 
-  /// Merges `symbols` of one piece until no merge applies. It always takes the earliest merge, and the leftmost
-  /// position of equal ones. O(n log n) for any input.
+  /// Merges the symbols of one piece of text until no merge can be applied. Each time it applies the merge that is
+  /// earliest in the list, at its leftmost position. Takes O(n log n) for any input.
   void merge(std::vector<std::int32_t>& symbols) const;
 
  private:
@@ -31,7 +31,7 @@ class Bpe {
   std::unordered_map<std::uint64_t, std::int32_t> ranks_;
 };
 
-/// Returns a pair of ids as one key.
+/// Combines two ids to one key of the table of pairs.
 inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
   return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
 }
@@ -40,9 +40,9 @@ inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
 inline constexpr std::int64_t most_tokens = 1 << 22;
 
 /// Learns merges from words with their counts, until there are `vocab_size` tokens or no pair occurs twice. `tokens`
-/// starts with one token for each symbol of the alphabet; each merge appends one. The most frequent pair is merged
-/// first, of equal ones the one with the smaller ids, as in Hugging Face's trainer. Counts are updated, never computed
-/// anew.
+/// starts with one token for each symbol of the alphabet; each merge appends one. As in Hugging Face's trainer, the
+/// most frequent pair is merged first; of pairs with equal counts the one with the smaller ids. After each merge only
+/// the counts that change are updated.
 struct Word {
   std::vector<std::int32_t> symbols;
   std::int64_t count = 0;

@@ -1,5 +1,5 @@
-// src/text/tokenizer/bpe_train.cc: learns merges, with a heap of pairs ordered by count and the words that contain each
-// pair.
+// src/text/tokenizer/bpe_train.cc: learns merges. A heap holds the pairs, ordered by count, each with the words that
+// contain it.
 #include "text/tokenizer/bpe.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ struct Pair {
   std::int64_t count;
   std::int32_t left, right;
   std::vector<std::int32_t> words;
-  // the most frequent pair is on top, of equal ones that with the smaller ids
+  // the most frequent pair is on top; of equal counts the one with the smaller ids
   bool operator<(const Pair& other) const {
     if (count != other.count) return count < other.count;
     return left != other.left ? left > other.left : right > other.right;
@@ -26,8 +26,8 @@ void note_word(std::vector<std::int32_t>& words, std::int32_t word) {
   if (words.empty() || words.back() != word) words.push_back(word);  // words are visited in order
 }
 
-/// Replaces (left, right) in `word` and updates the counts of the pairs around it. For each new pair, adds the word to
-/// `arisen`.
+/// Replaces each (left, right) in `word` by the merged id, and updates the counts of the pairs next to it. For each
+/// pair that this creates, adds the word to `arisen`.
 void replace(Word& word, std::int32_t index, const Merge& merge, Counts& counts, Places& arisen) {
   std::vector<std::int32_t>& s = word.symbols;
   std::size_t kept = 0;
@@ -69,7 +69,8 @@ std::vector<Merge> learn_merges(std::vector<Word> words, std::vector<std::string
       note_word(places[pair_key(s[i], s[i + 1])], static_cast<std::int32_t>(w));
     }
   }
-  std::vector<Pair> pairs;  // a heap by hand: std::priority_queue would copy the words of each pair that it returns
+  // a heap by std::push_heap: std::priority_queue would copy the words of each pair that it returns
+  std::vector<Pair> pairs;
   const auto push = [&](Pair pair) {
     pairs.push_back(std::move(pair));
     std::push_heap(pairs.begin(), pairs.end());
@@ -96,7 +97,7 @@ std::vector<Merge> learn_merges(std::vector<Word> words, std::vector<std::string
       continue;
     }
     if (top.count < 2) break;
-    // If two pairs give the same token, both merges are kept, with one id.
+    // Two merges may give a token with the same bytes; both are kept and have the same id.
     const auto [found, is_new] =
         ids.emplace(tokens[static_cast<std::size_t>(top.left)] + tokens[static_cast<std::size_t>(top.right)],
                     static_cast<std::int32_t>(tokens.size()));

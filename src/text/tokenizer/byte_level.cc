@@ -1,4 +1,5 @@
-// src/text/tokenizer/byte_level.cc: maps bytes to characters and to names, and back.
+// src/text/tokenizer/byte_level.cc: maps bytes to characters (GPT-2) and to names such as <0xE4> (SentencePiece), and
+// back.
 #include "text/tokenizer/byte_level.h"
 
 #include "runtime/once.h"
@@ -14,7 +15,7 @@ namespace {
 
 bool stands_for_itself(unsigned byte) { return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte != 0xAD); }
 
-/// Encodes a character below U+0800; all of these are.
+/// Encodes a character below U+0800 in UTF-8; all byte characters are below it.
 std::string utf8(char32_t c) {
   if (c < 0x80) return std::string(1, static_cast<char>(c));
   return {static_cast<char>(0xC0 | c >> 6), static_cast<char>(0x80 | (c & 0x3F))};

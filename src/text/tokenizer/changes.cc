@@ -1,4 +1,4 @@
-// src/text/tokenizer/changes.cc: applies the steps of a normalizer.
+// src/text/tokenizer/changes.cc: applies the steps of a normalizer to a text.
 #include "text/tokenizer/changes.h"
 
 #include "text/tokenizer/nfc.h"

@@ -1,4 +1,4 @@
-// src/text/tokenizer/changes.h: declares the changes of a text before it is split into pieces.
+// src/text/tokenizer/changes.h: declares the steps of a normalizer, which change a text before it is split into pieces.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,7 +9,7 @@ namespace attn::text {
 /// Returns the text with every `from` replaced by `to`; `from` must not be empty.
 std::string replaced(std::string_view text, std::string_view from, std::string_view to);
 
-/// One step of Hugging Face's normalizers.
+/// A step of one of Hugging Face's normalizers.
 struct Change {
   enum class Kind {
     nfc,      // normalizes to Unicode's form C

@@ -1,5 +1,5 @@
 // src/text/tokenizer/cut.cc: implements the patterns of GPT-2, Llama 3, Qwen 2 and `words` without regular expressions:
-// tries the alternatives in order, as a regular expression does.
+// tries the alternatives of a pattern in order, as a regular expression does.
 #include "text/tokenizer/cut.h"
 
 #include "runtime/once.h"
@@ -15,8 +15,8 @@ namespace {
 
 enum class Class { letter, number, blank, sign };
 
-/// Returns whether c matches \s of the patterns: the property White_Space. is_space is another set: Python's blanks
-/// include the separators 0x1C to 0x1F.
+/// Returns whether c matches \s in the patterns, which is the property White_Space. is_space differs: it is Python's
+/// white space, which also has the separators 0x1C to 0x1F.
 bool is_blank(char32_t c) { return is_space(c) && !(c >= 0x1C && c <= 0x1F); }
 
 Class class_of_code_point(char32_t c) {
@@ -35,7 +35,7 @@ Class class_of(char32_t c) {
   return c < 128 ? ascii.get(make)[c] : class_of_code_point(c);
 }
 
-/// A code point with its class. At the end of the text it has no bytes and is a blank.
+/// A code point with its class. At the end of the text it has 0 bytes and counts as a blank.
 struct Seen {
   Class kind;
   char32_t value;
@@ -47,7 +47,7 @@ Seen look(std::string_view text, std::size_t at) {
   return {class_of(c.value), c.value, c.bytes};
 }
 
-/// Returns the end of the run of `kind` from `at`, of at most `most` characters.
+/// Returns the end of the run of characters of class `kind` that begins at `at` and has at most `most` characters.
 std::size_t run_end(std::string_view text, std::size_t at, Class kind, std::size_t most = std::string_view::npos) {
   for (; most > 0; --most) {
     const Seen next = look(text, at);
@@ -57,8 +57,9 @@ std::size_t run_end(std::string_view text, std::size_t at, Class kind, std::size
   return at;
 }
 
-/// Returns the length of '(s|t|re|ve|m|ll|d) at `at`, 0 if there is none. `fold`: upper and lower case match, and the
-/// long s (U+017F) is an s too.
+/// Returns the length of '(s|t|re|ve|m|ll|d) at `at`, or 0 if there is none. With `fold`, upper and lower case match,
+/// and the long s (U+017F) is also an s.
+/// Matches \s+(?!\S)|\s+: the last blank of a run goes to the next piece, unless it is the only one.
 std::size_t contraction(std::string_view text, std::size_t at, bool fold) {
   if (text[at] != '\'') return 0;
   const auto letter = [&](std::size_t i) -> char {
@@ -97,7 +98,7 @@ std::size_t words_end(std::string_view text, std::size_t at) {
   if (const Seen first = look(text, at); stands_alone(first)) return at + first.bytes;
   const std::size_t start = at + (text[at] == ' ');
   Seen next = look(text, start);
-  if (stands_alone(next)) return start;  // this piece is the blank before the letter
+  if (stands_alone(next)) return start;  // this piece is only the blank before the letter
   if (next.kind != Class::letter) return gpt2_end(text, at);
   std::size_t end = start;
   for (; next.bytes > 0 && next.kind == Class::letter && !stands_alone(next); next = look(text, end)) end += next.bytes;
@@ -124,7 +125,7 @@ std::size_t llama3_end(std::string_view text, std::size_t at, std::size_t most_d
   return line_end != std::string_view::npos ? at + line_end + 1 : blanks_end(text, at);
 }
 
-// The letters of is_han_or_kana, for use inside brackets.
+// The ranges of the letters for which is_han_or_kana is true, for use inside the brackets of a regular expression.
 #define ATTN_ALONE                                                                           \
   R"(\x{3005}-\x{3006}\x{3031}-\x{3035}\x{303B}-\x{303C}\x{3041}-\x{30FF})"                  \
   R"(\x{31F0}-\x{31FF}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}\x{FF66}-\x{FF9F})" \

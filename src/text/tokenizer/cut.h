@@ -6,26 +6,27 @@
 
 namespace attn::text {
 
-/// The known patterns of tokenizer.json files, each implemented as code: no regular expression is run. The last three
-/// are not patterns.
+/// The ways to split a text. The first five are known patterns of tokenizer.json files, implemented as code: no regular
+/// expression is run. The last three are not patterns.
 enum class Cut {
   characters,  // each code point is a piece
   gpt2,        // words with the space before them, numbers, runs of signs, blanks
   words,       // as gpt2, but each Chinese or Japanese letter is a piece
-  llama3,      // as gpt2, but numbers of at most three digits, contractions in capitals too, line ends separate
-  qwen2,       // as llama3, but each digit is a piece
-  whole,       // the whole text is one piece
-  before,      // splits before each separator
-  after,       // splits after each separator
+  // as gpt2, but numbers have at most three digits, contractions match in capitals too, line ends are apart
+  llama3,
+  qwen2,   // as llama3, but each digit is a piece
+  whole,   // the whole text is one piece
+  before,  // splits before each separator
+  after,   // splits after each separator
 };
 
-/// Returns the regular expression for one of the first five values.
+/// Returns the regular expression of one of the first five values.
 std::string_view pattern_of(Cut cut);
 std::optional<Cut> cut_of(std::string_view pattern);
 
-/// Returns the end of the piece that begins at `at` (which must be inside). Every byte belongs to a piece. A byte that
-/// is not UTF-8 counts as a sign: neither letter nor number nor blank. `before` and `after` use `separator`, which must
-/// not be empty.
+/// Returns the end of the piece that begins at `at`, which must be inside of the text. Every byte belongs to a piece. A
+/// byte that is not UTF-8 counts as a sign, that is, neither letter nor number nor blank. `before` and `after` use
+/// `separator`, which must not be empty.
 std::size_t piece_end(Cut cut, std::string_view text, std::size_t at, std::string_view separator = {});
 
 }  // namespace attn::text

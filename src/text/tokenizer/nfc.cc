@@ -1,4 +1,5 @@
-// src/text/tokenizer/nfc.cc: decomposes characters, sorts their marks, and composes them again.
+// src/text/tokenizer/nfc.cc: normalizes text to Unicode's form C: decomposes characters, sorts their combining marks,
+// and composes them again.
 #include "text/tokenizer/nfc.h"
 
 #include "text/tokenizer/unicode_composition.h"
@@ -14,19 +15,19 @@
 namespace attn::text {
 namespace {
 
-// U+0300 is the first mark; a character below it changes only if a mark follows
+// U+0300 is the first combining mark; a character below it changes only if a mark follows
 constexpr char32_t first_mark = 0x300;
-// first UTF-8 byte of U+0300; later characters have the same or a higher one
+// The first byte of U+0300 in UTF-8; later characters have the same first byte or a higher one.
 constexpr unsigned char first_byte_of_marks = 0xCC;
-constexpr char32_t byte_at = 0x110000;  // offset of a byte that is not UTF-8, which counts as a character of its own
-// Hangul is composed by arithmetic; tail 0 means no tail.
+constexpr char32_t byte_at = 0x110000;  // added to a byte that is not UTF-8, which counts as a character of its own
+// Hangul syllables are composed by arithmetic from a lead, a vowel and a tail; tail 0 means no tail.
 constexpr char32_t syllables = 0xAC00, leads = 0x1100, vowels = 0x1161, tails = 0x11A7;
 constexpr char32_t lead_count = 19, vowel_count = 21, tail_count = 28,
                    syllable_count = lead_count * vowel_count * tail_count;
 
 struct Part {
   char32_t value;
-  int order;  // its combining class; 0: not a mark
+  int order;  // the combining class; 0: not a mark
 };
 
 int order_of(char32_t c) {
@@ -58,7 +59,7 @@ void take_apart(char32_t c, std::vector<Part>& parts) {
   if (pair->second != 0) take_apart(pair->second, parts);
 }
 
-/// Returns the composition of two characters; 0: none.
+/// Returns the character that the two compose to; 0: none.
 char32_t together(char32_t first, char32_t second) {
   if (first >= leads && first < leads + lead_count && second >= vowels && second < vowels + vowel_count)
     return syllables + ((first - leads) * vowel_count + (second - vowels)) * tail_count;
@@ -98,15 +99,15 @@ std::string nfc(std::string_view text) {
     at += c.bytes;
   }
 
-  // Sorts each run of marks by their classes.
+  // Sorts each run of marks by their combining classes.
   for (auto at = parts.begin(); at != parts.end();) {
     const auto end = std::find_if(at, parts.end(), [](const Part& p) { return p.order == 0; });
     std::stable_sort(at, end, [](const Part& a, const Part& b) { return a.order < b.order; });
     at = end == parts.end() ? end : std::next(end);
   }
 
-  // A part is composed with the last character that is not a mark, unless a part in between is not a mark or has the
-  // same class or a higher one.
+  // Composes each part with the last character before it that is not a mark, unless between the two there is a mark of
+  // the same or a higher class.
   std::size_t kept = 0, base = parts.size();
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const Part part = parts[i];
