@@ -1,5 +1,5 @@
-// src/model/blocks.cc: implements the norms, the attention layer and the MLP; weights stay zero until they are drawn or
-// loaded.
+// src/model/blocks.cc: implements the norms, the attention layer and the MLP of a language model. Their weights are
+// zeros until they are drawn or loaded.
 #include "model/blocks.h"
 
 #include <attn/ops.h>
@@ -11,8 +11,8 @@ nn::Linear projection(std::int64_t in, std::int64_t out, bool bias, Dtype dtype)
   return nn::Linear(in, out, {.bias = bias, .dtype = dtype, .draw = false});
 }
 
-/// Returns how many bytes of packed copies for decoding a model may keep: all of its weights when they take at most 1
-/// GiB, else 0.
+/// Returns how many bytes the packed copies of weights (projections.h) may take: the size of all of the model's weights
+/// if that is at most 1 GiB, else 0.
 std::int64_t most_packed_bytes(const ModelConfig& config, Dtype dtype) {
   constexpr std::int64_t most = std::int64_t{1} << 30;
   const std::int64_t all = config.parameters() * static_cast<std::int64_t>(size_of(dtype));
@@ -49,7 +49,8 @@ SelfAttentionBlock::SelfAttentionBlock(const ModelConfig& config, Dtype dtype)
 
 LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const TokenPlaces& places,
                                                   const Projections& project) const {
-  // Split [B, T, heads of q, k and v, D] by heads, so that the gradients [B, H, T, D] are joined in one copy.
+  // Splits qkv as [B, T, heads of q, k and v, D], so that in the backward pass the gradients [B, H, T, D] are joined in
+  // one copy.
   std::vector<Tensor> parts = project(qkv, x)
                                   .reshape({x.size(0), x.size(1), heads + 2 * kv_heads, head_dim})
                                   .split({heads, kv_heads, kv_heads}, 2);

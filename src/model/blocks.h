@@ -6,7 +6,7 @@
 
 namespace attn {
 
-/// Applies LayerNorm or RMSNorm over the last dim.
+/// A LayerNorm or RMSNorm over the last dim.
 class ModelNorm : public nn::Module {
  public:
   ModelNorm(const ModelConfig& config, Dtype dtype);
@@ -16,10 +16,10 @@ class ModelNorm : public nn::Module {
   const Tensor weight, bias;  // RMSNorm has no bias
 };
 
-/// Holds the positions of a call's tokens.
+/// The positions of a call's tokens.
 struct TokenPlaces {
   Tensor positions;                       // i64 [T], or [B, T] where sequences have different positions
-  nn::RotaryEmbedding::Tables turn = {};  // their cos and sin if rotary; broadcast over heads
+  nn::RotaryEmbedding::Tables turn = {};  // with rotary positions their cos and sin, which broadcast over the heads
 };
 
 class SelfAttentionBlock : public nn::Module {
@@ -30,7 +30,7 @@ class SelfAttentionBlock : public nn::Module {
   Tensor joined(const Tensor& heads, const Projections& project) const;
   const std::int64_t heads, kv_heads, head_dim;
   const nn::Linear qkv, out;
-  const std::optional<nn::RMSNorm> q_norm, k_norm;  // normalise each head, where the model has qk_norm
+  const std::optional<nn::RMSNorm> q_norm, k_norm;  // norms of each head's q and k, if the model has qk_norm
 };
 
 class MlpBlock : public nn::Module {
@@ -51,7 +51,7 @@ class DecoderBlock : public nn::Module {
   const MlpBlock mlp;
 };
 
-/// Holds the modules of a LanguageModel.
+/// The modules of a LanguageModel.
 struct LanguageModel::Parts {
   explicit Parts(const ModelConfig& config, Dtype dtype);
   nn::Embedding embedding;
@@ -59,7 +59,7 @@ struct LanguageModel::Parts {
   std::optional<nn::RotaryEmbedding> rotary;
   nn::ModuleList<DecoderBlock> blocks;
   ModelNorm norm;
-  std::optional<nn::Linear> head;  // only when the head does not share the embedding's table
+  std::optional<nn::Linear> head;  // only if the head does not share the embedding's table
   Projections project;
 };
 

@@ -1,4 +1,4 @@
-// src/model/cache.cc: keeps one KV cache for each layer; all layers hold the same sequences.
+// src/model/cache.cc: keeps one KV cache for each layer of a model; all layers hold the same sequences.
 #include <attn/model.h>
 
 namespace attn {
@@ -7,7 +7,7 @@ ModelCache::ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype 
   config.check();
   if (sequences < 1)
     throw ValueError("ModelCache: sequences is " + std::to_string(sequences) + "; it must be at least 1");
-  // One block for each sequence, which grows: the rows of a head are contiguous.
+  // Each sequence has one block that grows, so that the rows of a head are contiguous.
   const KvCacheOptions options{.key_heads = config.key_value_heads(),
                                .head_dim = config.dim_of_head(),
                                .page_rows = 0,

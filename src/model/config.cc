@@ -11,7 +11,8 @@
 namespace attn {
 namespace {
 
-constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();  // so that a product of two fits
+// limits every size, so that the product of two fits in 64 bits
+constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
 
 void check_size(const char* name, std::int64_t value) {
   if (value < 1 || value > most)
@@ -34,7 +35,7 @@ void divides(const char* name, std::int64_t part, const char* whole_name, std::i
                      whole_name + " (" + std::to_string(whole) + ")");
 }
 
-/// Counts the parameters, in int64 or in double (which does not overflow).
+/// Counts the parameters in type T: int64, or double, which does not overflow.
 template <typename T>
 T numbers_of(const ModelConfig& c) {
   const T width = static_cast<T>(c.width), head_dim = static_cast<T>(c.dim_of_head()),

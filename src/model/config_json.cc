@@ -37,7 +37,7 @@ const char* name_in(const std::array<const char*, N>& names, Enum value) {
   return names[static_cast<std::size_t>(value)];
 }
 
-/// Throws unless the field has this value. A null field counts as false, as in transformers.
+/// Throws unless the field has this value. A null field counts as false, and an absent field is accepted.
 void must_be(const JsonFields& fields, const char* field, bool value) {
   if (fields.boolean(field, fields.has(field) ? false : value) != value)
     fields.refuse(field, "attn's models have it " + std::string(value ? "true" : "false"));
@@ -77,7 +77,7 @@ ModelConfig read_gpt2(const JsonFields& fields) {
 /// write them.
 void read_rotary(const JsonFields& fields, ModelConfig& config) {
   config.rotary_theta = fields.number("rope_theta", 10000);
-  // where both fields are present, transformers 5 also reads this one
+  // transformers 5 prefers rope_scaling if a file has both fields
   std::optional<JsonFields> parameters = fields.object("rope_scaling");
   if (!parameters || parameters->empty()) parameters = fields.object("rope_parameters");
   for (const JsonFields* given : {&fields, parameters ? &*parameters : &fields})
@@ -92,14 +92,14 @@ void read_rotary(const JsonFields& fields, ModelConfig& config) {
   constexpr const char* context = "original_max_position_embeddings";
   config.rotary_scaling = {parameters->number("factor"), parameters->number("low_freq_factor"),
                            parameters->number("high_freq_factor"), parameters->integer(context)};
-  // Which of the two numbers is used depends on the version of transformers.
+  // If both fields give this number, the version of transformers decides which one is used, so they must agree.
   if (fields.has(context) && fields.integer(context) != config.rotary_scaling->original_context)
     fields.refuse(context, "it must be that of the rotary parameters, " +
                                std::to_string(config.rotary_scaling->original_context));
 }
 
-/// Holds the values that transformers uses for fields that a config.json of Llama or a similar model omits. 0 means
-/// none, or derived from other sizes.
+/// The values that transformers uses for fields that a config.json of Llama or a similar model omits. 0 means that
+/// there is none, or that it is derived from other sizes.
 struct Defaults {
   std::int64_t context, kv_heads = 0, head_dim = 0, sliding_window = 0;
 };
@@ -115,7 +115,7 @@ Defaults defaults_of(Family family) {
 
 bool is_qwen(Family family) { return family == Family::qwen2 || family == Family::qwen3; }
 
-/// Returns 0 for a null field and `missing` for an absent one.
+/// Returns the field's number: 0 if it is null, `missing` if it is absent.
 std::int64_t or_none(const JsonFields& fields, const char* field, std::int64_t missing) {
   return fields.has(field) ? fields.integer(field, 0) : missing;
 }
@@ -133,7 +133,8 @@ void refuse_windows(const JsonFields& fields, std::int64_t context) {
                     "the model sees all tokens before: it must be null, or no shorter than max_position_embeddings");
 }
 
-/// Returns the window that all layers share; transformers can set it for each layer.
+/// Returns the sliding window that all layers share. transformers can set it for each layer; windows that differ are
+/// refused.
 std::int64_t read_window(const JsonFields& fields, Family family, const ModelConfig& config) {
   const bool qwen = is_qwen(family), used = !qwen || fields.boolean("use_sliding_window", false);
   const std::int64_t window = used ? or_none(fields, "sliding_window", defaults_of(family).sliding_window) : 0;
@@ -196,13 +197,13 @@ ModelConfig read_llama(const JsonFields& fields, Family family) {
   return config;
 }
 
-/// Returns the name of a field in our own config.json; null for a field written in transformers' format instead.
+/// Returns the name of a field in our own config.json; null for a field that is written as transformers writes it.
 const char* own_name(std::string_view field) {
   if (field == "rotary_theta" || field == "rotary_scaling" || field == "end_tokens") return nullptr;
   return field == "tied_head" ? "tie_word_embeddings" : field.data();
 }
 
-/// Reads the fields of our own config.json; fields that older files do not have are optional.
+/// Reads the fields of our own config.json. Fields that older files lack are optional.
 struct OwnReader {
   const JsonFields& fields;
   void operator()(const char* name, std::int64_t& value) const {

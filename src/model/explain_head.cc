@@ -21,7 +21,7 @@ namespace {
 using explain_detail::Phrase;
 using Kind = ExplainStep::Kind;
 
-/// Makes each of a token's bytes visible: spaces as ␣; line ends and incomplete characters as \x0A.
+/// Makes a token's bytes visible: a space as ␣, line ends and incomplete characters as escapes such as \x0A.
 std::string shown(const std::string& bytes) {
   std::string text;
   for (const char c : io::one_line(bytes)) text += c == ' ' ? "\xE2\x90\xA3" : std::string(1, c);

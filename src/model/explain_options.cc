@@ -1,5 +1,5 @@
-// src/model/explain_options.cc: reads the options of an explanation from JSON. It stands beside the models because they
-// need a JSON parser; the library of attention alone does not.
+// src/model/explain_options.cc: reads the options of an explanation from JSON. This is in the library of models because
+// only that one has a JSON parser.
 #include <attn/error.h>
 #include <attn/explain_model.h>
 

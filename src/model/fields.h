@@ -1,5 +1,5 @@
-// src/model/fields.h: lists every field of the structs that are saved in files, by name: one list for each struct, for
-// writing, reading and comparing.
+// src/model/fields.h: lists, for each struct that is saved in files, every field with its name. Writing, reading and
+// comparing use these lists.
 #pragma once
 #include <attn/train.h>
 
@@ -11,7 +11,7 @@ namespace attn {
 template <typename T, typename Struct>
 concept Fields = std::same_as<std::remove_const_t<T>, Struct>;
 
-// each_field calls visit(name, field) for each field. A struct field that is missing from a list does not compile: the
+// each_field calls visit(name, field) for each field. A list that lacks a field does not compile, because the
 // structured binding must name all fields.
 
 template <Fields<nn::RotaryScaling> T, typename F>
@@ -45,7 +45,7 @@ void each_field(T& options, F&& visit) {
       visit("eval_every", eval_every);
 }
 
-/// Returns whether the enumeration has that value; the value may come from a file or from a caller's cast.
+/// Return whether the enumeration has this value, because a file or a caller's cast may give any number.
 constexpr bool has_value(ModelConfig::Norm x) {
   return x >= ModelConfig::Norm::layer_norm && x <= ModelConfig::Norm::rms_norm;
 }

@@ -31,7 +31,7 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-/// Returns the files that an index names, without duplicates; they are in the folder of the index.
+/// Returns the names of the files that an index lists, each once; they are in the folder of the index.
 std::set<std::string> parts_of_index(const std::string& path) {
   const JsonFields index(read_text(path), path);
   std::set<std::string> files;
@@ -70,7 +70,7 @@ std::optional<std::vector<std::int64_t>> generation_ends(const std::string& path
   return JsonFields(text, path).ids("eos_token_id");
 }
 
-/// Adds the family's prefix to all names of a file of the bare decoder, which omits it.
+/// Adds the family's prefix to all tensor names but the head's if none has it: a file of the bare decoder omits it.
 void add_prefix(Tensors& tensors, const std::string& prefix) {
   for (const auto& [name, tensor] : tensors)
     if (name.starts_with(prefix)) return;
@@ -86,7 +86,7 @@ std::string listed(const char* label, const std::vector<std::string>& names) {
   return names.empty() ? "" : "; " + std::string(label) + ": " + text;
 }
 
-/// Throws a ValueError when the file's tensors do not fit the shape.
+/// Throws a ValueError if the file's tensors do not fit the config.
 void check_fit(const ModelConfig& config, const std::vector<StoredTensor>& stored, const Tensors& tensors,
                const std::string& folder) {
   std::vector<std::string> missing, unexpected, misshapen;
@@ -112,11 +112,11 @@ bool holds(Dtype wide, Dtype narrow) {
   return wide == narrow || wide == Dtype::f64 || (wide == Dtype::f32 && narrow != Dtype::f64);
 }
 
-/// Returns the narrowest dtype that represents both exactly: f32 for bf16 and f16.
+/// Returns the narrowest dtype that represents all numbers of both exactly; for bf16 with f16 that is f32.
 Dtype widest(Dtype a, Dtype b) { return holds(a, b) ? a : holds(b, a) ? b : Dtype::f32; }
 
-/// Returns the dtype of the file's tensors. If they differ: the dtype of config.json where it loses nothing, else the
-/// narrowest dtype that loses nothing.
+/// Returns the dtype of the file's tensors. If they have several, returns that of config.json if it loses nothing, else
+/// the narrowest dtype that loses nothing.
 Dtype kept_dtype(const std::vector<StoredTensor>& stored, const Tensors& tensors, const JsonFields& config) {
   const Dtype first = tensors.at(stored.front().name).dtype();
   Dtype all = first;
@@ -126,13 +126,13 @@ Dtype kept_dtype(const std::vector<StoredTensor>& stored, const Tensors& tensors
     mixed = mixed || dtype != first;
     all = widest(all, dtype);
   }
-  for (const char* field : {"dtype", "torch_dtype"})  // transformers 5, and earlier versions
+  for (const char* field : {"dtype", "torch_dtype"})  // the names in transformers 5 and in earlier versions
     for (const Dtype said : {Dtype::f32, Dtype::f64})
       if (mixed && config.at(field) == torch_name_of(said) && holds(said, all)) return said;
   return all;
 }
 
-/// Returns the rows of the parameter that hold a stored tensor, in the layout of the file.
+/// Returns the rows of a parameter to which a stored tensor belongs, in the layout of the file.
 Tensor rows_of(const std::map<std::string, Tensor>& parameters, const StoredTensor& stored) {
   const Tensor rows = parameters.at(stored.parameter).narrow(0, stored.row, stored.rows);
   return stored.transposed ? rows.t() : rows;
@@ -155,7 +155,8 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   ModelConfig config = ModelConfig::from_json(config_text, config_path);
   if (const auto ends = generation_ends((path / "generation_config.json").string())) config.end_tokens = *ends;
   Tensors tensors = read_weights(path);
-  // Checked before memory is allocated: a damaged config.json may claim more layers than fit into memory.
+  // This is checked before memory is allocated, because a damaged config.json may claim more layers than fit into
+  // memory.
   if (config.layers > static_cast<std::int64_t>(tensors.size()))
     throw ValueError("LanguageModel::load: " + config_path + " says " + std::to_string(config.layers) +
                      (config.layers == 1 ? " layer" : " layers") + "; the weights are only " +
@@ -163,7 +164,8 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   add_prefix(tensors, prefix_of(family_of(config)));
   const std::vector<StoredTensor> stored = stored_tensors(config);
   check_fit(config, stored, tensors, folder);
-  // If the head and the embedding differ, which one is used depends on the version of transformers.
+  // A tied head may also be stored. If it differs from the embedding, the version of transformers decides which one is
+  // used.
   for (const char* head : {"lm_head.weight", "head.weight"})
     if (const auto found = tensors.find(head); config.tied_head && found != tensors.end()) {
       const Tensor &own = found->second, &table = tensors.at(stored.front().name);

@@ -7,7 +7,7 @@
 namespace attn {
 
 /// Makes each parameter's grad() a view into the buffer of its dtype, in the order of the parameters. The backward pass
-/// adds into the buffer, and a sum over machines (all-reduce) takes a few arrays instead of hundreds of tensors.
+/// adds into this buffer. A sum over machines (all-reduce) then takes a few arrays instead of hundreds of tensors.
 class FlatGradients {
  public:
   explicit FlatGradients(const std::vector<Tensor>& parameters);

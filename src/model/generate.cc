@@ -12,7 +12,7 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-/// Holds a prompt and its continuation.
+/// A prompt and its continuation.
 struct Text {
   Ids ids;                 // prompt and new tokens
   std::size_t prompt = 0;  // number of tokens of the prompt
@@ -21,8 +21,8 @@ struct Text {
   Finish finish = Finish::length;
 };
 
-/// Returns the first token that the model still sees of a text of n tokens. It depends on n and the context only, so
-/// the result is the same with and without a cache.
+/// Returns the index of the first token that the model still sees of a text of n tokens. It depends on n and the
+/// context only, so that the result is the same with and without a cache.
 std::int64_t first_seen(std::int64_t n, std::int64_t context) {
   const std::int64_t half = std::max<std::int64_t>(context / 2, 1);
   return n <= context ? 0 : (n - context + half - 1) / half * half;
@@ -71,10 +71,10 @@ class Run {
     }
   }
 
-  /// Returns the logits [V] of each open text.
+  /// Returns the logits [V] for the next token of each text in `open`, the indices of the texts that go on.
   std::vector<Tensor> next_logits(const std::vector<std::size_t>& open) {
     std::vector<Tensor> rows(open.size());  // [1, C]
-    std::vector<std::size_t> steps;         // indices into `open` of texts whose cache lacks only the last token
+    std::vector<std::size_t> steps;         // those of `open` whose cache lacks only the last token
     for (std::size_t i = 0; i < open.size(); ++i) {
       if (one_token_behind(open[i])) steps.push_back(i);
       else rows[i] = whole(open[i]);
@@ -104,7 +104,7 @@ class Run {
            cache_->length(static_cast<std::int64_t>(i)) == n - 1 - seen_from_[i];
   }
 
-  /// Runs the model on all tokens that it sees of a text; returns the last row [1, C].
+  /// Runs the model on all tokens of a text that it still sees; returns the last row of hidden(), [1, C].
   Tensor whole(std::size_t i) {
     const Ids& ids = texts_[i].ids;
     seen_from_[i] = first(i);
@@ -119,10 +119,11 @@ class Run {
   const Ids end_;
   std::vector<Text> texts_;
   std::optional<ModelCache> cache_;
-  std::vector<std::int64_t> seen_from_;  // for each text, the first token in the cache
+  std::vector<std::int64_t> seen_from_;  // for each text, the index of the first token in the cache
 };
 
-/// Turns dropout off for its lifetime. A model in eval mode is not written to, so several threads may generate with it.
+/// Turns dropout off while the object lives. It does not write to a model in eval mode, so several threads may generate
+/// with one.
 class Evaluating {
  public:
   explicit Evaluating(const LanguageModel& model) : model_(model), before_(model.is_training()) {

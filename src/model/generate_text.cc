@@ -1,4 +1,4 @@
-// src/model/generate_text.cc: continues texts: decodes tokens into characters as they are generated.
+// src/model/generate_text.cc: continues texts, and decodes tokens into characters as they are generated.
 #include <attn/generate.h>
 
 #include "model/generate_internal.h"
@@ -35,8 +35,8 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
   const Tokenizer::State& state = state_of(tokenizer);
   std::vector<TextStream> streams;
   for (const std::vector<std::int64_t>& prompt : prompts) {
-    // decode() strips the first space of prompt and new text together; so only a prompt without text leaves it to
-    // strip.
+    // decode() of the prompt with the new text would strip the first space of the whole. So a space is stripped from
+    // the new text only if the prompt has no text.
     const bool begins = std::all_of(prompt.begin(), prompt.end(),
                                     [&](std::int64_t id) { return state.special[static_cast<std::size_t>(id)]; });
     streams.emplace_back(options.stop, state.strip_space && begins);
@@ -48,7 +48,8 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
   GenerateOptions by_token = options.tokens;
   by_token.on_token = [&](std::size_t i, std::int64_t token) {
     const bool own = !options.tokens.on_token || options.tokens.on_token(i, token);
-    // A model may have more ids than its tokenizer, because tables are rounded up. Such an id has no text.
+    // A model may have more ids than its tokenizer, because its table may be rounded up to a larger size. Such an id
+    // has no text.
     const bool go_on = token >= tokenizer.size() ||
                        say(i, streams[i].add(tokenizer.bytes(token), state.lone_byte[static_cast<std::size_t>(token)]));
     return own && go_on && !streams[i].stopped();

@@ -1,4 +1,4 @@
-// src/model/initial_weights.cc: draws the initial weights of nanoGPT, in nanoGPT's order.
+// src/model/initial_weights.cc: draws the initial weights as nanoGPT does, in nanoGPT's order.
 #include "model/initial_weights.h"
 
 #include <attn/nn/init.h>
@@ -18,7 +18,8 @@ class Draw {
   void normal(const Tensor& weight, double std) const {
     into(weight, [&](const Tensor& x) { nn::init::normal_(x, 0, std, &generator_); });
   }
-  /// Draws what torch's Linear draws when it is constructed: the values are overwritten, but the generator advances.
+  /// Draws the numbers that torch's Linear draws when it is constructed. They are overwritten later, but drawing them
+  /// advances the generator.
   void as_made(const Tensor& weight) const {
     into(weight,
          [&](const Tensor& x) { nn::init::kaiming_uniform_(x, {.a = std::sqrt(5.0), .generator = &generator_}); });
@@ -63,7 +64,8 @@ void for_each_map(const LanguageModel::Parts& parts, F&& visit) {
 
 void draw_initial_weights(const LanguageModel::Parts& parts, Generator& generator) {
   const Draw draw(generator);
-  // A tied head is drawn twice like any other, as if it had its own table; the embedding keeps the last values drawn.
+  // A tied head is drawn twice like other layers, as if it had a table of its own. The embedding keeps the values drawn
+  // last.
   const Tensor& head = parts.head ? parts.head->weight : parts.embedding.weight;
   for_each_map(parts, [&](const auto& map) { draw.as_made(map); });
   draw.as_made(head);

@@ -4,8 +4,9 @@
 
 namespace attn {
 
-/// Draws in nanoGPT's order: torch's modules draw when they are constructed, then nanoGPT draws all weights again. So
-/// the same generator state gives exactly the weights of nanoGPT. Half floats are rounded from the f32 numbers.
+/// Draws in nanoGPT's order: torch's modules draw their weights when they are constructed, then nanoGPT draws all
+/// weights again. So the same generator state gives exactly nanoGPT's weights. Half floats are rounded from the f32
+/// numbers.
 void draw_initial_weights(const LanguageModel::Parts& parts, Generator& generator);
 
 }  // namespace attn

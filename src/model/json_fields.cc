@@ -1,4 +1,4 @@
-// src/model/json_fields.cc: reads fields of a JSON object and reports wrong ones.
+// src/model/json_fields.cc: reads fields of a JSON object and reports those that are wrong.
 #include "model/json_fields.h"
 
 #include "io/source.h"
@@ -36,7 +36,7 @@ nlohmann::json parse_json(std::string_view text, const std::string& name) {
     return nlohmann::json::parse(text);
   } catch (const nlohmann::json::parse_error& error) {
     offset = std::min(error.byte, text.size());
-  } catch (const nlohmann::json::out_of_range&) {  // too large for a double; its place is not reported
+  } catch (const nlohmann::json::out_of_range&) {  // a number is too large for a double; the parser gives no offset
     throw FormatError(name + ": a number is too large (byte offset 0)", 0);
   }
   throw FormatError(name + ": not JSON (byte offset " + std::to_string(offset) + ")", offset);

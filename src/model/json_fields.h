@@ -12,7 +12,7 @@
 namespace attn {
 
 /// Parses the document. Throws a FormatError "name: not JSON (byte offset N)" for text that is not JSON, and for text
-/// nested too deeply: the functions that copy and print values are recursive.
+/// that is nested too deeply, because the functions that copy and print values are recursive.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
 /// Returns an error's message without the prefix of the JSON library: "[json.exception.out_of_range.403] key 'step' not
@@ -24,7 +24,8 @@ class JsonFields {
   /// Throws a FormatError with the offset for text that is not a JSON object.
   JsonFields(const std::string& text, std::string name);
 
-  /// These return `otherwise` for a field that is missing or null; without `otherwise` they throw a ValueError.
+  /// These return the field's value, or `otherwise` if the field is missing or null; without `otherwise` they then
+  /// throw a ValueError.
   std::int64_t integer(const char* field, std::optional<std::int64_t> otherwise = std::nullopt) const;
   double number(const char* field, std::optional<double> otherwise = std::nullopt) const;
   bool boolean(const char* field, std::optional<bool> otherwise = std::nullopt) const;
@@ -34,7 +35,7 @@ class JsonFields {
   /// Returns the ids of a field that holds one id, a list of ids, or nothing.
   std::vector<std::int64_t> ids(const char* field) const;
   bool empty() const { return object_.empty(); }
-  /// Returns true also for a field that is null.
+  /// Returns whether the object has the field, even if its value is null.
   bool has(const char* field) const { return object_.contains(field); }
   /// Returns the field's value; null when it is missing.
   const nlohmann::json& at(const char* field) const;

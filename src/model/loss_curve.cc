@@ -11,7 +11,7 @@ namespace {
 
 // All sizes are in pixels.
 constexpr double kWidth = 760, kHeight = 420, kLeft = 70, kRight = 24, kTop = 60, kBottom = 56;
-constexpr std::size_t kMostPoints = 1200;  // for the line of batch losses: about two points for each pixel
+constexpr std::size_t kMostPoints = 1200;  // of the line of batch losses: about two points for each pixel
 
 constexpr std::string_view kStyle =
     "<style>\n"
@@ -53,7 +53,7 @@ std::vector<Point> points_of(const Tensor& losses) {
   return points;
 }
 
-/// Averages neighbouring points, so that at most kMostPoints remain.
+/// Replaces groups of adjacent points by their averages, so that at most kMostPoints remain.
 std::vector<Point> thinned(const std::vector<Point>& points) {
   const std::size_t group = (points.size() + kMostPoints - 1) / kMostPoints;
   if (group <= 1) return points;
@@ -80,7 +80,7 @@ std::vector<Point> smoothed(const std::vector<Point>& points) {
   return result;
 }
 
-/// Returns 1, 2 or 5 times a power of ten, so that about `wanted` steps cover the range.
+/// Returns 1, 2 or 5 times a power of ten, such that about `wanted` steps of this size cover the range.
 double nice_step(double range, double wanted) {
   const double rough = range / wanted, power = std::pow(10.0, std::floor(std::log10(rough)));
   for (const double factor : {1.0, 2.0, 5.0})

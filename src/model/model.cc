@@ -54,7 +54,7 @@ LanguageModel::LanguageModel(const ModelConfig& config, Dtype dtype, Generator* 
 
 Dtype LanguageModel::dtype() const { return parts_->embedding.weight.dtype(); }
 
-/// Runs all blocks; attend(layer, heads) returns the attention output [B, Hq, T, D].
+/// Runs all blocks on the ids. attend(layer, heads) must return the attention output [B, Hq, T, D].
 template <typename Attend>
 Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, Attend&& attend) const {
   const auto dropped = [&](const Tensor& x) {
@@ -83,7 +83,8 @@ Tensor LanguageModel::hidden(const Tensor& ids) const {
   const AttentionOptions options{.mask = config.mask(), .dropout_p = is_training() ? config.dropout : 0};
   return run(ids, arange(0, ids.size(1)), [&](std::int64_t, const Heads& heads) {
     const Tensor& q = heads.q;
-    AttentionOptions to_rows = options;  // output laid out as [B, T, Hq, D], so that joining the heads needs no copy
+    // the output is laid out as [B, T, Hq, D], so that joining the heads needs no copy
+    AttentionOptions to_rows = options;
     to_rows.out = empty({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype()).transpose(1, 2);
     return attention(q, heads.k, heads.v, to_rows).output;
   });
@@ -118,7 +119,7 @@ Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::ve
       kept.append(handles, heads.k, heads.v);
       return attention_cached(heads.q, kept, handles, {.mask = config.mask()}).output;
     });
-  } catch (...) {  // after an error all layers hold the same rows
+  } catch (...) {  // removes the rows that some layers have already appended
     for (std::size_t b = 0; b < rows.size(); ++b) cache.truncate(rows[b], before[b]);
     throw;
   }

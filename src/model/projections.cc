@@ -1,4 +1,4 @@
-// src/model/projections.cc: decides which weights get a packed copy, and when.
+// src/model/projections.cc: decides which weights get a packed copy, and after how many calls.
 #include "model/projections.h"
 
 #include <attn/autograd.h>
@@ -7,7 +7,8 @@
 namespace attn {
 namespace {
 
-constexpr std::int64_t latency_bound_rows = 8;  // the kernels' limit: up to it, loading the weights dominates
+// the kernels' limit: for up to this many rows, loading the weights dominates the time
+constexpr std::int64_t latency_bound_rows = 8;
 constexpr int calls_to_pack = 32;
 
 std::int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<std::int64_t>(size_of(x.dtype())); }
@@ -22,7 +23,8 @@ Tensor Projections::operator()(const Tensor& x, const Tensor& weight, const Tens
 
 std::optional<PackedLinear> Projections::packed(const Tensor& weight, std::int64_t rows) const {
   if (!PackedLinear::takes(weight.dtype())) return std::nullopt;
-  // Do not wait for the lock: in a child process that was forked while another thread held it, it is never released.
+  // The lock may not be waited for: in a child process that was forked while another thread held it, it is never
+  // released.
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return std::nullopt;
   Met& met = met_[weight.data()];

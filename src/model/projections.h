@@ -1,4 +1,4 @@
-// src/model/projections.h: multiplies by a model's weights, directly or through packed copies for decoding.
+// src/model/projections.h: multiplies by a model's weights, as they are or as packed copies for decoding.
 #pragma once
 #include <attn/nn.h>
 
@@ -10,10 +10,10 @@
 
 namespace attn {
 
-/// Computes linear(x, weight, bias) for the weights of one model. Without gradients, a weight that many calls of few
-/// rows have used, as in decoding, is packed once: the bits stay the same and memory is then read sequentially (all
-/// products of one token of GPT-2 small in bf16: 4.3 ms instead of 6.3). Packing costs as much as some thirty calls
-/// save, so it happens after that many calls. A changed weight is recognised by its version.
+/// Computes linear(x, weight, bias) for the weights of one model. While no gradient is recorded, a weight that many
+/// calls with few rows have used, as in decoding, is packed once. The bits stay the same, and a call then reads memory
+/// sequentially (all products of one token of GPT-2 small in bf16: 4.3 ms instead of 6.3). Packing takes as long as
+/// some thirty calls save, so it happens after that many calls. A changed weight is recognised by its version.
 ///
 /// Threads   any number at once
 class Projections {

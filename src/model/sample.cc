@@ -31,7 +31,7 @@ void penalise(std::vector<double>& logits, Ids before, double penalty) {
   }
 }
 
-/// Orders ids by falling probability; of equal ones the smaller id comes first.
+/// Returns an order of ids by descending value; of equal values the smaller id comes first.
 auto likelier(const std::vector<double>& values) {
   return [&values](std::int64_t a, std::int64_t b) {
     const double x = values[static_cast<std::size_t>(a)], y = values[static_cast<std::size_t>(b)];
@@ -39,7 +39,7 @@ auto likelier(const std::vector<double>& values) {
   };
 }
 
-/// Returns the ids that top_k keeps, ascending.
+/// Returns the ids that top_k keeps, in ascending order.
 Ids most_likely(const std::vector<double>& logits, std::int64_t top_k) {
   Ids ids(logits.size());
   std::iota(ids.begin(), ids.end(), 0);
@@ -50,10 +50,11 @@ Ids most_likely(const std::vector<double>& logits, std::int64_t top_k) {
   return ids;
 }
 
-/// Keeps the fewest most likely entries whose probabilities add up to top_p; sets the rest to 0.
+/// Keeps the smallest set of most likely entries whose probabilities add up to top_p, and sets the others to 0.
 void keep_nucleus(std::vector<double>& probabilities, double top_p) {
   if (top_p >= 1) return;
-  // Entries below (1 - p) / n add up to less than 1 - p, so the others reach p; only those few are sorted.
+  // The n entries below (1 - p) / n add up to less than 1 - p, so the others reach p. Only those others are sorted, and
+  // they are few.
   const double least = (1 - top_p) / static_cast<double>(probabilities.size()) * (1 - 1e-9);
   Ids places;
   for (std::size_t i = 0; i < probabilities.size(); ++i)

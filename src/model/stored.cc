@@ -1,4 +1,5 @@
-// src/model/stored.cc: lists tensor names and shapes in files of GPT-2, of Llama-like models, and of attn's own format.
+// src/model/stored.cc: lists the tensor names and shapes in files of GPT-2, of Llama-like models, and of attn's own
+// format.
 #include "model/stored.h"
 
 namespace attn {
@@ -9,11 +10,12 @@ class Names {
  public:
   explicit Names(const ModelConfig& config) : config_(config), gpt2_(family_of(config) == Family::gpt2) {}
 
-  /// Adds a vector or a table that the model stores unchanged.
+  /// Adds a vector or a table that the file holds as the model does.
   void as_it_is(const std::string& name, const std::string& parameter, const Dims& sizes) {
     result.push_back({name, sizes, parameter, 0, sizes[0], false});
   }
-  /// Adds a linear layer with `in` inputs, stored in rows [row, row + out) of the parameter, and its bias.
+  /// Adds a linear layer with `in` inputs, and its bias. The model holds it in the rows [row, row + out) of the
+  /// parameter.
   void map(const std::string& name, const std::string& parameter, std::int64_t in, std::int64_t out, bool bias,
            std::int64_t row = 0) {
     result.push_back({name + ".weight", gpt2_ ? Dims{in, out} : Dims{out, in}, parameter + ".weight", row, out, gpt2_});
@@ -24,7 +26,7 @@ class Names {
     if (config_.norm == ModelConfig::Norm::layer_norm) as_it_is(name + ".bias", parameter + ".bias", {config_.width});
   }
 
-  /// Adds the norms of each head's q and k, if the model has them.
+  /// Adds the norms of each head's q and k, if the model has such norms.
   void head_norms(const std::string& from, const std::string& to) {
     for (const char* name : {"q_norm.weight", "k_norm.weight"})
       if (config_.qk_norm) as_it_is(from + name, to + name, {config_.dim_of_head()});

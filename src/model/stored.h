@@ -7,7 +7,7 @@
 
 namespace attn {
 
-/// Describes one tensor of the file: it holds some rows of one of the model's parameters.
+/// One tensor of the file, which holds some rows of one of the model's parameters.
 struct StoredTensor {
   std::string name;       // in the file
   Dims sizes;             // in the file
@@ -18,11 +18,11 @@ struct StoredTensor {
 
 std::vector<StoredTensor> stored_tensors(const ModelConfig& config);
 
-/// Returns the prefix of all names of a family's files; a file of the bare decoder omits it.
+/// Returns the prefix of all tensor names in a family's files; a file of the bare decoder omits the prefix.
 std::string prefix_of(Family family);
 
-/// Returns whether a tensor of that name is determined by the shape: masks and frequencies in older files, and a tied
-/// head.
+/// Returns whether the config determines the content of the tensor of that name: masks and frequencies in older files,
+/// and a tied head.
 bool follows_from_shape(const ModelConfig& config, const std::string& name);
 
 }  // namespace attn

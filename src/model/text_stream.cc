@@ -1,4 +1,5 @@
-// src/model/text_stream.cc: decodes bytes into characters and holds back an end that may begin a stop text.
+// src/model/text_stream.cc: decodes bytes into characters, and holds back the end of the text while it may begin a stop
+// text.
 #include "model/text_stream.h"
 
 #include <attn/text.h>
@@ -15,9 +16,9 @@ std::size_t length_of(unsigned char lead) {
   return lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
 }
 
-/// Returns whether `c` may follow in a character that begins with `lead`. The second byte must not make an overlong
-/// form, a surrogate or a code point above U+10FFFF. So each U+FFFD replaces as many bytes as in Hugging Face's library
-/// and in Python.
+/// Returns whether `c` may be the next byte of a character that begins with `lead`. As the second byte it must not make
+/// an overlong form, a surrogate or a code point above U+10FFFF. So each U+FFFD replaces as many bytes as in Hugging
+/// Face's library and in Python.
 bool continues(unsigned char lead, char c, bool second) {
   const auto byte = static_cast<unsigned char>(c);
   const int least = !second        ? 0x80
@@ -40,7 +41,7 @@ void TextStream::take_characters(bool all) {
     const std::size_t length = length_of(lead);
     std::size_t there = 1;
     while (there < length && at + there < bytes_.size() && continues(lead, bytes_[at + there], there == 1)) ++there;
-    if (there < length && at + there == bytes_.size() && !all) break;  // the rest may still arrive
+    if (there < length && at + there == bytes_.size() && !all) break;  // the missing bytes may still arrive
     if (there == length) text_.append(bytes_, at, there);
     else text_ += replacement;
     at += there;
@@ -60,7 +61,7 @@ void TextStream::end_run() {
 }
 
 std::string TextStream::release(bool all) {
-  // the stop text that is complete first, however the text arrived in pieces
+  // of several stop texts the one that is complete first counts, whatever the pieces in which the text arrived
   std::size_t end = text_.size(), complete = std::string::npos;
   for (const std::string& stop : stop_) {
     const std::size_t found = stop.empty() ? std::string::npos : text_.find(stop);
@@ -71,7 +72,8 @@ std::string TextStream::release(bool all) {
   }
   for (const std::string& stop : stop_) {
     if (stop.empty() || stopped_ || all) continue;
-    for (std::size_t n = std::min(stop.size() - 1, text_.size()); n > 0; --n)  // a stop text may begin in this end
+    // the last n bytes may be the beginning of a stop text
+    for (std::size_t n = std::min(stop.size() - 1, text_.size()); n > 0; --n)
       if (text_.ends_with(std::string_view(stop).substr(0, n))) {
         end = std::min(end, text_.size() - n);
         break;

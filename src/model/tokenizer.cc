@@ -17,7 +17,7 @@ namespace {
 
 using State = Tokenizer::State;
 
-/// Encodes the text between added tokens; a piece that occurred before is not merged again.
+/// Encodes the parts of a text between its added tokens. A piece that occurred before is copied, not merged again.
 class Encoder {
  public:
   Encoder(const State& state, std::vector<std::int64_t>& ids) : state_(state), ids_(ids) {}
@@ -49,8 +49,8 @@ class Encoder {
       return;
     }
     const auto whole = state_.whole_first ? state_.ids.find(std::string(piece)) : state_.ids.end();
-    // A token whose name holds other characters than byte characters never matches text: only byte characters are
-    // looked up.
+    // A token whose name has characters that are not byte characters never matches text, because text is looked up in
+    // byte characters.
     const auto met = [&](std::int64_t id) {
       return state_.byte_fallback || state_.names[static_cast<std::size_t>(id)] == text::to_byte_characters(piece);
     };
@@ -75,9 +75,9 @@ class Encoder {
     }
   }
 
-  /// Adds the ids of a piece's characters. A character without a token becomes its bytes; if one of its bytes has no
-  /// token either, it becomes the unknown token. The unknown token is added before the next character that has a token,
-  /// after the bytes between them, as in Hugging Face's library.
+  /// Adds the ids of a piece's characters. A character without a token becomes the tokens of its bytes. If one of its
+  /// bytes has no token either, the character becomes the unknown token, which is added before the next character that
+  /// has a token, after any bytes in between, as in Hugging Face's library.
   void add_characters(std::string_view piece) {
     bool unknown = false;
     const auto end_unknown = [&] {
@@ -108,10 +108,11 @@ class Encoder {
   const State& state_;
   std::vector<std::int64_t>& ids_;
   std::vector<std::int32_t> symbols_;
-  std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> known_;  // begin in ids_, number of ids
+  // pieces that occurred: where their ids begin in ids_, and how many they are
+  std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> known_;
 };
 
-/// Finds the added tokens of a text, by the longest match from the left. The tokens are sorted by their bytes; each
+/// Finds the added tokens of a text, the longest match from left to right. The tokens are sorted by their bytes; each
 /// points to the longest other token that is a prefix of it.
 class AddedTokens {
  public:
@@ -152,7 +153,8 @@ class AddedTokens {
     const Entry* shorter;
   };
 
-  /// The longest token that `rest` begins with is the last one that sorts at or before `rest`, or one of its prefixes.
+  /// Returns the longest token that `rest` begins with; null if there is none. It is the last token that sorts at or
+  /// before `rest`, or a prefix of that token.
   const AddedToken* first_of(std::string_view rest) const {
     if (!begins_[static_cast<unsigned char>(rest[0])]) return nullptr;
     const auto before = [](std::string_view text, const Entry& entry) { return text < entry.token->searched; };
@@ -192,7 +194,7 @@ bool Tokenizer::State::index() {
   lone_byte.assign(names.size(), false);
   byte_ids.fill(-1);
   ids.clear();
-  std::vector<bool> from_text(names.size(), false);  // ids of single bytes and of merges
+  std::vector<bool> from_text(names.size(), false);  // whether an id is a single byte or the result of a merge
   for (std::size_t id = 0; id < names.size(); ++id) {
     if (names[id].empty()) continue;
     const auto from_bytes = kind == Kind::bpe && !byte_fallback ? text::from_byte_characters(names[id]) : std::nullopt;
@@ -220,7 +222,7 @@ std::vector<std::int64_t> Tokenizer::encode(std::string_view text, bool add_spec
   std::vector<std::int64_t> ids;
   if (add_special) ids = state_->before;
   Encoder encoder(*state_, ids);
-  // changed parts; a deque keeps them in place while the encoder refers to their pieces
+  // the parts that a normalizer changed; a deque does not move them while the encoder refers to their pieces
   std::deque<std::string> changed;
   const auto keep = [&](std::string part) -> std::string_view { return changed.emplace_back(std::move(part)); };
   const auto encode_part = [&](std::string_view part, bool first) {

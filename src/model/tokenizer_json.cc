@@ -1,4 +1,4 @@
-// src/model/tokenizer_json.cc: reads tokenizer.json. The file is untrusted until it is checked.
+// src/model/tokenizer_json.cc: reads and checks tokenizer.json; nothing in the file is trusted before it is checked.
 #include <attn/error.h>
 #include <attn/tokenizer.h>
 
@@ -77,7 +77,7 @@ class Reader {
     fail(runtime::format("{} is {}; this is not supported, it must be null", key, found->dump().substr(0, 60)), key);
   }
 
-  /// Returns the step inside a Sequence of one step, else the step itself.
+  /// If `given` is a Sequence of one step, returns that step, else `given`.
   static const Json& only_step(const Json& given, const char* steps) {
     const Json* step = &given;
     while (step->is_object() && step->value("type", Json()) == "Sequence") {
@@ -88,7 +88,7 @@ class Reader {
     return *step;
   }
   static bool is(const Json& step, const char* type) { return step.is_object() && step.value("type", Json()) == type; }
-  /// Returns the literal text that a step searches for; empty when it has none or uses a regular expression.
+  /// Returns the literal text that a step searches for; empty if it has none or uses a regular expression.
   static std::string sought(const Json& step) {
     const Json pattern = step.value("pattern", Json());
     if (!pattern.is_object() || pattern.size() != 1) return "";
@@ -96,8 +96,8 @@ class Reader {
     return text.is_string() ? text.get<std::string>() : "";
   }
 
-  /// Reads the normalizer: NFC where pieces are bytes; where they are characters also Prepend and Replace. A Sequence
-  /// without steps does nothing.
+  /// Reads the normalizer. If tokens are bytes, it may be NFC; with byte_fallback, where they are characters, also
+  /// Prepend and Replace. A Sequence without steps does nothing.
   void read_normalizer() const {
     const auto found = document_.find("normalizer");
     if (found == document_.end() || found->is_null() || add_changes(*found)) return;
@@ -168,7 +168,7 @@ class Reader {
     state_->cut = cut_of(only_step(steps[0], "pretokenizers"));
   }
 
-  /// Reads Metaspace, a Split by a text, or no pre-tokenizer.
+  /// Reads the pre-tokenizer of a BPE of characters: Metaspace, a Split by a text, or none.
   void read_pre_tokenizer_of_characters() {
     state_->cut = text::Cut::whole;
     const auto found = document_.find("pre_tokenizer");
@@ -221,7 +221,7 @@ class Reader {
     return *cut;
   }
 
-  /// Checks the decoder: tokens are joined, with or without a decoder in the file.
+  /// Checks that the decoder only joins the tokens; that is also done if the file has no decoder.
   void read_decoder() const {
     const auto found = document_.find("decoder");
     if (state_->byte_fallback) return read_decoder_of_characters(found == document_.end() ? Json() : *found);
@@ -282,8 +282,8 @@ class Reader {
     const auto found = document_.find("added_tokens");
     if (found == document_.end() || found->is_null()) return;
     if (!found->is_array()) fail("added_tokens must be a list", "added_tokens");
-    // Hugging Face's library numbers added tokens itself: after the vocabulary, in their order. The ids in the file
-    // must agree with that.
+    // Hugging Face's library ignores the ids of added tokens in the file and numbers the tokens itself: after the
+    // vocabulary, in their order. So the ids must agree with that.
     const Json& vocab = document_["model"]["vocab"];
     auto next = static_cast<std::int64_t>(vocab.size());
     std::unordered_set<std::string> contents;
@@ -374,8 +374,8 @@ class Reader {
     return known_id(pair[1]);
   }
 
-  /// Only one step may add tokens: if two do, Hugging Face's library treats the tokens of the first as separate texts.
-  /// ByteLevel adds nothing.
+  /// Reads the post-processor. Only one step may add tokens: if two do, Hugging Face's library treats the tokens of the
+  /// first one as separate texts. ByteLevel adds nothing.
   void read_post_processor(const Json& given) {
     if (!given.is_object()) fail("the post-processor must be an object", "post_processor");
     const std::string type = text_of(given, "type");

@@ -1,4 +1,4 @@
-// src/model/tokenizer_train.cc: builds the vocabulary of a text: its characters, its words, or bytes and merges (BPE).
+// src/model/tokenizer_train.cc: builds the vocabulary of a text: its characters, its words, or bytes with merges (BPE).
 #include <attn/error.h>
 #include <attn/tokenizer.h>
 

@@ -19,7 +19,7 @@ using Ordered = nlohmann::ordered_json;  // keeps the order of insertion, so voc
 
 constexpr const char* kConfigFile = "tokenizer_config.json";
 
-/// Returns null for no step, the step itself for one, else a Sequence.
+/// Returns null for no step, the step itself for one step, else a Sequence of the steps.
 Ordered sequence_of(const char* name, Ordered steps) {
   if (steps.empty()) return nullptr;
   return steps.size() == 1 ? steps[0] : Ordered{{"type", "Sequence"}, {name, std::move(steps)}};
@@ -136,7 +136,8 @@ void Tokenizer::save(const std::string& folder) const {
   if (std::error_code failure; std::filesystem::create_directories(path, failure), failure)
     throw IoError("Tokenizer::save: " + folder + ": " + failure.message());
   io::write_whole("Tokenizer::save", (path / tokenizer_file).string(), {std::as_bytes(std::span(text))});
-  // Without this file transformers builds a tokenizer of its own from the vocabulary, by the model_type in config.json.
+  // Without this file, transformers would build a tokenizer of its own from the vocabulary, chosen by the model_type in
+  // config.json.
   constexpr std::string_view config = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n";
   if (std::error_code unknown; !std::filesystem::exists(path / kConfigFile, unknown))
     io::write_whole("Tokenizer::save", (path / kConfigFile).string(), {std::as_bytes(std::span(config))});

@@ -1,4 +1,5 @@
-// src/model/train.cc: runs the steps of a training: batch, gradients, update, and validation when it is due.
+// src/model/train.cc: runs the steps of a training: draws a batch, computes gradients, updates the weights, and
+// validates when that is due.
 #include <attn/autograd.h>
 #include <attn/error.h>
 #include <attn/train.h>
@@ -13,7 +14,7 @@
 namespace attn {
 namespace {
 
-/// Seeds the global generator, then makes the model: its weights are the first numbers drawn.
+/// Seeds the global generator and makes the model, whose weights are the first numbers that it draws.
 LanguageModel make_model(const TrainOptions& options) {
   options.check();
   manual_seed(options.seed);

@@ -1,4 +1,5 @@
-// src/model/train_data.cc: draws random batches in nanoGPT's order; validation batches are not random.
+// src/model/train_data.cc: draws the random training batches in nanoGPT's order, and cuts the validation part into
+// fixed batches.
 #include "model/train_data.h"
 
 #include <attn/ops.h>
@@ -17,7 +18,7 @@ TrainData::TrainData(std::vector<std::int64_t> ids, std::int64_t vocab_size, std
   if (wrong != ids_.end())
     throw ValueError(
         runtime::format("Trainer: id {} at {} is not below vocab_size {}", *wrong, wrong - ids_.begin(), vocab_size));
-  // Needed: one window with the id after it for training, and one input and target for validation.
+  // Training needs one window and the id after it; validation needs two ids, an input and its target.
   std::int64_t least = context + 1;
   while (least - least / 10 < context + 1 || least / 10 < 2) ++least;
   if (size() < least)

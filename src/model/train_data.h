@@ -21,12 +21,12 @@ class TrainData {
   /// Draws `windows` windows of `context` ids from the first 90 %; they begin where torch's randint with the same
   /// generator says. Advances the global generator.
   Batch draw(std::int64_t windows) const;
-  /// Returns the validation part in batches of `windows` windows; the last batch holds the shorter rest alone. Every id
-  /// but the first of the part is a target once.
+  /// Returns the validation part in batches of `windows` windows. A rest that is shorter than a window is a batch of
+  /// its own. Every id of the part except the first is a target once.
   std::vector<Batch> validation(std::int64_t windows) const;
 
   std::int64_t size() const { return static_cast<std::int64_t>(ids_.size()); }
-  /// Returns where the validation part begins.
+  /// Returns the index at which the validation part begins.
   std::int64_t border() const { return border_; }
   /// Returns a digest of all ids (FNV-1a, 64 bits): equal for the same text and tokenizer.
   std::string digest() const;

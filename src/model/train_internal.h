@@ -1,4 +1,4 @@
-// src/model/train_internal.h: holds the state of a training, for its steps and for the file that saves it.
+// src/model/train_internal.h: declares the state of a training, which its steps and the file that saves it share.
 #pragma once
 #include <attn/train.h>
 

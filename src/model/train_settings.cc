@@ -38,7 +38,7 @@ struct Writer {
   void operator()(const char*, const ModelConfig& model) { each_field(model, *this); }
 };
 
-/// Reads the fields and counts them.
+/// Reads the fields and counts how many there were.
 struct Reader {
   const Json& json;
   std::size_t taken = 0;
@@ -47,7 +47,7 @@ struct Reader {
   void operator()(const char* name, T& value) {
     take(name, json.at(name), value);
   }
-  // An optional field keeps its default where an older file lacks it.
+  // An optional field keeps its default if an older file lacks it.
   template <typename T>
   void operator()(const char* name, std::optional<T>& value) {
     if (json.contains(name)) take(name, json.at(name), value.emplace());

@@ -8,7 +8,8 @@ namespace attn {
 
 /// Writes every field of the options and of their model into one flat object.
 nlohmann::json settings_of(const TrainOptions& options);
-/// Reads what `settings_of` wrote; fields that older versions did not have may be missing. Throws for anything else.
+/// Reads an object that `settings_of` wrote. Fields that older versions did not have may be missing; throws for
+/// anything else.
 TrainOptions options_of(const nlohmann::json& settings);
 
 }  // namespace attn

@@ -31,13 +31,13 @@ std::string file_in(const char* function, const std::string& folder) {
   return (std::filesystem::path(folder) / kFile).string();
 }
 
-/// Holds the contents of the file's metadata. Any error in it is a FormatError.
+/// The contents of the file's metadata. Any error in it is a FormatError.
 struct Facts {
   TrainOptions options;
   std::int64_t step, best_step;
   double best;
   std::string digest;
-  int numerics;  // numerics version that computed the state
+  int numerics;  // the numerics version of the library that computed the state
 };
 Facts facts_of(const std::string& path, const std::map<std::string, std::string>& metadata) {
   try {
@@ -52,7 +52,7 @@ Facts facts_of(const std::string& path, const std::map<std::string, std::string>
             json.at("best").is_null() ? std::numeric_limits<double>::infinity() : json.at("best").get<double>(),
             json.at("data").get<std::string>(),
             json.value("numerics", 1)};
-  } catch (const std::bad_alloc&) {  // not an error of the file
+  } catch (const std::bad_alloc&) {  // out of memory, which is no error of the file
     throw;
   } catch (const std::exception& error) {
     throw FormatError(
@@ -60,14 +60,14 @@ Facts facts_of(const std::string& path, const std::map<std::string, std::string>
   }
 }
 
-/// Loads the file. A dtype that no training writes means a damaged file: FormatError.
+/// Loads the file. It is damaged if it has a dtype that no training writes; that is a FormatError.
 Safetensors load_state(const std::string& path) {
   try {
     return load_safetensors(path);
   } catch (const DtypeError& error) { throw FormatError(error.what(), 0); }
 }
 
-/// Packs the generator's bytes into i64: the dtypes have no bytes as the file format has.
+/// Returns the generator's state, its bytes packed into i64, because there is no dtype for bytes.
 Tensor generator_state() {
   const std::lock_guard lock(default_generator_mutex());
   const std::vector<std::uint8_t> bytes = default_generator().state();
@@ -115,7 +115,7 @@ void Trainer::save(const std::string& folder) const {
   tensors.emplace_back("generator", generator_state());
   tensors.emplace_back("losses", losses());
   tensors.emplace_back("validations", validations());
-  // JSON has no infinity: `best` is then null
+  // JSON has no infinity, so an infinite `best` is written as null.
   const Json facts{{"options", settings_of(s.options)}, {"step", s.step},          {"best", s.best},
                    {"best_step", s.best_step},          {"data", s.data.digest()}, {"numerics", numerics_version}};
   io::save_with_checksum("Trainer::save", path, tensors, {{kKey, facts.dump()}});
@@ -147,8 +147,8 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
     state->model.load_state_dict(part_of(file, "model."));
     const nn::StateDict moments = part_of(file, "optimizer.");
     state->adamw.load_state_dict(moments);
-    // Each parameter has: step, exp_avg, exp_avg_sq, and for a half float the f32 master. The optimiser would silently
-    // restart missing ones.
+    // Each parameter needs step, exp_avg and exp_avg_sq, and a half float also the f32 master. The optimiser itself
+    // would accept a parameter without them and start it anew.
     const std::size_t of_each = facts.options.dtype == Dtype::f32 ? 3 : 4,
                       wanted = facts.step == 0 ? 0 : of_each * state->parameters.size();
     if (moments.size() != wanted)
@@ -164,7 +164,8 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
   state->step = facts.step;
   state->best = facts.best;
   state->best_step = facts.best_step;
-  if (facts.options.dtype == Dtype::bf16 && facts.numerics != numerics_version)  // f32 has the same bits in each
+  // f32 has the same bits in every numerics version
+  if (facts.options.dtype == Dtype::bf16 && facts.numerics != numerics_version)
     state->notice = runtime::format(
         "{} was saved under numerics version {}; this is version {}: its bits will differ from those it would have had",
         io::one_line(folder), facts.numerics, numerics_version);
