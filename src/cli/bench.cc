@@ -1,4 +1,4 @@
-// src/cli/bench.cc: implements attn bench: measures how fast this machine computes, beside its peak rate.
+// src/cli/bench.cc: implements attn bench: measures how fast this machine computes, and compares it with its peak rate.
 #include "cli/output.h"
 #include "cli/verbs.h"
 
@@ -30,7 +30,8 @@ std::string seconds(const std::string& value) {
   return given >= 0 && given <= 600 ? "" : runtime::format("must be from 0 to 600, not {}", value);
 }
 
-/// Returns the lines to measure: those given, else the lines of the tables that contain every text of `only`.
+/// Returns the lines to measure: those that were given, else the lines of the built-in table that contain every text of
+/// `only`.
 std::vector<std::string> chosen(const BenchOptions& options) {
   if (!options.lines.empty()) return options.lines;
   std::vector<std::string> lines = cases::case_lines(cases::bench);

@@ -1,4 +1,4 @@
-// src/cli/call.cc: converts the names and words of a file to the library's options.
+// src/cli/call.cc: converts the tensors and settings of a file to the library's options.
 #include "cli/call.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -30,8 +30,8 @@ class Reader {
     return found == call_.settings.end() ? nullptr : &found->second;
   }
   bool is_option(const std::string& name) const { return call_.options.contains(name); }
-  /// Calls read(name of the setting, its text). A text that cannot be parsed is a usage error (exit 2) if it comes from
-  /// the command line, else an error of the file (exit 1).
+  /// Calls read(name, text) for a setting. If the text cannot be parsed, that is a usage error (exit 2) if the text
+  /// comes from the command line, else an error of the file (exit 1).
   template <typename F>
   auto read(const std::string& name, F read) const {
     const auto option = call_.options.find(name);
@@ -69,8 +69,8 @@ Mask mask_of(const Reader& reader) {
   return mask;
 }
 
-/// Throws a ValueError for matrices that the score does not use: the file was meant for another score. --score may
-/// choose any score for any file.
+/// Throws a ValueError for matrices that the score does not use, because the file was meant for another score. With
+/// --score there is no such check: it may choose any score for any file.
 void check_matrices(const Reader& reader, const char* score) {
   if (reader.is_option("score")) return;
   for (const char* matrix : {"w_q", "w_k", "w"})
@@ -110,7 +110,7 @@ AttentionCall to_attention(const Call& call) {
     score_mod = reader.read("score_mod", [&](const std::string& option, const std::string& text) {
       return parse_score_mod(option, text, {call.tables.begin(), call.tables.end()});
     });
-  check_tables(call);  // after score_mod is parsed, whose error for a misspelt table name shows the place
+  check_tables(call);  // after score_mod is parsed: for a misspelt table name that error shows the place
   AttentionCall result{reader.needed("q"), reader.needed("k"), reader.needed("v"), {}};
   AttentionOptions& options = result.options;
   options.score = score_of(reader);

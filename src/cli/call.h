@@ -7,20 +7,20 @@
 
 namespace attn::cli {
 
-/// Holds what a file contains. Tensors: q, k, v; attend, block, key_padding (masks); bias, alibi_slopes; sinks;
+/// The content of a file. Tensors: q, k, v; attend, block, key_padding (masks); bias, alibi_slopes; sinks;
 /// query_lengths, key_lengths, key_start, query_start; w_q, w_k, w (the score's). Settings: causal, mask, scale, score,
-/// score_mod, softcap, temperature, weights, dtype. Tables: tensors under any other name, which score_mod looks up.
+/// score_mod, softcap, temperature, weights, dtype. Tables: tensors of any other name, which score_mod looks up.
 struct Call {
   std::string path;
   std::map<std::string, Tensor> tensors, tables;
   std::map<std::string, std::string> settings;
-  std::map<std::string, std::string> options;  // setting -> option of the command line that set it
+  std::map<std::string, std::string> options;  // for a setting from the command line, the option that set it
 };
 
 /// Loads JSON (an object; tensors as nested lists or {"dtype", "shape", "values"}) or safetensors (settings are its
 /// metadata); the content decides which. Throws FormatError or IoError, and a ValueError for an unknown name.
 Call load_call(const std::string& path);
-/// Throws a ValueError for a table that score_mod does not use: its name is probably misspelt.
+/// Throws a ValueError for a table that score_mod does not look up, because its name is probably misspelt.
 void check_tables(const Call& call);
 
 struct AttentionCall {

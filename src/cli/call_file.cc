@@ -24,7 +24,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int kDeepest = 16;  // a tensor object of the highest rank needs 11; the limit bounds the stack
+// the deepest nesting, which bounds the stack; a tensor object of the highest rank needs 11
+constexpr int kDeepest = 16;
 
 const std::vector<std::string> kTensors{"q",           "k",
                                         "v",           "attend",
@@ -50,7 +51,7 @@ bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
                                                  : runtime::format("did you mean {}?", meant)));
 }
 
-/// Returns whether a metadata key belongs to another program: "format" (PyTorch), or a key with a namespace, such as
+/// Returns whether a metadata key belongs to another program: "format" (PyTorch), or a key with a namespace such as
 /// "modelspec.title".
 bool is_foreign(const std::string& name) { return name == "format" || name.find_first_of(".:/") != std::string::npos; }
 
@@ -64,7 +65,8 @@ double number_of(const std::string& name, const json& value) {
                                    value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 40)));
 }
 
-/// Appends the shape of nested lists, read along the first elements; flatten() checks every element against it.
+/// Appends the shape of nested lists to `shape`. It looks at the first elements only; flatten() checks that every
+/// element fits.
 void shape_of(const std::string& name, const json& values, Dims& shape) {
   if (!values.is_array()) return;
   if (shape.size() == max_rank)
@@ -91,7 +93,7 @@ bool every(const json& values, bool (*is)(const json&)) {
              : is(values);
 }
 
-/// Returns the dtype that fits the values of a table.
+/// Returns the dtype for the values of a table: bool, i64 or f32.
 Dtype dtype_of_values(const json& values) {
   if (every(values, [](const json& value) { return value.is_boolean(); })) return Dtype::boolean;
   return every(values, [](const json& value) { return value.is_number_integer(); }) ? Dtype::i64 : Dtype::f32;
@@ -103,8 +105,8 @@ Dtype default_dtype(const std::string& name, const json& values) {
   return name.ends_with("_lengths") || name.ends_with("_start") ? Dtype::i64 : Dtype::f32;
 }
 
-/// Checks that lengths and positions are whole numbers and masks are true or false; rounding them would silently change
-/// the call.
+/// Checks that lengths and positions are whole numbers and masks are true or false, because rounding them would change
+/// the call without notice.
 void check_numbers(const std::string& name, const std::vector<double>& numbers, Dtype dtype) {
   if (is_floating(dtype)) return;
   constexpr double most = 0x1p53;  // above it a double cannot hold every whole number
@@ -165,8 +167,8 @@ Tensor tensor_of(const std::string& name, const json& value) {
   return tensor<double>(numbers, shape).to(dtype);
 }
 
-/// Reports the line and column where the parser stopped. Python's json writes NaN and Infinity, which JSON does not
-/// have.
+/// Throws an error with the line and column where the parser stopped. It names NaN and Infinity, which Python's json
+/// writes but JSON does not have.
 [[noreturn]] void not_json(const std::string& path, const std::string& content, std::size_t byte) {
   const std::string_view before = std::string_view(content).substr(0, byte == 0 ? 0 : byte - 1);
   const std::size_t line_start = before.rfind('\n') + 1;  // npos + 1 is 0
@@ -234,7 +236,7 @@ Call from_safetensors(const std::string& path, const std::string& content) {
 Call load_call(const std::string& path) {
   std::string content = read_file(path);
   if (content.empty()) throw FormatError(runtime::format("run: {} is empty", path), 0);
-  // A safetensors file begins with eight bytes of length; then comes the first brace.
+  // A safetensors file begins with eight bytes of length, the last of them 0; the JSON header then begins with a brace.
   const bool has_length = content.size() >= 9 && content[8] == '{' && content[7] == 0;
   if (!has_length) content = without_mark(std::move(content));
   const std::size_t first = content.find_first_not_of(" \t\r\n");

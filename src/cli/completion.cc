@@ -13,7 +13,7 @@
 namespace attn::cli {
 namespace {
 
-/// Returns the words that each option accepts, by option name, or by verb and option where verbs differ.
+/// Returns the words that each option accepts. The key is the option's name, or verb and option if verbs differ.
 const std::map<std::string, std::string>& values_of_options() {
   static const std::map<std::string, std::string> values{{"--score", "scaled_dot dot general additive"},
                                                          {"--positions", "none sinusoidal rotary"},
@@ -32,7 +32,7 @@ const std::map<std::string, std::string>& values_of_options() {
   return values;
 }
 
-/// Returns null when the option has no list of words.
+/// Returns the words that the option of this verb accepts; null if there is no list.
 const std::string* values_of(const Parser& verb, const std::string& option) {
   for (const std::string& key : {verb.name() + " " + option, option})
     if (const auto found = values_of_options().find(key); found != values_of_options().end()) return &found->second;
@@ -83,7 +83,7 @@ std::string bash(const Parser& app) {
   for (const auto& [option, values] : values_of_options())
     script += runtime::format("    {}\"{}\") COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n",
                               option.starts_with("-") ? "*\" \"" : "", option, values);
-  // File names may contain spaces, so each is one line.
+  // A file name may contain spaces, so each line of compgen's output is one name.
   script +=
       "    *\" --weights\"|*\" --svg\"|*\" --out\"|*\" --log\"|*\" --model\"|*\" --prompts\") compopt -o filenames "
       "2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "

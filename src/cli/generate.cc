@@ -29,7 +29,7 @@ struct Arguments {
   Option prompt_given, prompts_given;
 };
 
-/// Returns the lines of a file; the last may lack its line end.
+/// Returns the lines of a file; the last line may lack its line end.
 std::vector<std::string> lines_of(const std::string& path) {
   const std::string text = without_mark(read_file(path)), name = path == "-" ? "stdin" : path;
   std::vector<std::string> lines;
@@ -45,8 +45,8 @@ std::vector<std::string> lines_of(const std::string& path) {
   return lines;
 }
 
-/// Encodes the prompts. An error names the line of --prompts; without --prompt and --prompts it says that a prompt is
-/// missing.
+/// Encodes the prompts. An error names the line of the --prompts file. Without --prompt and --prompts it says that a
+/// prompt is missing.
 std::vector<std::vector<std::int64_t>> encoded(const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
                                                const Arguments& arguments) {
   std::vector<std::vector<std::int64_t>> ids;
@@ -107,7 +107,7 @@ void run(const Arguments& arguments) {
   const LanguageModel model = LanguageModel::load(arguments.folder, dtype);
   const bool stream = arguments.stream || (prompts.size() == 1 && !arguments.json && isatty(STDOUT_FILENO));
   if (stream) {
-    GenerateTextOptions nothing = options;  // a run of no tokens reports errors before the prompt is printed
+    GenerateTextOptions nothing = options;  // generates no tokens: errors are reported before the prompt is printed
     nothing.tokens.tokens = std::min<std::int64_t>(options.tokens.tokens, 0);
     generate_text_of_ids(model, tokenizer, ids, nothing);
     print(prompts[0]);

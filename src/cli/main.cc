@@ -1,4 +1,4 @@
-// src/cli/main.cc: runs the command attn: finds the verb and turns every failure into one line and an exit code.
+// src/cli/main.cc: runs the command attn: finds the verb, and reports every failure by one line and an exit code.
 #include "cli/output.h"
 #include "cli/suggest.h"
 #include "cli/verbs.h"
@@ -20,7 +20,7 @@ namespace {
 
 constexpr int kFailed = 1, kUsage = 2;
 
-constexpr std::size_t kLongest = 500;  // most bytes of an error line
+constexpr std::size_t kLongest = 500;  // the most bytes of an error line
 
 int complain(int code, const std::string& who, std::string_view what) {
   const std::string line = shortened(one_line(runtime::format("{}: {}", who, what)), kLongest - 1) + "\n";
@@ -69,13 +69,13 @@ int run(int argc, char** argv) {
   Parser app = command.parser();
   const std::vector<Verb> verbs{add_explain(app), add_run(app),   add_info(app),     add_verify(app),
                                 add_bench(app),   add_train(app), add_generate(app), add_completion(app)};
-  // set after the verbs are added, because they would inherit it
+  // The footer is set after the verbs are added, because they would inherit it.
   app.footer("attn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");
   const auto given = [&] {
     return std::find_if(verbs.begin(), verbs.end(), [](const Verb& verb) { return verb.parser.parsed(); });
   };
   const auto who = [&] { return given() == verbs.end() ? "attn" : "attn " + given()->parser.name(); };
-  std::vector<std::string> rest;  // words after --, never options
+  std::vector<std::string> rest;  // the words after --, which are never options
   try {
     std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
@@ -112,8 +112,9 @@ int run(int argc, char** argv) {
 
 namespace {
 
-/// Opens /dev/null, so that its use fails, for each standard stream that the caller has closed. Otherwise the next
-/// opened file would get that descriptor, and errors and progress would be written into it.
+/// For each standard stream that the caller has closed, opens /dev/null in the wrong direction, so that using the
+/// stream fails. Otherwise the next file that is opened would get its descriptor, and errors and progress would be
+/// written into that file.
 void keep_streams_apart() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (::fcntl(stream, F_GETFD) < 0)
@@ -125,7 +126,7 @@ void keep_streams_apart() {
 int main(int argc, char** argv) {
   keep_streams_apart();
   std::signal(SIGPIPE, SIG_IGN);  // write() to a closed pipe then returns an error instead of ending the process
-  std::signal(SIGXFSZ, SIG_IGN);  // likewise for a file beyond its size limit
+  std::signal(SIGXFSZ, SIG_IGN);  // likewise for a write beyond the limit of file sizes
   try {
     return attn::cli::run(argc, argv);
   } catch (...) {

@@ -1,4 +1,4 @@
-// src/cli/memory.cc: sets glibc's thresholds; does nothing with other C libraries.
+// src/cli/memory.cc: sets thresholds of glibc's malloc; does nothing with other C libraries.
 #include "cli/memory.h"
 
 #include <cstdlib>

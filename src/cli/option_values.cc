@@ -1,4 +1,4 @@
-// src/cli/option_values.cc: parses option values: one of several words, a number, a mask, an expression; and refuses
+// src/cli/option_values.cc: parses option values (one of several words, a number, a mask, an expression) and refuses
 // surplus arguments.
 #include "cli/output.h"
 #include "cli/suggest.h"
@@ -43,7 +43,7 @@ void no_more(const std::vector<std::string>& rest) {
 
 namespace {
 
-/// Calls parse(text); reports its ValueError as a UsageError of the option.
+/// Returns parse(text); a ValueError becomes a UsageError that names the option.
 template <typename F>
 auto parsed(const std::string& option, std::string_view parser, const std::string& text, F parse) {
   try {

@@ -1,4 +1,4 @@
-// src/cli/output.cc: writes to stdout and reports every error.
+// src/cli/output.cc: writes to stdout with a check of every error, reads files, and formats text for error lines.
 #include "cli/output.h"
 
 #include <attn/error.h>
@@ -17,12 +17,12 @@
 namespace attn::cli {
 namespace {
 
-/// Returns false, with errno set, when not everything was written.
+/// Writes the whole text; returns false, with errno set, if that fails.
 bool write_all(int file, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(file, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written == 0) errno = ENOSPC;  // write() that writes nothing sets no errno
+    if (written == 0) errno = ENOSPC;  // a write() that writes nothing sets no errno
     if (written <= 0) return false;
     text.remove_prefix(static_cast<std::size_t>(written));
   }
@@ -84,7 +84,7 @@ std::string one_line(std::string_view text) {
 std::string shortened(std::string text, std::size_t most) {
   constexpr std::string_view gap = " ... ";
   if (text.size() <= most) return text;
-  // inside a UTF-8 character
+  // returns whether the byte is inside a UTF-8 character
   const auto inside = [&](std::size_t at) { return (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80; };
   std::size_t begin = (most - gap.size()) / 2, end = text.size() - begin;
   while (begin > 0 && inside(begin)) --begin;

@@ -6,15 +6,15 @@
 
 namespace attn::cli {
 
-/// Thrown when the reader of stdout has gone (| head); the command then ends quietly with exit code 0.
+/// Thrown when the program that reads stdout has ended (| head). The command then ends quietly with exit code 0.
 struct ReaderGone {};
 
-/// A wrong call; `text` is one line that says what is wrong; exit code 2.
+/// Thrown for a wrong call of the command. `text` is one line that says what is wrong; the exit code is 2.
 struct UsageError {
   std::string text;
 };
 
-/// Writes the whole text to stdout. Throws ReaderGone for a closed pipe, else IoError.
+/// Writes the whole text to stdout. Throws ReaderGone if the pipe is closed, IoError for other failures.
 void print(std::string_view text);
 
 /// The file name "-": stdout for an output file, stdin for an input file.
@@ -31,8 +31,8 @@ std::string without_mark(std::string text);
 
 /// Replaces line ends and control characters, so that the text fits on one line.
 std::string one_line(std::string_view text);
-/// Cuts the middle of a text longer than `most` bytes: the beginning of an error names its source, the end often
-/// says what is needed.
+/// Cuts the middle out of a text that is longer than `most` bytes, because the beginning of an error names its source
+/// and its end often says what is needed.
 std::string shortened(std::string text, std::size_t most);
 
 /// Returns "1 token", "3 tokens".

@@ -1,4 +1,4 @@
-// src/cli/parser.cc: implements the parser with CLI11.
+// src/cli/parser.cc: implements the parser of the command line with CLI11.
 #include "cli/parser.h"
 
 #include "cli/output.h"
@@ -10,8 +10,8 @@
 namespace attn::cli {
 namespace {
 
-/// Rewrites CLI11's messages: "--heads: 1 required N missing" for an option without its value, "At Most 1 required ..."
-/// for one given twice.
+/// Rewords two of CLI11's messages: "--heads: 1 required N missing" for an option without its value, and "At Most 1
+/// required ..." for an option that is given twice.
 std::string in_our_words(const CLI::ParseError& error) {
   const std::string text = error.what(), option = text.substr(0, text.find(':'));
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) == nullptr) return text;

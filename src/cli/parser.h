@@ -1,4 +1,5 @@
-// src/cli/parser.h: declares the command line's parser. It compiles fast: only parser.cc includes CLI11.
+// src/cli/parser.h: declares the parser of the command line. Only parser.cc includes CLI11, because CLI11 takes long to
+// compile.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -19,9 +20,9 @@ class Option {
 
   /// Sets the name of the value in help: "N", "FILE"; "" for none.
   Option& type_name(const std::string& name);
-  /// Sets a check: `wrong` returns what is wrong with a value, "" for a valid one.
+  /// Sets a check of the value: `wrong` returns what is wrong with it, or "" if it is valid.
   Option& check(std::string (*wrong)(const std::string&));
-  /// Makes the option take one value each time it is given; words after the value are arguments.
+  /// Makes the option take exactly one value each time it is given, so that the words after it are arguments.
   Option& one_value();
 
   bool given() const;
@@ -55,14 +56,15 @@ class Parser {
   std::string description() const;
   std::vector<Option> options() const;
   std::vector<Parser> verbs() const;
-  /// Returns whether the verb was given.
+  /// Returns whether the user gave this verb.
   bool parsed() const;
   /// Returns the help, which ends in one line end.
   std::string help() const;
 
-  /// Sets the options' values. Returns the text to print for --help or --version, else "". Throws a UsageError.
+  /// Parses the arguments and sets the options' values. Returns the text to print for --help or --version, else "".
+  /// Throws a UsageError.
   std::string parse(std::vector<std::string> arguments);
-  /// Returns the words that no option took.
+  /// Returns the words that no option has taken.
   std::vector<std::string> remaining() const;
 
  private:

@@ -41,7 +41,7 @@ std::string as_text(const Named& tensors) {
   return result;
 }
 
-/// Checks the settings of the command line that can be parsed before the file is read.
+/// Parses those settings of the command line that can be checked before the file is read.
 void check_words(const Arguments& arguments) {
   const auto check = [&](const char* name, auto parse) {
     if (const Option option = arguments.given.at(name); option.given())

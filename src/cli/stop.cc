@@ -1,4 +1,4 @@
-// src/cli/stop.cc: sets a flag in the signal handler.
+// src/cli/stop.cc: installs a signal handler that sets a flag.
 #include "cli/stop.h"
 
 namespace attn::cli {

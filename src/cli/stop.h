@@ -1,4 +1,4 @@
-// src/cli/stop.h: handles signals, so that the command can finish its step before it ends.
+// src/cli/stop.h: handles signals, so that the command can finish its current step before it ends.
 #pragma once
 #include <array>
 #include <csignal>

@@ -1,4 +1,5 @@
-// src/cli/suggest.cc: computes the edit distance with swaps of neighbouring letters (Damerau 1964).
+// src/cli/suggest.cc: finds similar words by their edit distance, which counts swaps of adjacent letters as one edit
+// (Damerau 1964).
 #include "cli/suggest.h"
 
 #include <algorithm>

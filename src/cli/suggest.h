@@ -1,14 +1,16 @@
-// src/cli/suggest.h: finds the known word that a misspelt word was meant to be.
+// src/cli/suggest.h: finds the known word that is most similar to a misspelt one.
 #pragma once
 #include <string>
 #include <vector>
 
 namespace attn::cli {
 
-/// Returns how many letters must be inserted, dropped, changed or swapped to get from one word to the other.
+/// Returns the edit distance: how many letters must be inserted, dropped, changed or swapped with a neighbour to turn a
+/// into b.
 int edits(const std::string& a, const std::string& b);
 
-/// Returns the nearest of `known` if it is near enough for a typing error (a third of its letters), else "".
+/// Returns the word of `known` with the smallest edit distance to `given`, or "" if that distance is above a third of
+/// the word's letters (one edit is always allowed).
 std::string nearest(const std::string& given, const std::vector<std::string>& known);
 
 }  // namespace attn::cli

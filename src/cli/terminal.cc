@@ -1,4 +1,4 @@
-// src/cli/terminal.cc: reads the properties of the terminal and the environment.
+// src/cli/terminal.cc: finds width, colours and language from the terminal and the environment.
 #include "cli/terminal.h"
 
 #include <sys/ioctl.h>

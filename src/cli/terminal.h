@@ -11,10 +11,10 @@ namespace attn::cli {
 /// NO_COLOR is not set and TERM is not dumb.
 TextOptions terminal_options(const std::string& colour);
 
-/// Returns zh for cn, zh-CN, zh_CN.UTF-8, Chinese or 中文, en for the names of English, and nothing for others.
+/// Returns zh for cn, zh-CN, zh_CN.UTF-8, Chinese or 中文, en for the names of English, and nullopt for others.
 std::optional<Language> language_named(std::string name);
 
-/// Returns zh when LC_ALL, LC_MESSAGES or LANG (the first that is set) begins with zh, else en.
+/// Returns zh if LC_ALL, LC_MESSAGES or LANG (the first of them that is set) begins with zh, else en.
 Language environment_language();
 
 }  // namespace attn::cli

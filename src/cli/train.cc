@@ -66,7 +66,7 @@ TrainOptions options_of(const Arguments& a, std::int64_t vocab_size) {
   return o;
 }
 
-/// Checks that options given with --resume equal those of the training; only --steps may be larger.
+/// Checks that the options given together with --resume equal those of the saved training; only --steps may be larger.
 void check_same(const Arguments& a, const TrainOptions& now) {
   const TrainOptions as_given = options_of(a, now.model.vocab_size);
   const auto same = [&](const char* name, const auto& given, const auto& then) {
@@ -110,9 +110,9 @@ Tokenizer::Kind kind_of(const Arguments& a) {
   return static_cast<Tokenizer::Kind>(choose("--tokens", a.tokens, {"characters", "words", "bpe"}));
 }
 
-/// Checks that --log can be written, before the training begins. A file that holds anything else than a log is refused;
-/// with --resume its lines are checked later, one by one. A pipe is opened only once, later. So is a file in a folder
-/// that the training will make, and one that a dangling link names.
+/// Checks before the training begins that --log can be written. A file that is not a log is refused; with --resume its
+/// lines are checked later, one by one. Three kinds of path are not opened here but later: a pipe, a new file in the
+/// folder that the training will make, and a link to a file that does not exist.
 void check_log(const std::string& path, const std::string& out, bool resume) {
   if (path.empty() || path == standard_stream) return;
   std::error_code unknown;
@@ -181,8 +181,8 @@ class FolderLock {
   }
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
-  /// Throws a ValueError when the folder was removed, renamed or replaced: a checkpoint saved under its name would not
-  /// go to the folder in which the training began.
+  /// Throws a ValueError if the folder was removed, renamed or replaced: a checkpoint saved under its name would not be
+  /// in the folder in which the training began.
   void check() const {
     struct stat own = {}, there = {};
     const bool same = file_ < 0 || (::fstat(file_, &own) == 0 && ::stat(folder_.c_str(), &there) == 0 &&
@@ -197,12 +197,12 @@ class FolderLock {
   int file_;
 };
 
-/// Holds a training, its folder lock and its tokenizer.
+/// A training, the lock of its folder, and its tokenizer.
 struct Running {
   std::unique_ptr<FolderLock> lock;
   Trainer trainer;
   Tokenizer tokenizer;
-  std::vector<std::filesystem::path> made;  // files, then the folder, that did not exist before
+  std::vector<std::filesystem::path> made;  // what this training creates: files, then the folder
 };
 
 /// Returns the files of a training that do not exist yet; the folder itself comes last.
@@ -218,13 +218,13 @@ std::vector<std::filesystem::path> missing_files(const std::filesystem::path& ou
 
 void remove_all(const std::vector<std::filesystem::path>& made) {
   std::error_code unknown;
-  // removes the folder only if it is empty
+  // remove() deletes the folder only if it is empty
   for (const std::filesystem::path& path : made) std::filesystem::remove(path, unknown);
 }
 
-/// Throws a ValueError if one step needs more memory than this machine has in all; the system would kill the command in
-/// its first step. A step keeps for the backward pass, for each token, at least eight rows in each layer and the
-/// logits.
+/// Throws a ValueError if one step needs more memory than this machine has, because the system would kill the command
+/// in its first step. For the backward pass, a step keeps at least this for each token: eight rows of `width` numbers
+/// in each layer, and the logits.
 void check_memory(const TrainOptions& o, const char* what_helps) {
   const double numbers = 8 * static_cast<double>(o.model.layers) * static_cast<double>(o.model.width) +
                          static_cast<double>(o.model.vocab_size);
@@ -262,15 +262,16 @@ Running begin(const Arguments& a) {
   check_tokenizer(a.out, tokenizer);
   try {
     tokenizer.save(a.out);
-    trainer.save(a.out);      // before any weights: check_free refuses weights without it
-  } catch (const IoError&) {  // the folder stays usable for another text
+    // before the weights, because check_free refuses a folder with weights but without a training
+    trainer.save(a.out);
+  } catch (const IoError&) {  // the folder can then be used for another text
     remove_all(made);
     throw;
   }
   return {std::move(lock), std::move(trainer), tokenizer, std::move(made)};
 }
 
-/// Encodes the text again for --resume. A character outside the vocabulary means that it is another text.
+/// Encodes the text again for --resume. A character that the vocabulary lacks means that the text is another one.
 std::vector<std::int64_t> encode_again(const Tokenizer& tokenizer, const std::string& text, const std::string& out) {
   try {
     return tokenizer.encode(text);
@@ -328,7 +329,7 @@ void introduce(const Trainer& trainer, const Tokenizer& tokenizer) {
 }
 
 /// Trains until all steps are done or a signal asks to stop. The best weights are saved before the state that refers to
-/// them, so a crash between the two only repeats steps.
+/// them, so that after a crash between the two only some steps are repeated.
 void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
   const std::int64_t save_every = a.has("save-every") ? a.save_every : trainer.options().eval_every;
   std::int64_t saved = trainer.step();
@@ -355,8 +356,8 @@ void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
   }
 }
 
-/// Reports that the first step does not fit into memory. Removes the files of a new training, so that the folder can be
-/// used again with smaller options.
+/// Reports that the first step does not fit into memory. The files of a new training are removed, so that the folder
+/// can be used again with smaller options.
 [[noreturn]] void no_memory(const Running& running, const Arguments& a) {
   const TrainOptions& o = running.trainer.options();
   const bool unbegun = !a.resume && running.trainer.step() == 0;

@@ -1,4 +1,4 @@
-// src/cli/train_report.cc: draws the progress bar, prints lines and appends to the log.
+// src/cli/train_report.cc: draws the progress bar, prints progress as lines, and appends to the log.
 #include "cli/train_report.h"
 
 #include "cli/output.h"
@@ -43,15 +43,15 @@ bool is_terminal() {
   return ::isatty(STDERR_FILENO) && !(kind != nullptr && std::strcmp(kind, "dumb") == 0);
 }
 
-/// Holds a text beside the bar; if there is not enough room, the text with the highest rank is dropped first.
+/// A text shown beside the bar. If there is not enough room, the text with the highest rank is dropped first.
 struct Fact {
   std::string text;
   int rank;
 };
 
-/// Returns one line for a terminal of `width` columns. The last column stays free, because a cursor beyond it would
-/// move to the next line. `cells`, the length of the bar, is as large as there is room for and never grows, so that its
-/// end stays in place while the numbers change.
+/// Returns the bar and the texts as one line for a terminal of `width` columns. The last column stays free, because a
+/// cursor beyond it would move to the next line. `cells`, the length of the bar, is as large as there is room for, and
+/// it never grows, so that the bar's end stays in place while the numbers change.
 std::string bar_line(double share, std::vector<Fact> facts, int width, int& cells) {
   constexpr int least = 8;
   const auto joined = [&] {
@@ -74,8 +74,8 @@ bool begins_as_log(std::string_view content) {
   return content.substr(0, begin.size()) == begin.substr(0, content.size());
 }
 
-/// Keeps the log's lines of steps up to `step` and drops lines that are no log lines (such as half a line). A file
-/// without any log line is refused.
+/// Keeps the log's lines for steps up to `step`. Drops later lines and lines that are not log lines (such as half a
+/// line). A file without any log line is refused.
 void cut_log(const std::string& path, std::int64_t step) {
   const std::string content = read_file(path);
   std::istringstream lines(content);
@@ -134,7 +134,7 @@ TrainReport::~TrainReport() { close(); }
 
 void TrainReport::close() {
   if (!open_) return;
-  draw(step_);  // overwrites the ^C that the terminal echoes
+  draw(step_);  // overwrites the ^C that the terminal printed
   say("\n");
   open_ = false;
 }
@@ -142,7 +142,7 @@ void TrainReport::close() {
 void TrainReport::step(const TrainStep& done) {
   step_ = done.step;
   if (done.validation) validation_ = *done.validation;
-  // exponential average over about the last ten batches
+  // an exponential average over about the last ten batches
   loss_ = done.step == first_step_ + 1 ? done.loss : loss_ + 0.1 * (done.loss - loss_);
   if (terminal_ && (seconds() - drawn_ >= kRedraw || done.step == steps_ || done.validation)) draw(done.step);
   else if (!terminal_ && (done.validation || done.step % std::max<std::int64_t>(1, steps_ / 20) == 0)) line(done);
@@ -187,7 +187,7 @@ void TrainReport::write_log(const TrainStep& done) {
   if (log_path_ == standard_stream) {
     try {
       return print(line);
-    } catch (const ReaderGone&) {  // an error here, because the training does more than print
+    } catch (const ReaderGone&) {  // here it is an error, because the training does more than print
       throw IoError("--log: stdout: " + std::string(std::strerror(EPIPE)));
     }
   }

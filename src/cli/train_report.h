@@ -9,7 +9,7 @@
 
 namespace attn::cli {
 
-/// Returns whether a file is empty or begins as a log of --log does.
+/// Returns whether a file is empty or begins like a log that --log wrote.
 bool may_be_log(const std::string& path);
 /// Formats seconds as "1h02m", "3m20s", "12s".
 std::string duration(double seconds);
@@ -18,8 +18,8 @@ std::string count(double number);
 
 class TrainReport {
  public:
-  /// `log` is a path, "-" for stdout, or empty. Lines of an existing log for steps after `first_step` are dropped,
-  /// because these steps run again.
+  /// `log` is a path, "-" for stdout, or empty. Lines of an existing log for steps after `first_step` (the current
+  /// step) are dropped, because these steps run again.
   TrainReport(const Trainer& trainer, const std::string& log);
   ~TrainReport();
   /// Shows the bar before the first step, which may take a while.
@@ -38,8 +38,8 @@ class TrainReport {
   const std::int64_t first_step_, steps_, tokens_a_step_;
   const bool terminal_;
   std::int64_t step_ = first_step_;
-  int cells_ = 40;     // most cells of the bar
-  bool open_ = false;  // the bar's line is not ended
+  int cells_ = 40;     // the most cells of the bar
+  bool open_ = false;  // the line of the bar has no line end yet
   double validation_ = 0, loss_ = 0, drawn_ = -1;
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   std::string log_path_;

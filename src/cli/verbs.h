@@ -1,5 +1,5 @@
-// src/cli/verbs.h: declares the verbs of the command; each adds its options to the parser and returns the function to
-// run.
+// src/cli/verbs.h: declares the verbs of the command. Each add function adds a verb and its options to the parser, and
+// returns the function that runs it.
 #pragma once
 #include "cli/parser.h"
 
@@ -15,7 +15,7 @@ namespace attn::cli {
 
 struct Verb {
   Parser parser;
-  std::function<void(const std::vector<std::string>& rest)> run;  // rest: the words after --
+  std::function<void(const std::vector<std::string>& rest)> run;  // `rest`: the words after --
 };
 
 Verb add_explain(Parser app);
@@ -27,10 +27,10 @@ Verb add_bench(Parser app);
 Verb add_train(Parser app);
 Verb add_completion(Parser app);
 
-/// Return what is wrong with an option's value as a whole number or as any number; "" when it is valid.
+/// Return what is wrong with an option's value that must be a whole number, or any number; "" if it is valid.
 std::string whole_number(const std::string& value);
 std::string number(const std::string& value);
-/// Does the same for the name of an output file: an empty name is wrong.
+/// Returns what is wrong with the name of an output file, which must not be empty; "" if it is valid.
 std::string file_name(const std::string& value);
 
 /// Throws a UsageError unless `rest` is empty.
@@ -39,8 +39,8 @@ void no_more(const std::vector<std::string>& rest);
 /// Returns the index of `value` in `choices`; else throws a UsageError that lists them or suggests a similar one.
 std::size_t choose(const std::string& option, const std::string& value, const std::vector<std::string>& choices);
 
-/// Parse the text of `option`: a mask, a score_mod expression, a dtype, or weights (none, full, rows(0, 5), ...). A
-/// UsageError shows the place that could not be parsed.
+/// Parse the text of an option: a mask, a score_mod expression, a dtype, or weights (none, full, rows(0, 5), ...). If
+/// that fails, a UsageError shows the place in the text.
 Mask parse_mask(const std::string& option, const std::string& text);
 ScoreExpression parse_score_mod(const std::string& option, const std::string& text,
                                 const std::vector<std::pair<std::string, Tensor>>& tables = {});

@@ -40,8 +40,8 @@ std::string as_text(const VerifyReport& report) {
   return text + runtime::format("numerics {}, digest {}\n", numerics_version, report.digest);
 }
 
-/// Returns a table of the number of cases by option, path and dtype; a letter where there are none refers to a reason
-/// below.
+/// Returns a table that counts the cases by option, path and dtype. Where there are none it has a letter, which a
+/// reason below the table explains.
 std::string coverage() {
   using namespace cases;
   std::vector<std::string> lines = case_lines(full);

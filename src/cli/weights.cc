@@ -1,4 +1,4 @@
-// src/cli/weights.cc: reads matrices by their names.
+// src/cli/weights.cc: loads w_query, w_key, w_value and embedding by their names from a file or a folder.
 #include "cli/weights.h"
 
 #include <attn/npy.h>
