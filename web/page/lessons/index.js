@@ -1,4 +1,5 @@
 // web/page/lessons/index.js: the lessons in order, in the form the page reads: long texts and code come as one string.
+import { prefixMeans } from "./prefix_means.js";
 import { selfAttention } from "./self_attention.js";
 
 /** How the lines of a list are put together, by the name the list has. */
@@ -20,4 +21,4 @@ function read(value, name) {
  * The lessons: {id, title, source, steps: [{idea, state: {text, to, options}, focus: {step, row, column} or null,
  * code: {cpp, python}, question: {text, choices, answer, why}}]}; every text is {en, zh}.
  */
-export const lessons = [selfAttention].map((lesson) => read(lesson, ""));
+export const lessons = [selfAttention, prefixMeans].map((lesson) => read(lesson, ""));
