@@ -18,7 +18,8 @@ struct RandomTransforms {
 
 /// Returns the build for this processor: with FMA instructions if it has them.
 const RandomTransforms& random_transforms() noexcept;
-/// Return both builds, for the test that their bits agree; the second is null if it does not exist or cannot run.
+/// Return the build without and the build with FMA instructions, for the test that their bits agree. The second is null
+/// if it does not exist or cannot run.
 const RandomTransforms* random_transforms_generic() noexcept;
 const RandomTransforms* random_transforms_fma() noexcept;
 

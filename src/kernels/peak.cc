@@ -1,4 +1,4 @@
-// src/kernels/peak.cc: measures a core's limits by loops, compiled once for every instruction set.
+// src/kernels/peak.cc: loops that measure a core's peak rates, compiled once for every instruction set.
 #include "kernels/peak.h"
 #include "kernels/x86/amx.h"
 #include "runtime/cpu.h"
@@ -21,7 +21,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Independent sums: latency times units is 8 to 10 on today's cores, so more sums than that keep the units busy.
+/// The number of independent sums. Today's cores have 8 to 10 FMAs in flight (latency times FMA units), so more sums
+/// than that keep the units busy.
 inline constexpr int peak_sums = HWY_TARGET == HWY_AVX2 ? 12 : 24;
 
 /// Makes the compiler treat the sums as used.
@@ -73,7 +74,7 @@ HWY_NOINLINE void read_all(const void* data, std::size_t bytes) {
   const auto* from = static_cast<const std::uint64_t*>(data);
   auto all = hn::Zero(d);
   for (const std::uint64_t* end = from + bytes / 8; from < end; from += words) {
-    // 2 KiB ahead, because the hardware prefetcher stops at the end of a page
+    // prefetches 2 KiB ahead, because the hardware prefetcher stops at the end of a page
     _Pragma("GCC unroll 8") for (std::size_t line = 0; line < words; line += 8) hwy::Prefetch(from + 256 + line);
     hn::Vec<decltype(d)> x[8];
     _Pragma("GCC unroll 8") for (std::size_t i = 0; i < 8; ++i) x[i] = hn::Load(d, from + i * N);

@@ -1,11 +1,12 @@
-// src/kernels/peak.h: measures a core's peak by loops that only multiply and add, or only read.
+// src/kernels/peak.h: declares loops that measure a core's peak: they only multiply and add, or only read memory.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace attn::kernels {
 
-/// A loop of independent multiply-adds in registers. `run(rounds)` performs rounds * flops_per_round of them.
+/// A loop of independent multiply-adds in registers. `run(rounds)` performs rounds * flops_per_round floating-point
+/// operations.
 struct PeakLoop {
   double flops_per_round = 0;  // 0: this processor does not have the instructions
   void (*run)(std::int64_t rounds) = nullptr;
@@ -14,7 +15,7 @@ struct PeakLoop {
 struct PeakLoops {
   const char* name;
   PeakLoop fma_f32, fma_f64, dot_bf16;
-  /// Reads all of the data; `bytes` must be a multiple of 4,096 and `data` 64-byte aligned.
+  /// Reads `bytes` bytes, a multiple of 4,096, from the 64-byte aligned `data`.
   void (*read)(const void* data, std::size_t bytes);
 };
 

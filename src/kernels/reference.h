@@ -11,10 +11,10 @@ enum class Unary : std::uint8_t { exp, exp2, log, log2, tanh, erf, sin, cos, sig
 /// Derivatives of activations. tanh and sigmoid take the result of the activation, the others its argument.
 enum class Slope : std::uint8_t { tanh, sigmoid, silu, gelu_none, gelu_tanh };
 
-/// The constants of these derivatives, each rounded once.
+/// The constants of the derivatives, each rounded once to T.
 template <typename T>
 struct SlopeConstants {
-  // 1 / sqrt(2 pi)
+  // sqrt(1/2); the normal density at 0, 1 / sqrt(2 pi)
   static constexpr T sqrt_half = static_cast<T>(0x1.6a09e667f3bcdp-1),
                      density_at_0 = static_cast<T>(0x1.9884533d43651p-2);
   static constexpr T gelu_scale = static_cast<T>(0x1.9884533d43651p-1), gelu_cubic = static_cast<T>(0.044715),
@@ -39,7 +39,7 @@ struct GemmProblem {
   Element element = Element::f32;  // f32 or f64 for all operands; or bf16 for a and b: kernels/gemm/product.h
   // Element of b if `element` is f32: bf16 and f16 are widened exactly; the reference code accepts f32 only.
   Element b_element = Element::f32;
-  bool narrow = false;  // with element bf16: y is bf16, else f32
+  bool narrow = false;  // if `element` is bf16: true if y is bf16, false if it is f32
   Activation activation = Activation::none;
   std::int64_t threads = 1;  // threads that may share the product; no bit depends on the number
 
@@ -61,7 +61,7 @@ struct NormGradientRow {
   void *weight_sums = nullptr, *bias_sums = nullptr;  // dy z and dy are added to these; or null
 };
 
-/// The functions of one build of src/kernels/ref. Contiguous memory; Element f32 or f64.
+/// The functions of one build of src/kernels/ref. Memory is contiguous where no stride is given; Element is f32 or f64.
 struct Reference {
   const char* build;  // "fma" or "generic"
   void (*unary)(Unary op, Element element, const void* x, void* y, std::int64_t n) noexcept;
@@ -69,8 +69,8 @@ struct Reference {
   void (*slope)(Slope op, Element element, const void* dy, const void* x, void* y, std::int64_t n) noexcept;
   /// Computes rows [begin, end) of the product.
   void (*gemm)(const GemmProblem& problem, std::int64_t begin, std::int64_t end) noexcept;
-  /// Processes one row of n elements with a stride: sum, sum of squares, ... write one value; softmax and log_softmax
-  /// write n (stride y_stride).
+  /// Reduces one row of n elements that are x_stride apart. softmax and log_softmax write n results, y_stride apart;
+  /// the other operations write one value.
   void (*row)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
               std::int64_t n) noexcept;
   /// Computes one row: (x - mean) / sqrt(var + eps) * weight + bias (null: none); biased variance.
@@ -87,7 +87,8 @@ struct Reference {
 
 /// Returns the build for this processor: with FMA instructions if it has them.
 const Reference& reference() noexcept;
-/// Return both builds, for the test that their bits agree; the second is null if it does not exist.
+/// Return the build without and the build with FMA instructions, for the test that their bits agree. The second is null
+/// if it does not exist.
 const Reference* reference_generic() noexcept;
 const Reference* reference_fma() noexcept;
 

@@ -1,5 +1,5 @@
-// src/kernels/attention/arena.h: hands out parts of a scratch memory. The constructors that lay out a scratch also tell
-// its size: on no memory they only count.
+// src/kernels/attention/arena.h: hands out parts of one scratch memory. The constructors that lay out a scratch also
+// compute its size: with a null memory they only count.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +9,7 @@ namespace attn::kernels {
 class Arena {
  public:
   static constexpr std::size_t alignment = 64;
-  /// `memory`: aligned; null: addresses are counted from 0 and must not be used.
+  /// `memory` is aligned to `alignment`. If it is null, addresses are counted from 0 and must not be used.
   Arena(void* memory = nullptr) : next_(reinterpret_cast<std::uintptr_t>(memory)), first_(next_) {}
 
   /// Returns memory for `count` elements, aligned to a cache line.
@@ -26,7 +26,7 @@ class Arena {
   std::uintptr_t next_, first_;
 };
 
-/// Returns the bytes of the parts, which are laid out by Part(arena, call...).
+/// Returns the bytes that Parts take together if each is laid out by Part(arena, call...).
 template <class... Parts, class... Call>
 std::size_t scratch_bytes(const Call&... call) {
   Arena arena;

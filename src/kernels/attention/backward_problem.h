@@ -9,8 +9,8 @@
 
 namespace attn::kernels {
 
-/// Query rows of a step of the backward pass; sums over queries are accumulated in blocks of this size
-/// (docs/numerics.md section 4).
+/// The query rows of a step of the backward pass: a step computes one block of rows of one head over all keys. Sums
+/// over queries are accumulated in blocks of this size (docs/numerics.md section 4).
 inline constexpr int query_block = 64;
 
 /// The query rows of a step: at most query_block rows of one head, within the lengths.
@@ -26,9 +26,9 @@ struct DenseGradient {
   std::int64_t stride[4] = {0, 0, 0, 0};
 };
 
-/// The input of the backward pass besides the call, and where its results go. Strides count elements: batch, head, row.
+/// The backward pass of one call: its input, and where its results go. Strides count elements: batch, head, row.
 struct AttentionGradient {
-  // The call, with `out`, `max` and `sum` of the forward pass, and `keep` of the step's rows.
+  // the call, with `out`, `max` and `sum` of the forward pass, and `task.keep` of the step's rows
   AttentionProblem problem;
   const void* dout = nullptr;  // [B, Hq, Tq, Dv], element of the problem
   std::int64_t dout_stride[3] = {0, 0, 0};
@@ -44,15 +44,15 @@ struct AttentionGradient {
   // [blocks of rows, Hq, step_count]: for each lookup of ScoreLine::step, the element that its sum belongs to
   std::int64_t* places = nullptr;
   bool adds_lookups = true;  // whether steps add to the gradients of the other lookups
-  // For kernels that round at the end: the sums of the keys [totals_begin, totals_end) of a unit's heads, in the
-  // kernel's own layout.
+  // For kernels that round dK and dV at the end: the unrounded sums of the keys [totals_begin, totals_end) for the
+  // heads of a unit (the query heads that share heads of K or V), in the kernel's own layout.
   float* totals = nullptr;
   std::int64_t totals_begin = 0, totals_end = 0;
 };
 
 /// Returns the number of sums per row for a bias term. A head has these sums, in this order: its sink, those of each
-/// bias term (ALiBi's slope, the table's column), one for each lookup of ScoreLine::step, and the w of an additive
-/// score.
+/// bias term (ALiBi's slope, the table's column), one for each lookup of ScoreLine::step, and those for w of an
+/// additive score.
 inline std::int64_t parameters_of(const BiasTerm& term) {
   return term.op == BiasOp::alibi ? 1 : term.op == BiasOp::relative ? term.buckets : 0;
 }
@@ -72,8 +72,9 @@ inline std::int64_t parameter_count(const AttentionProblem& problem) {
 }
 
 /// The order of steps that add to the same memory. `wait` returns when the previous step has finished with the rows of
-/// dK and dV of the keys below `key`; `wait_dense` does the same for gradients of dense biases and looked-up tensors,
-/// where the previous step is another one; `done` hands both to the next step. Null: no other thread takes part.
+/// dK and dV of the keys below `key`. `wait_dense` does the same for gradients of dense biases and looked-up tensors,
+/// whose previous step is another one. `done` reports the keys below `key` to the next step of both kinds. `every_key`
+/// stands for all keys. Null functions: no other thread takes part.
 ///  `summed`: dK and dV (or totals) hold sums for the keys below *summed only; memory beyond is undefined. A step that
 /// reaches later keys writes their sums and advances it. Null: all keys have sums.
 ///  `rounded`: this is the last step, and dk and dv are final for the keys below *rounded. The step rounds the sums of

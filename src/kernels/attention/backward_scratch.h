@@ -123,7 +123,7 @@ struct AdditiveOperands {
 
 /// Operands of the bf16 products. A word holds two elements that are adjacent along the sum.
 struct Bf16GradientOperands {
-  static constexpr int R = query_block, pairs = query_block / 2;  // of rows, or of keys in a block
+  static constexpr int R = query_block, pairs = query_block / 2;  // pairs of rows, or of keys, in a block
 
   std::uint32_t* q = nullptr;           // [wide D / 2][R]    pairs of columns
   std::uint32_t* dout = nullptr;        // [wide Dv / 2][R]
@@ -131,8 +131,8 @@ struct Bf16GradientOperands {
   std::uint32_t* dout_rows = nullptr;   // [32][wide Dv]
   std::uint32_t* k_rows = nullptr;      // [32][wide D]       pairs of keys
   std::uint32_t* weights = nullptr;     // [64 keys][32]      pairs of rows
-  std::uint32_t* derivative = nullptr;  // [64 keys][32]      by the score, pairs of rows
-  std::uint32_t* transposed = nullptr;  // [32][R]            by the score, pairs of keys
+  std::uint32_t* derivative = nullptr;  // [64 keys][32]      derivative by the score, pairs of rows
+  std::uint32_t* transposed = nullptr;  // [32][R]            derivative by the score, pairs of keys
   float* dq = nullptr;                  // [R][wide D]
   // [R][wide]: rows that are being converted to another layout; also K, if its last pair or unit is incomplete
   std::uint16_t* rows = nullptr;

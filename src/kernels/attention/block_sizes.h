@@ -17,8 +17,8 @@ inline constexpr int bf16_kv_block = 256;
 template <typename T>
 inline constexpr int query_tile_rows = sizeof(T) == 4 ? 64 : 32;
 
-/// Most query rows of a tile that are computed as decode rows, with keys or value columns in the lanes. More rows fill
-/// enough lanes as query rows.
+/// The most query rows of a tile that are computed as decode rows, with keys or value columns in the lanes. A tile with
+/// more rows has its query rows in the lanes, and fills enough of them.
 inline constexpr int max_decode_rows = 8;
 
 /// Returns the keys (or value columns) of a register tile of `vectors` vectors: about 24 of 32 registers are
@@ -29,10 +29,10 @@ inline constexpr int tile_keys(int vectors, int registers) {
   return vectors == 4 ? 6 : vectors == 3 ? 8 : vectors == 2 ? 12 : 16;
 }
 
-/// Minimum query tiles of a task for which copying K and V once pays off.
+/// The minimum number of query tiles of a task for which copying K and V once pays off.
 inline constexpr int least_copying_tiles = 4;
 
-/// Number of keys for which it is decided at once which vectors of query rows take part, on the causal diagonal.
+/// On the causal diagonal, which vectors of query rows take part is decided once for so many keys.
 inline constexpr int trim_keys = 16;
 
 }  // namespace attn::kernels

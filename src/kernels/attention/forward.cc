@@ -157,7 +157,7 @@ bool attend_merge(const AttentionProblem& problem, const QueryTile& tile, const 
     const Partial<T> partial{pass};
     pass.clear_totals();
     pass.any_split = true;
-    auto* from = const_cast<T*>(static_cast<const T*>(partials));  // only read
+    auto* from = const_cast<T*>(static_cast<const T*>(partials));  // the pass only reads them
     for (std::int64_t s = 0; s < splits; ++s, from = partial.next(from))
       pass.merge(partial.m(from), partial.l(from), partial.output(from));
     return finish(pass);

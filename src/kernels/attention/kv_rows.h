@@ -8,7 +8,7 @@ constexpr std::int64_t bytes_of(Element element) {
   return element == Element::f64 ? 8 : element == Element::f32 ? 4 : of_8_bits(element) ? 1 : 2;
 }
 
-/// Returns the rows of one head of one batch item; `stride` is that of items and heads.
+/// Returns the rows of one head of one batch item; `stride`: between batch items, between heads.
 inline KvRows rows_of_head(const KvRows& rows, const std::int64_t (&stride)[2], std::int64_t b, std::int64_t head) {
   KvRows own = rows;
   own.base = static_cast<const char*>(rows.base) + bytes_of(rows.element) * (b * stride[0] + head * stride[1]);
@@ -41,7 +41,7 @@ inline bool collide(const KvRows& rows, std::int64_t columns, std::int64_t count
   return count > 1 && rows.pages == nullptr && rows.row_stride > columns && count * (apart & -apart) > most_bytes;
 }
 
-/// Where rows [first, first + count) begin.
+/// Writes the addresses of rows [first, first + count) to `rows`.
 template <typename T>
 [[gnu::noinline]] void row_pointers(const KvRows& head, std::int64_t first, std::int64_t count, const T** rows) {
   const std::int64_t step = bytes_of(head.element) * head.row_stride;

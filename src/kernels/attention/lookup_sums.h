@@ -6,11 +6,12 @@
 #include <cstring>
 #include <limits>
 
-// `static`: this header is compiled for several instruction sets, and the linker must not merge them.
+// The functions are `static`: this header is compiled for several instruction sets, and the linker must not merge them.
 namespace attn::kernels {
 
-/// The sums of a lookup. A line is a row of the step, a key (counted from the first), or a distance (the greatest j - i
-/// first). For ScoreLine::pair it is an element of the tensor itself; elements [low, high) have been added to.
+/// The sums of one lookup's gradient in a step. Pairs with the same index share a sum, called a line: a line is a row
+/// of the step, a key (counted from the first), or a distance (the greatest j - i first). For ScoreLine::pair a line is
+/// an element of the tensor itself; elements [low, high) have been added to.
 template <typename T>
 struct LineSums {
   T* sums;
@@ -23,8 +24,8 @@ static inline std::int64_t distance_line(const AttentionProblem& p, std::int64_t
   return p.k_rows - 1 - key + row;
 }
 
-/// Returns the key up to which the previous step must have finished before this step adds to elements up to `key`:
-/// sequences of an item may use the same elements at other keys.
+/// Returns the key up to which the previous step must have finished before this step adds to the elements of keys up to
+/// `key`. It is every_key if sequences of an item may use the same elements at other keys.
 static inline std::int64_t order_of_elements(const AttentionProblem& p, std::int64_t key) {
   return p.score_gradient->elements == ElementOrder::by_key && p.task.sequence == nullptr ? key : every_key;
 }
@@ -39,7 +40,7 @@ static inline std::int64_t lines_of(const AttentionProblem& p, const ScoreSlope&
   }
 }
 
-/// Returns the memory for all lookups: LineSums, then the places and the sums of each.
+/// Return the bytes for the places and sums of one lookup, and for all lookups, whose LineSums come first.
 template <typename T>
 static inline std::size_t line_bytes(const AttentionProblem& p, const ScoreSlope& lookup) {
   const std::size_t line = sizeof(T) + (lookup.line == ScoreLine::pair ? 0 : sizeof(std::int64_t));
@@ -54,7 +55,7 @@ template <typename T>
   return total;
 }
 
-/// Sets the lines to 0.
+/// Lays out the lines of all lookups in `memory` and sets them to 0.
 template <typename T>
 [[gnu::cold]] static LineSums<T>* begin_lines(const AttentionProblem& p, void* memory) {
   auto* const all = static_cast<LineSums<T>*>(memory);
@@ -73,8 +74,8 @@ template <typename T>
   return all;
 }
 
-/// Adds each line to its element, lines ascending. A line of 0 is skipped: it would change nothing, and it may have had
-/// no pair, so that its place is undefined and may belong to another thread.
+/// Adds each line to its element, lines ascending. A line of 0 is skipped: adding it would change nothing, and if it
+/// had no pair, its place is undefined and may belong to another thread.
 template <typename T>
 [[gnu::cold]] static void add_lines(const AttentionProblem& p, const LineSums<T>* all) {
   for (int n = 0; n < p.score_gradient->lookup_count; ++n) {

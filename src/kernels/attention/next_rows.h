@@ -14,7 +14,7 @@
 
 namespace attn::kernels {
 
-/// Rows of an operand, [batch][head][row] by strides; base null: none.
+/// The rows of an operand, [batch][head][row] by strides. A null base means none.
 struct OperandRows {
   const void* base;
   std::int64_t batch_stride, head_stride, row_stride, columns;
@@ -25,7 +25,7 @@ struct OperandRows {
       : base(rows.base), batch_stride(stride[0]), head_stride(stride[1]), row_stride(rows.row_stride), columns(width) {}
 };
 
-/// Adds rows of elements of `bytes` bytes to what is prefetched.
+/// Adds rows of an operand, whose elements have `bytes` bytes, to the ranges that are prefetched.
 struct AddRows {
   PrefetchRanges& to;
   std::int64_t bytes;
@@ -43,9 +43,9 @@ inline bool is_large_head(const AttentionProblem& p, std::int64_t bytes) {
   return keys * (p.dim + p.value_dim) * bytes > std::int64_t{1} << 19;
 }
 
-/// For a large head: adds what the block of keys [first, first + count) reads after its scores (V, and `sums` that its
-/// products are added to), and the keys of the next block. Forward pass (1, 16, 2048, 128): 7 % less time; backward,
-/// bf16: 1.4 %, (1, 1, 4096, 64) 10 %, causal 20 %.
+/// For a large head: adds what the block of keys [first, first + count) reads after its scores (V, and the `sums` to
+/// which its products are added), and the keys of the next block. Time saved, by (B, H, T, D): forward pass (1, 16,
+/// 2048, 128) 7 %; backward pass in bf16 1.4 %, (1, 1, 4096, 64) 10 %, causal 20 %.
 inline void add_block(const AddRows& add, const AttentionProblem& p, const QueryTile& tile, std::int64_t first,
                       std::int64_t count, std::initializer_list<MemoryPieces> sums = {}) {
   if (p.k.pages != nullptr || !is_large_head(p, add.bytes)) return;
@@ -56,7 +56,8 @@ inline void add_block(const AddRows& add, const AttentionProblem& p, const Query
 }
 
 /// Adds the dense biases of the keys [first, end): a few lines of each query row, at the stride of a row of scores,
-/// which the hardware prefetcher does not follow. (1, 16, 2048, 128) takes .95 of the time with bursts between tiles.
+/// which the hardware prefetcher does not follow. (1, 16, 2048, 128) takes .95 of its time with bursts of prefetches
+/// between the tiles.
 inline void add_biases(PrefetchRanges& to, const AttentionProblem& p, const QueryTile& tile, std::int64_t first,
                        std::int64_t end) {
   for (int n = 0; n < p.bias_count; ++n) {
@@ -70,7 +71,7 @@ inline void add_biases(PrefetchRanges& to, const AttentionProblem& p, const Quer
   }
 }
 
-/// The head that the thread computes after this one. batch -1: none.
+/// The head that the thread computes after this one; its batch is -1 if there is none.
 struct HeadAfter {
   std::int64_t batch, head;
 
@@ -155,8 +156,9 @@ inline std::int64_t add_next_window(const AddRows& add, const AttentionProblem& 
   return keys;
 }
 
-/// Adds what a step of the backward pass reads at its end and what follows it: its rows of dQ and its share of dK and
-/// dV, the next head's K and V, the next step's rows. `elements`: elements of products of a register tile.
+/// Adds what a step of the backward pass reads at its end, its rows of dQ and its share of dK and dV, and what follows
+/// it: the next head's K and V, and the next step's rows. `elements`: the number of elements of a product that one
+/// register tile computes.
 inline void begin_step(TilePrefetch& prefetch, const AttentionGradient& g, const GradientRows& step,
                        std::int64_t element_bytes, std::int64_t elements) {
   const AttentionProblem& p = g.problem;

@@ -34,12 +34,12 @@ struct KvRows {
   /// transposed, and lines are read in order.
   static constexpr std::int64_t group_rows = 16, k_interleave_width = 4, line = 64;
 
-  /// `offset` returns the elements from `base` to row j (int8: to its group); `scale_offset` the scales from `scales`
-  /// to its first.
+  /// `offset` returns the distance from `base` to row j (int8: to its group) in elements; `scale_offset` returns the
+  /// distance from `scales` to the row's first scale.
   std::int64_t offset(std::int64_t j) const {
     return place(interleave_width == 0 ? j : j & -group_rows, row_stride, page_stride);
   }
-  /// Returns the elements from there to element d of the row.
+  /// Returns the distance from offset(j) to element d of row j, in elements.
   std::int64_t element_offset(std::int64_t j, std::int64_t d) const {
     if (interleave_width == 0) return d;
     const std::int64_t first = d / interleave_width * interleave_width,
@@ -129,7 +129,7 @@ struct Sequence {
   bool inside = false;                  // a document with all of its keys: the mask need not compare ids
 };
 
-/// What one task of a call has of its own.
+/// The state of one task of a call.
 struct TaskState {
   const Sequence* sequence = nullptr;  // computed in place of its batch item; null: whole items
   std::int64_t first_row = 0;          // the first row that `keep` and AttentionProblem::weights hold
@@ -145,7 +145,7 @@ struct TaskState {
   std::int64_t lane_rows = 0;  // rows of the kernel's query tile
 };
 
-/// What kernels are told about the order of the tasks, to prefetch and copy rows. No bit depends on it.
+/// The order of the tasks, which kernels use to prefetch and copy rows. No bit depends on it.
 struct ScheduleHints {
   std::int64_t rows_ahead = 0;   // how many rows earlier the thread's next query tile begins
   std::int64_t heads_ahead = 1;  // how many heads ahead the threads will be when a query tile is done
@@ -153,7 +153,7 @@ struct ScheduleHints {
 };
 
 /// The call: sizes, memory, positions and all operations around the softmax. Strides count elements. `task` and `hints`
-/// belong to who splits it.
+/// are set by the code that splits the call into tasks.
 struct AttentionProblem {
   std::int64_t batch = 0, q_heads = 0, k_heads = 0, v_heads = 0, q_rows = 0, k_rows = 0, dim = 0, value_dim = 0;
   Element element = Element::f32;    // of q, k, v and output
@@ -181,10 +181,11 @@ struct AttentionProblem {
   MaskProgram mask;
   const BiasTerm* bias = nullptr;
   int bias_count = 0;
-  ScoreProgram score_mod;  // the caller's expression; of any rows
-  // The same for adjacent rows of one head, by distances; empty if that saves nothing.
+  ScoreProgram score_mod;  // the caller's expression, for any rows
+  // The same expression for adjacent rows of one head, where values that depend on the distance only are computed once
+  // for it; empty if that saves nothing.
   ScoreProgram score_mod_one_head;
-  // Its derivatives, for one head; set in the backward pass if there is an expression.
+  // The derivatives of the expression, for one head; set in the backward pass if there is an expression.
   const ScoreGradient* score_gradient = nullptr;
   ScoreCall score_callback;  // the caller's callable
 

@@ -22,8 +22,9 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 inline constexpr int query_tile_vectors = query_tile_rows<T> / lanes<T>;
 
-/// Adds the words [0, words) of rows of lanes at x. A whole tile prefetches its share of `ahead` (null: nothing): in
-/// its steps, or before them if it is narrow and thus short.
+/// Adds the products of words [0, words): `left(row, n)` times the vectors of query rows at x. A tile of full height
+/// prefetches its share of `ahead` (null: nothing): in its steps if it has four vectors, else before them, because a
+/// narrow tile is short.
 template <class Mac, int ROWS, int VECTORS, class Left>
 HWY_INLINE void add_words(RegisterTile<Mac, ROWS, VECTORS>& tile, const Left& left, const typename Mac::Word* x,
                           std::int64_t words, TilePrefetch* ahead) {
@@ -34,7 +35,7 @@ HWY_INLINE void add_words(RegisterTile<Mac, ROWS, VECTORS>& tile, const Left& le
   tile.add(left, x, R, 0, words);
 }
 
-/// Returns the bits of vector v from a word with one bit per row.
+/// Returns the lanes of vector v whose bit is set in a word with one bit per row.
 template <typename T>
 HWY_INLINE hn::Mask<Tag<T>> lanes_of(Word word, int v) {
   alignas(8) std::uint8_t bits[8];

@@ -1,5 +1,5 @@
-// src/kernels/attention/score_program.h: describes a score expression as steps on places: the expression tree of
-// src/attention, lowered.
+// src/kernels/attention/score_program.h: describes a score expression as a list of steps. Each step reads and writes
+// numbered places, which hold its values. src/attention lowers the expression tree to it.
 #pragma once
 #include "kernels/attention/block_sizes.h"
 
@@ -40,7 +40,7 @@ enum class ScoreStepOp : std::uint8_t {
 enum class ScoreRate : std::uint8_t { once, row, key, distance, pair };
 inline constexpr int score_rates = 5;
 
-/// The place of a value, among the places of its rate.
+/// The place of a value: its number among the places of its rate.
 struct ScorePlace {
   ScoreRate rate = ScoreRate::once;
   std::uint16_t place = 0;
@@ -62,7 +62,8 @@ struct ScoreLookup {
   std::int64_t stride[4] = {0, 0, 0, 0};
 };
 
-/// The places that are set to symbols at the start; -1: the program does not read the symbol.
+/// The places that hold the symbols (batch item, head, row, key, distance) when the program starts; -1: the program
+/// does not read the symbol.
 struct ScoreSymbols {
   int batch = -1;                    // once
   int head = -1, row[2] = {-1, -1};  // row: by top_left, by bottom_right
@@ -70,8 +71,8 @@ struct ScoreSymbols {
   int distance[2] = {-1, -1};        // distance: j - i, by either alignment
 };
 
-/// Steps in order of rate: those of a rate after all of the lower ones. The score is place 0 of the rate `pair`, and so
-/// is the result.
+/// The steps are in order of rate: those of a rate follow all of the lower rates. The score is place 0 of the rate
+/// `pair`, and so is the result.
 struct ScoreProgram {
   const ScoreStep* steps = nullptr;
   int begin[score_rates + 1] = {0, 0, 0, 0, 0, 0};  // steps of rate r: begin[r] ... begin[r + 1] - 1
@@ -95,7 +96,8 @@ struct ScoreSlope {
   ScorePlace slope = {};  // the derivative by the lookup
   bool one = false;       // the derivative is 1 everywhere and has no place
   ScoreLine line = ScoreLine::pair;
-  // whether some dim is indexed by the head alone, or by the batch item alone: others then use other elements
+  // whether some dim is indexed by the head alone, or by the batch item alone: other heads or items then use other
+  // elements
   bool by_head = false, by_item = false;
   int rank = 0;
   ScorePlace index[4] = {};
@@ -125,8 +127,8 @@ struct ScoreGradient {
 /// The maximum number of places of all rates together: the reference code keeps them on the stack.
 inline constexpr int most_score_places = 1024;
 
-/// Keys that vector code evaluates at a time, and the elements that it stores per place, for query tiles of this many
-/// rows.
+/// score_chunk: the number of keys that vector code evaluates at a time. score_place_elements: the number of elements
+/// that it stores for a place of a rate, or for all places of a program, for query tiles of `rows` rows.
 inline constexpr int score_chunk = 16;
 constexpr int score_place_elements(int rate, int rows, int lanes) {
   const int elements[score_rates] = {lanes, rows, kv_block * lanes, rows + kv_block, score_chunk * rows};

@@ -20,15 +20,15 @@ namespace attn::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr int amx_panel = 2 * tile_pairs;               // columns of two tiles
-inline constexpr int block_units = k_block / tile_items;       // steps of a chain
+inline constexpr int block_units = k_block / tile_items;       // units in a block of k
 inline constexpr std::int64_t amx_row_bytes = 2 * tile_items;  // bytes per row of an A tile
 inline constexpr std::int64_t amx_tile_bytes = tile_rows * amx_row_bytes;
 
-/// The sums of a finished block, which are added to the totals of the earlier blocks or written to a bf16 y. This is
-/// done in eight pieces between the steps of the next block, so that the tile unit stays busy.
+/// The sums of a finished block of k. They are added to the totals of the earlier blocks, or written to a bf16 y, in
+/// eight pieces between the steps of the next block, so that the tile unit stays busy.
 struct FinishedBlock {
   enum class To { nothing, total, y } to = To::nothing;
-  const float *sums, *before;  // [rows][lanes]; null: no earlier blocks
+  const float *sums, *before;  // [rows][lanes]; before: the totals, null if there are no earlier blocks
   int lanes, tiles;
   float* total;
   std::uint16_t* y[2];  // one address per tile of rows
@@ -66,7 +66,7 @@ struct FinishedBlock {
       }
       left = hn::Add(left, low);
       if (VECTORS == 2) right = hn::Add(right, high);
-      __m512i halves;  // the processor's rounding; NaN and denormals are redone below
+      __m512i halves;  // the processor's instruction; vectors with NaN or denormals are rounded again below
       asm("vcvtne2ps2bf16 %1, %2, %0" : "=v"(halves) : "v"(left.raw), "v"(right.raw));
       if ((_mm512_fpclass_ps_mask(left.raw, 0xa1) | _mm512_fpclass_ps_mask(right.raw, 0xa1)) != 0) [[unlikely]]
         halves = _mm512_inserti64x4(_mm512_castsi256_si512(rounded_to_bf16(d, canonical(d, left)).raw),
@@ -80,10 +80,10 @@ struct FinishedBlock {
   }
 };
 
-/// One block of k, of up to 2 x 2 tiles.
+/// The operands of one block of k for up to 2 x 2 tiles.
 struct AmxBlock {
   const char* a[2];    // first items of the two tiles of rows
-  const char* end[2];  // the unit after the `units`, padded with 0
+  const char* end[2];  // the incomplete last unit, padded with 0
   std::int64_t a_stride, a_step;
   const float* b;
   std::int64_t half;  // words from a panel's first 16 columns to the other 16

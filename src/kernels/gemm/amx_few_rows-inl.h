@@ -34,8 +34,8 @@ class FlushedDenormals {
   std::uint32_t before_;
 };
 
-/// Adds a unit of up to 32 items of k from `at` on to sums [M][width]; within 32 columns the even ones come first. A
-/// word of a row of b holds two columns; clearing the bits of one gives the other as f32, so nothing must be
+/// Adds a unit (up to 32 items of k from `at` on) to sums [M][width]; among each 32 columns the even ones come first. A
+/// 32-bit word of a row of b holds two columns. A shift or a mask makes each of them an f32, so nothing must be
 /// interleaved.
 template <int M>
 HWY_NOINLINE void add_unit(const GemmProblem& p, std::int64_t at, int items, std::int64_t first, int columns,
@@ -51,7 +51,7 @@ HWY_NOINLINE void add_unit(const GemmProblem& p, std::int64_t at, int items, std
   for (int c = 0; c < columns; c += 32) {
     const __mmask32 there = columns - c >= 32 ? 0xffffffffu : (1u << (columns - c)) - 1;
     const std::uint16_t* b = static_cast<const std::uint16_t*>(p.b) + at * stride + first + c;
-    __m512 chain[2][2][M];  // of even and odd k; of even and odd columns
+    __m512 chain[2][2][M];  // [even, odd k][even, odd columns][row]
     _Pragma("GCC unroll 2") for (int m = 0; m < M; ++m) chain[0][0][m] = chain[0][1][m] = chain[1][0][m] =
         chain[1][1][m] = _mm512_setzero_ps();
     const auto step = [&](int i, __m512(&of)[2][M]) __attribute__((always_inline)) {
@@ -80,7 +80,8 @@ HWY_NOINLINE void add_unit(const GemmProblem& p, std::int64_t at, int items, std
   }
 }
 
-/// Computes columns [first, first + columns). Scratch: sums and totals, [m][columns rounded up to whole panels] each.
+/// Computes columns [first, first + columns). `scratch` holds the sums of a block and then the totals, each [m][columns
+/// rounded up to whole panels].
 HWY_NOINLINE void amx_few_rows(const GemmProblem& p, std::int64_t first, int columns, float* scratch) {
   const int width = static_cast<int>(pieces_of(columns, 32)) * 32, rows = static_cast<int>(p.m), all = rows * width;
   float* const sums = scratch;

@@ -21,7 +21,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// Packs items [k, k + items) of a panel; missing items of the last unit are 0. The second 16 columns begin `half`
-/// words later. If b has whole contiguous rows, they are interleaved here and the rows of the next unit are prefetched.
+/// words later. If the panel is whole and b's rows are contiguous, two rows at a time are interleaved here, and the
+/// rows of the next unit are prefetched.
 HWY_NOINLINE void pack_amx_panel(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column,
                                  int columns, int width, float* to, std::int64_t half) {
   const std::int64_t pairs = pieces_of(items, 2), whole = pieces_of(items, tile_items) * tile_pairs,
@@ -44,8 +45,8 @@ HWY_NOINLINE void pack_amx_panel(const GemmProblem& p, std::int64_t k, std::int6
 }
 
 /// Packs units [begin, end) of the panels [first, last). The first panel begins at `to`; each takes `2 * half` words,
-/// its columns from 16 on begin `half` words later. Contiguous rows of b are read at full length; columns contiguous
-/// along k are read panel by panel.
+/// its columns from 16 on begin `half` words later. If b's rows are contiguous, a unit of all panels is packed before
+/// the next unit, so that rows are read at full length; otherwise panel after panel.
 HWY_NOINLINE void pack_columns(const GemmProblem& p, const AmxSplit& cut, std::int64_t begin, std::int64_t end,
                                std::int64_t first, std::int64_t last, float* to, std::int64_t half) {
   const std::int64_t step = p.b_stride[1] == 1 ? 1 : end - begin;
@@ -58,8 +59,8 @@ HWY_NOINLINE void pack_columns(const GemmProblem& p, const AmxSplit& cut, std::i
     }
 }
 
-/// Returns the number of pieces of equal size into which the packing of all columns is split: some units of every
-/// panel, or one panel.
+/// Returns the number of pieces into which the packing of all columns is split. A piece is some units of every panel if
+/// b's rows are contiguous, else one panel.
 HWY_INLINE std::int64_t packed_pieces(const AmxSplit& cut) {
   return cut.p.b_stride[1] == 1 ? pieces_of(cut.units, packed_piece_units) : cut.panels;
 }

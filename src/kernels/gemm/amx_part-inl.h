@@ -21,7 +21,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET == HWY_AVX3 && defined(__x86_64__)
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Computes to = before + sums.
+/// Computes to = before + sums (a null `before` counts as 0), where a zero is +0.
 HWY_INLINE void add_sums(const float* before, const float* sums, int count, float* to) {
   const Pairs::D d;
   for (int i = 0; i < count; i += 16) {
@@ -30,8 +30,8 @@ HWY_INLINE void add_sums(const float* before, const float* sums, int count, floa
   }
 }
 
-/// Adds the sums of a tile's rows to those of the earlier blocks (`before`, or null) and writes the result to y.
-/// `lanes`: length of a row of sums, 16 or 32.
+/// Adds the sums of a tile's rows to the totals of the earlier blocks (`before`, or null) and the bias, and writes the
+/// result to y. `lanes`: length of a row of sums, 16 or 32.
 HWY_NOINLINE void finish_amx_tile(const AmxSplit& cut, float* sums, const float* before, std::int64_t row, int rows,
                                   std::int64_t column, int columns, int lanes) {
   const GemmProblem& p = cut.p;
@@ -104,8 +104,8 @@ class AmxPart {
   }
 
  private:
-  /// Order for a small packed operand, which stays in the caches: passes over the rows once, prefetching the next rows
-  /// in the order of their addresses.
+  /// The order for a small packed operand, which stays in the caches: passes over the rows once, and prefetches the
+  /// next rows in the order of their addresses.
   void rows_first() {
     const bool far = 2 * p.m * p.k > amx_cached_bytes && p.a_stride[0] == p.k;
     for (std::int64_t t = 0; t < tiles; t += 2)
@@ -119,8 +119,8 @@ class AmxPart {
           add(q, unit, t, totals);
         }
   }
-  /// Order for a large packed operand: panels of columns stay in L2 while all rows pass; a block of k of 32 rows stays
-  /// in L1 while the panels pass.
+  /// The order for a large packed operand: panels of columns stay in L2 while all rows pass; a block of k of 32 rows
+  /// stays in L1 while it is multiplied by the panels.
   void panels_first() {
     for (std::int64_t group = first_panel; group < last_panel; group += cut.group) {
       const std::int64_t group_end = std::min(last_panel, group + cut.group);
@@ -150,7 +150,7 @@ class AmxPart {
     return b_packed + (2 * cut.units * q + unit) * cut.tile_words();
   }
 
-  /// Adds one block of k for two tiles of rows, t and the next, and one panel.
+  /// Adds one block of k for one panel and two tiles of rows, t and the next if it exists.
   HWY_INLINE void add(std::int64_t q, std::int64_t unit, std::int64_t t, float* total) {
     const std::int64_t column = q * amx_panel, end = std::min<std::int64_t>(cut.units, unit + block_units);
     const int columns = columns_of(q), vectors = static_cast<int>(pieces_of(columns, tile_pairs)),
@@ -164,7 +164,8 @@ class AmxPart {
           cut.pack_a ? a_here + ((t + s) * cut.units + unit) * amx_tile_bytes : row_at(t + s) + unit * amx_row_bytes;
       block.end[s] = a_here + (t + s) * amx_tile_bytes;
     }
-    block.sums = unit == 0 && !last ? total : sums;  // 0 + a sum is that sum; the end turns -0 into +0
+    // the first block's sums become the totals as they are; at the end -0 becomes +0
+    block.sums = unit == 0 && !last ? total : sums;
     const auto tall_one = vectors == 2 ? multiply_amx_block<2, 2> : multiply_amx_block<2, 1>;
     const auto low_one = vectors == 2 ? multiply_amx_block<1, 2> : multiply_amx_block<1, 1>;
     (tall == 2 ? tall_one : low_one)(block, rest);
@@ -205,7 +206,7 @@ class AmxPart {
 HWY_NOINLINE void amx_part(const GemmProblem& problem, std::int64_t part, void* scratch, const void* packed) {
   const AmxSplit cut(problem, packed != nullptr);
   if (!cut.by_vectors) return AmxPart(cut, part, scratch, packed).run();
-  // all its rows are in one part
+  // products by vectors are split by columns only
   const std::int64_t first = even_cut(cut.panels, cut.panel_parts, part) * amx_panel;
   const std::int64_t end = std::min(problem.n, even_cut(cut.panels, cut.panel_parts, part + 1) * amx_panel);
   amx_few_rows(problem, first, static_cast<int>(end - first), static_cast<float*>(scratch));

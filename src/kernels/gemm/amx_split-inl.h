@@ -25,7 +25,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 struct AmxSplit {
   GemmProblem p;  // a and b, swapped if y is computed transposed
   bool transposed = false, pack_a;
-  bool by_vectors;  // so few rows that interleaving b for the tiles would take most of the time
+  bool by_vectors;  // so few rows that vectors compute them: interleaving b for the tiles would take most of the time
   bool few;         // few rows times contiguous rows of b: packing b takes most of the time
   std::int64_t panels, units, chunk, group, row_parts = 1, panel_parts = 1;
 
@@ -83,15 +83,16 @@ struct AmxSplit {
     }
   }
   std::int64_t parts() const { return row_parts * panel_parts; }
-  /// Returns whether all threads pack the columns once before the product, instead of each part that needs them.
+  /// Returns whether all threads pack the columns once before the product, instead of every part packing those that it
+  /// needs.
   bool packs_before() const { return !transposed && p.m > transposed_rows_most && row_parts > 2; }
   std::int64_t tiles() const { return pieces_of(pieces_of(p.m, row_parts), tile_rows); }  // tiles of rows of a part
   /// Returns the words per row of packed columns: a tile's, or fewer if the product has fewer columns.
   int width() const { return static_cast<int>(std::min<std::int64_t>(p.n, tile_pairs)); }
   std::int64_t tile_words() const { return std::int64_t{tile_pairs} * width(); }
 
-  // scratch: packed columns; packed rows of a, or their last units; totals, for all rows of a part if k has several
-  // chunks
+  // the scratch memory holds packed columns; then packed rows of a, or only their incomplete last unit; then totals,
+  // for all rows of a part if k has several chunks
   std::int64_t b_bytes(bool packed) const {
     return packed ? 0 : 4 * amx_panel * tile_pairs * (transposed ? panels * units : group * chunk);
   }

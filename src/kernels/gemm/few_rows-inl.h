@@ -20,9 +20,9 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Returns the number of rows that a kernel computes for m rows: 1, 4 or 8, for f64 1 or 8; 2 if B's columns are
+/// Returns the number of rows that a kernel computes for m rows: 1, 4 or 8 (f64: 1 or 8), or 2 if B's columns are
 /// transposed on AVX-512 and B exceeds the caches. Reading B takes most of the time, so a kernel for each number of
-/// rows would only add code; the extra rows repeat the last one and are not stored.
+/// rows would only add code. The extra rows repeat the last one and are not stored.
 template <class Kind>
 constexpr int computed_rows(std::int64_t m) {
   if (m <= 1) return 1;
@@ -31,9 +31,9 @@ constexpr int computed_rows(std::int64_t m) {
 }
 constexpr int without_two(int rows) { return rows == 2 ? 4 : rows; }
 
-/// Computes columns [first, last) of a B whose rows are contiguous: 8 words of k at a time across all columns of the
-/// part. Sums [M][width] are kept in `scratch`, followed by totals of the same size. A 16-bit B is widened first, 64
-/// columns at a time.
+/// Computes columns [first, last) of y if the rows of B are contiguous: 8 words of k at a time, for all columns of the
+/// part. `scratch` holds the sums of the current block of k, [M][width], then the totals of the blocks before it,
+/// [M][width]. A 16-bit B is widened first, 64 columns at a time.
 template <class Kind, int M>
 HWY_NOINLINE void multiply_few_rows(const GemmProblem& p, std::int64_t first, std::int64_t last,
                                     typename Kind::Sum* scratch) {
@@ -61,7 +61,7 @@ HWY_NOINLINE void multiply_few_rows(const GemmProblem& p, std::int64_t first, st
           a[m][w] = Kind::word(item, (w + 1) * Kind::depth <= items ? item + 1 : nullptr);
         }
       const char* const stored = static_cast<const char*>(p.b) + (at * stride + first) * item_bytes;
-      const Item* b = reinterpret_cast<const Item*>(stored);  // from column b_column on
+      const Item* b = reinterpret_cast<const Item*>(stored);  // its first column is b_column
       std::int64_t b_stride = stride;
       int b_column = 0;
       const auto row_words = [&](int c, int w) HWY_ATTR {
@@ -118,13 +118,13 @@ struct FewRowsSplit {
                                          std::min<std::int64_t>(bytes / few_rows_part_bytes, most_few_rows_parts)));
 
   explicit FewRowsSplit(const GemmProblem& problem) : p(problem) {}
-  /// Returns the number of wide parts, whose long contiguous rows the processor's prefetcher follows: the same number
-  /// for each thread, but no part below 128 columns.
+  /// Returns the number of parts if the rows of B are contiguous. Parts are wide, because the processor's prefetcher
+  /// follows long runs; every thread gets the same number, but no part has fewer than 128 columns.
   std::int64_t parts_of_rows() const {
     return std::min(pieces_of(units, 4), pieces_of(pieces_of(units, few_rows_run_units), p.threads) * p.threads);
   }
-  /// Returns whether the kernel accepts B: contiguous rows for every kind; columns contiguous along k only for words of
-  /// 4 bytes, and, where vectors are transposed in pieces, with a stride of whole words.
+  /// Returns whether this kernel computes the product. B's rows are contiguous, or its columns are contiguous along k;
+  /// columns need words of 4 bytes, and without AVX-512, which transposes in pieces, a 16-bit B needs an even stride.
   static bool takes(const GemmProblem& p) {
     if (p.m > few_rows_most || (p.a_stride[1] != 1 && p.k > 1)) return false;
     const bool transposed = p.b_stride[0] == 1 && p.b_stride[1] != 1;
@@ -140,8 +140,9 @@ struct FewRowsSplit {
   }
 };
 
-/// GROUPS gives enough chains to hide an FMA's latency, as far as registers allow. `far`: B exceeds the caches. A
-/// 16-bit B is always treated so, to save code.
+/// Computes a part of a B whose columns are contiguous along k. `groups` vectors of columns give enough chains to hide
+/// an FMA's latency, as far as registers allow. `far`: B exceeds the caches. A 16-bit B, and any B without AVX-512,
+/// takes the code for a B outside of the caches, so that less code is compiled.
 template <class Kind, int M>
 void transposed_part(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
   constexpr bool widens = !std::is_same_v<typename Kind::Left, typename Kind::Item>,

@@ -20,11 +20,13 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The lines of B in the order of addresses, to be prefetched some KB before they are used.
+/// The cache lines of B in the order of addresses, from 4 KB after `at` on, to be prefetched. `side_by_side`: columns
+/// have no gaps, so one line of 16 is also loaded.
 class LinesInOrder {
  public:
   LinesInOrder(const char* at, const char* end, bool side_by_side) : at_(at), end_(end), side_by_side_(side_by_side) {}
-  /// Returns the next LINES lines to prefetch; near the end returns `otherwise`, lines that are already cached.
+  /// Returns the address of the next LINES lines to prefetch; near the end of B `otherwise`, lines that are cached
+  /// already.
   template <int LINES>
   HWY_INLINE const char* next(const char* otherwise) {
     constexpr std::int64_t bytes = LINES * 64, before = 4096;
@@ -40,11 +42,11 @@ class LinesInOrder {
   bool side_by_side_;
 };
 
-/// Words that are transposed in registers at a time.
+/// The number of words along k that are transposed in registers at a time.
 inline constexpr int transposed_words = HWY_TARGET == HWY_AVX3 ? 16 : 4;
 
-/// Loads `words` words (up to transposed_words) of `columns` columns (up to a vector) that are contiguous along k,
-/// transposed; missing ones are 0.
+/// Loads and transposes `words` words (up to transposed_words) of `columns` columns (up to a vector) that are
+/// contiguous along k. Missing words and columns are 0.
 template <class Kind>
 HWY_NOINLINE void transpose_edge(const char* from, std::int64_t column_bytes, int columns, int words,
                                  typename Kind::V (&out)[transposed_words]) {
@@ -56,7 +58,7 @@ HWY_NOINLINE void transpose_edge(const char* from, std::int64_t column_bytes, in
   for (int w = 0; w < transposed_words; ++w) out[w] = hn::Load(typename Kind::D(), square[w]);
 }
 
-/// Loads transposed_words words of a vector of columns, transposed. CACHED: in the way that is faster for columns in
+/// Loads and transposes transposed_words words of a vector of columns. CACHED: in the way that is faster for columns in
 /// the caches.
 template <class Kind, bool CACHED>
 HWY_INLINE void transpose_columns(const char* from, std::int64_t column_bytes,
@@ -73,13 +75,13 @@ HWY_INLINE void transpose_columns(const char* from, std::int64_t column_bytes,
 #endif
 }
 
-/// Computes columns [first, last) of a B whose items are contiguous along k (weights [N, K]), GROUPS vectors of columns
-/// at a time. Lanes are columns: their words are transposed in registers. The reads jump in memory, so the data of the
-/// next group is prefetched in the order of addresses (`far`: B exceeds the caches; otherwise prefetching would only
-/// cost time). It is prefetched line by line between the sums, because many prefetches at once delay each other and the
+/// Computes columns [first, last) of y if B is contiguous along k (weights [N, K]), GROUPS vectors of columns at a
+/// time. Lanes are columns: their words are transposed in registers. The reads jump in memory, so the data of the next
+/// group is prefetched in the order of addresses (`far`: B exceeds the caches; otherwise prefetching would only cost
+/// time). Lines are prefetched one by one between the sums, because many prefetches at once delay each other and the
 /// next loads (500 MB: 1.17 to 1.2 times as long on a fifth-generation AMD EPYC). If columns have no gaps, one line of
-/// 16 is loaded so that the processor's own prefetcher follows; loading each line waits for memory (1.4 times as long
-/// on a fourth-generation one).
+/// 16 is loaded so that the processor's own prefetcher follows; loading every line would wait for memory (1.4 times as
+/// long on a fourth-generation one).
 template <class Kind, int M, int GROUPS, bool CACHED>
 HWY_NOINLINE void few_rows_transposed(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
   const typename Kind::D d;

@@ -1,5 +1,5 @@
-// src/kernels/gemm/finish-inl.h: writes finished sums of a product to y: activation, rounding to bf16, edges of the
-// matrix.
+// src/kernels/gemm/finish-inl.h: writes finished sums of a product to y: applies the activation, rounds to bf16, and
+// handles the edges of the matrix.
 #if defined(ATTN_GEMM_FINISH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_FINISH_INL_H
 #undef ATTN_GEMM_FINISH_INL_H
@@ -20,7 +20,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Returns the upper halves of f32 (NaN canonical), rounded to nearest even; denormals are kept.
+/// Rounds f32 to bf16, to nearest even; denormals are kept. A NaN must be canonical.
 template <class D>
 HWY_INLINE auto rounded_to_bf16(D, hn::Vec<D> x) {
   const hn::RebindToUnsigned<D> bits;
@@ -50,8 +50,8 @@ HWY_NOINLINE void activate(Activation activation, T* x, int count) {
   }
 }
 
-/// Writes `rows` rows of `width` sums to y. The sums are aligned whole vectors that include the bias and have canonical
-/// NaN; the first `columns` of them exist. With bf16 the activation is applied to the rounded sum, as if it had been
+/// Writes the first `columns` of `width` sums of each of `rows` rows to y. Sums are aligned whole vectors that include
+/// the bias and have canonical NaN. With a bf16 y the activation is applied to the rounded sum, as if the sum had been
 /// stored first.
 template <typename T>
 HWY_NOINLINE void finish_rows(Activation activation, bool narrow, T* sums, int rows, int width, int columns, void* y,
@@ -87,7 +87,7 @@ HWY_NOINLINE void finish_rows(Activation activation, bool narrow, T* sums, int r
     std::memcpy(static_cast<T*>(y) + i * y_stride, sums + i * width, sizeof(T) * static_cast<std::size_t>(columns));
 }
 
-/// Writes finished sums [M][width] of columns [column, column + columns) to y.
+/// Adds the bias to sums [rows][width] of columns [column, column + columns) and writes them to y.
 template <class Kind>
 void finish_few_rows(const GemmProblem& p, typename Kind::Sum* sums, int rows, int width, std::int64_t column,
                      int columns) {

@@ -29,7 +29,8 @@ struct GemmSplit {
   const GemmProblem& p;
   std::int64_t vectors = pieces_of(p.n, N);
   std::int64_t panels = panels_of(vectors, gemm_vectors);
-  /// Of rows that are not contiguous, or whose odd last item has to be paired with 0.
+  /// Whether A is packed. f32, f64: if its rows are not contiguous and its columns are direct_bytes or more apart.
+  /// bf16: if its rows are not contiguous, or an odd last item has to be paired with 0.
   bool pack_a = Kind::depth > 1
                     ? p.a_stride[1] != 1 || p.k % Kind::depth != 0
                     : p.a_stride[1] != 1 &&
@@ -58,7 +59,7 @@ struct GemmSplit {
                                     std::min(most_group_panels, pieces_of(panels, column_parts)));
   }
 
-  // scratch: a group of panels of B, tiles of A, totals
+  // the scratch memory holds a group of panels of B, then tiles of A, then totals
   std::int64_t b_words() const { return chunk_words_of() * panel * group(); }
   std::int64_t a_words() const {
     const std::int64_t rows = pieces_of(p.m, row_parts);
@@ -78,13 +79,13 @@ struct PanelGroup {
   struct Panel {
     const typename Kind::Word* b;
     std::int64_t column;
-    int vectors, columns;  // columns: the valid ones
+    int vectors, columns;  // columns: those that exist in B
   };
   Panel panel[most_group_panels];
   alignas(64) typename Kind::Sum bias[most_group_panels * GemmSplit<Kind>::panel];
   int count = 0;
 
-  /// Takes panels [first, end) of items [k, k + items) from `packed`; if that is null, packs them to `here`.
+  /// Takes panels [first, end) of items [k, k + items) from `packed`; if `packed` is null, packs them to `here`.
   PanelGroup(const GemmProblem& p, const GemmSplit<Kind>& cut, std::int64_t first, std::int64_t end, std::int64_t k,
              std::int64_t items, const void* packed, typename Kind::Word* here) {
     using Sum = typename Kind::Sum;

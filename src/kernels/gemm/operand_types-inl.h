@@ -1,5 +1,6 @@
-// src/kernels/gemm/operand_types-inl.h: the operands of a product for each element type (f32, f64, bf16, widened bf16
-// and f16): what a word is, how words are made, and how one is multiplied and added to a sum.
+// src/kernels/gemm/operand_types-inl.h: defines the operands of a product for each element type (f32, f64, bf16,
+// widened bf16 and f16). A word is what one step reads of an operand; each type makes words of items, multiplies them
+// and adds the products to a sum.
 #if defined(ATTN_GEMM_OPERAND_TYPES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_OPERAND_TYPES_INL_H
 #undef ATTN_GEMM_OPERAND_TYPES_INL_H
@@ -27,22 +28,22 @@ struct Plain : MultiplyAdd<T> {
   using D = hn::ScalableTag<T>;
   using V = hn::Vec<D>;
 
-  /// Make the word of one item, and a vector of words of adjacent items; the second argument is used by Pairs only.
+  /// Make the word of one item, and a vector of words of adjacent items. Only Pairs uses the second argument.
   static HWY_INLINE T word(const T* item, const T*) { return *item; }
   static HWY_INLINE V words(const T* items, const T*) { return hn::LoadU(D(), items); }
-  /// Adds to a sum the product of the word at `a` and a vector of words of b.
+  /// Returns sum + a b: the word at `a` times a vector of words of b.
   static HWY_INLINE V add(const Left* a, V b, V sum) { return Plain::step(hn::Set(D(), *a), b, sum); }
 };
 
 #if HWY_TARGET == HWY_AVX3
-/// For bf16: a word is the pair (2k, 2k + 1) in the bits of an f32, and a step is one vdpbf16ps.
+/// For bf16: a word is the pair of items (2k, 2k + 1), stored in the bits of an f32, and a step is one vdpbf16ps.
 struct Pairs : DotPairs {
   using Left = std::uint16_t;
   using Word = float;
   using D = hn::ScalableTag<float>;
   using V = hn::Vec<D>;
 
-  /// Makes a word; an odd last item is paired with 0 (`second` is null).
+  /// Makes a word of two items; if `second` is null (the last item of an odd number), its other half is 0.
   static HWY_INLINE Word word(const Item* first, const Item* second) {
     const std::uint32_t bits = *first | (second ? static_cast<std::uint32_t>(*second) << 16 : 0u);
     return __builtin_bit_cast(float, bits);
@@ -55,13 +56,13 @@ struct Pairs : DotPairs {
     return hn::BitCast(D(), hn::Or(low, high));
   }
   static HWY_INLINE V add(const Left* a, V b, V sum) { return step(broadcast(word_at<float>(a)), b, sum); }
-  /// Adds the product for a word whose second item does not exist.
+  /// Adds the product for the last word of an odd number of items: its second item counts as 0.
   static HWY_INLINE V add_odd(const Left* a, V b, V sum) { return step(hn::Set(D(), word(a, nullptr)), b, sum); }
 };
 #endif
 
-/// For f32 times bf16 or f16, which are widened exactly: a word is a pair of 16-bit items, which takes two steps. Used
-/// if b is read as it is stored; packing widens b, and the kind is then Plain<float>.
+/// For an f32 a times a bf16 or f16 b, widened exactly: a word is a pair of items of b and takes two multiply-adds.
+/// Used if b is read as it is stored. If b is packed, packing widens it, and the type is Plain<float>.
 template <Element HALF>
 struct Widened {
   using Item = std::uint16_t;
@@ -97,7 +98,7 @@ struct Widened {
   }
 };
 
-/// Returns row i of A, or the last row.
+/// Returns the address of row i of A, or of the last row if A has no row i.
 template <class Kind>
 HWY_INLINE const typename Kind::Left* row_of_a(const GemmProblem& p, std::int64_t i) {
   return static_cast<const typename Kind::Left*>(p.a) + std::min(i, p.m - 1) * p.a_stride[0];

@@ -22,8 +22,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Rows that packing prefetches ahead when it reads down columns: the hardware prefetcher does not follow short runs at
-/// a large stride.
+/// Packing that reads a short run of each row prefetches this many rows ahead: the hardware prefetcher does not follow
+/// short runs at a large stride.
 inline constexpr int rows_ahead = 12;
 
 #if HWY_TARGET == HWY_AVX3
@@ -52,7 +52,7 @@ HWY_INLINE void transpose_words(const char* rows, std::int64_t row_bytes, __m512
   }
 }
 
-/// The same with 32 loads of 32 bytes and 48 shuffles: faster if the rows are in the caches.
+/// Does the same with 32 loads of 32 bytes and 48 shuffles, which is faster if the rows are in the caches.
 HWY_INLINE void transpose_cached_words(const char* rows, std::int64_t row_bytes, __m512 (&out)[16]) {
   _Pragma("GCC unroll 2") for (int half = 0; half < 2; ++half) {
     __m512d four[8];  // 128 bits hold one word of four rows
@@ -81,7 +81,7 @@ HWY_INLINE void transpose_cached_words(const char* rows, std::int64_t row_bytes,
 }
 #endif
 
-/// Packs columns whose items are contiguous along k to words, for adjacent columns: the columns of one panel.
+/// Packs the columns of one panel, whose items are contiguous along k, as words [words][width].
 template <class Kind>
 HWY_NOINLINE void pack_transposed(const typename Kind::Item* from, std::int64_t column_stride, int columns,
                                   std::int64_t items, int width, typename Kind::Word* to) {
@@ -119,7 +119,7 @@ HWY_NOINLINE void pack_transposed(const typename Kind::Item* from, std::int64_t 
   }
 }
 
-/// Packs `columns` columns of a 16-bit B from `from` on, widened to f32.
+/// Widens `columns` columns of a 16-bit B, from `from` on, to f32 and packs them.
 HWY_NOINLINE void pack_halves(const GemmProblem& p, const std::uint16_t* from, int columns, std::int64_t items,
                               int width, float* to) {
   constexpr int most_columns = gemm_vectors * static_cast<int>(HWY_LANES(float)), wide_stride = wide_items + 16;
@@ -141,7 +141,7 @@ HWY_NOINLINE void pack_halves(const GemmProblem& p, const std::uint16_t* from, i
   }
 }
 
-/// Packs items [k, k + items) of `columns` columns of B to words, `width` columns per row; missing columns are 0.
+/// Packs items [k, k + items) of `columns` columns of B as words [words][width]; missing columns are 0.
 template <class Kind>
 HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column, int columns,
                              int width, typename Kind::Word* to) {
@@ -172,11 +172,12 @@ HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t 
   }
 }
 
-/// Words between two packed tiles of A, because whole-vector stores write up to this many words beyond a tile's row.
+/// The padding between two packed tiles of A, in words: whole-vector stores write up to this many words beyond a tile's
+/// row.
 inline constexpr std::int64_t tile_pad = 16;
 
-/// Packs `rows` rows of A as tiles of [words][rows of the tile], for an A whose rows are not contiguous. A tile begins
-/// at (rows before) * words + tile_pad * (tiles before).
+/// Packs `rows` rows of an A whose rows are not contiguous, as tiles of [words][rows of the tile]. Tile t begins at
+/// (rows of the tiles before it) * words + tile_pad * t.
 template <class Kind>
 HWY_NOINLINE void pack_tiles(const GemmProblem& p, std::int64_t row, std::int64_t rows, std::int64_t tiles,
                              std::int64_t k, std::int64_t items, typename Kind::Word* to) {
@@ -190,11 +191,12 @@ HWY_NOINLINE void pack_tiles(const GemmProblem& p, std::int64_t row, std::int64_
     if (along == 1)
       for (std::int64_t line = 0; line < rows; line += 64 / static_cast<int>(sizeof(Item)))
         for (int r = 0; r < Kind::depth; ++r) hwy::Prefetch(from + (rows_ahead + r) * down + line);
-    const std::int64_t least = rows / tiles, wider = rows % tiles;  // as even_cut, without its divisions
+    // the split of even_cut, without a division in every step
+    const std::int64_t least = rows / tiles, wider = rows % tiles;
     for (std::int64_t t = 0, first = 0, count; t < tiles; ++t, first += count) {
       count = least + (t < wider);
       typename Kind::Word* tile = to + first * words + t * tile_pad + w * count;
-      // whole vectors: words beyond the tile's row are overwritten later or never read
+      // stores whole vectors: words beyond the tile's row are overwritten later or never read
       if (along == 1 && first + gemm_rows + N <= rows) {
         for (int i = 0; i < gemm_rows; i += N)
           hn::StoreU(Kind::words(from + first + i, second ? second + first + i : nullptr), d, tile + i);

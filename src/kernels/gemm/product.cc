@@ -19,7 +19,8 @@
 namespace attn::kernels {
 namespace {
 
-/// Rows of a part computed by the reference code: few enough to give every thread work, enough to be worth packing B.
+/// The rows of a part that the reference code computes: few enough to give every thread work, enough to be worth
+/// packing B.
 constexpr std::int64_t reference_rows = 16;
 
 /// Multiply-adds below which a part is not worth a thread: about 15 us of AVX-512. Smaller products of a batch share a
@@ -87,7 +88,7 @@ void multiply(const GemmProblem& asked, const GemmBatch& batch) {
   // A row times a column is one chain of sums, which vectors do not make faster: the reference code computes batches of
   // them.
   const bool chain = problem.m == 1 && problem.n == 1 && problem.element != Element::bf16 && !problem.has_half_b();
-  constexpr std::int64_t lanes = 16;  // lanes that would be idle
+  constexpr std::int64_t lanes = 16;  // a scalar chain is counted as this many times its work, because it uses one lane
   if (target == nullptr || problem.y_stride[1] != 1 || chain) {
     share(items, (problem.m + reference_rows - 1) / reference_rows, chain ? lanes * work : work,
           [&](std::int64_t item, std::int64_t part) {
@@ -121,7 +122,8 @@ PackedWeights::PackedWeights(const GemmProblem& problem) : problem_(problem) {
                           [&](std::int64_t piece) { target->pack(problem, piece, data_.get()); });
     return;
   }
-  for (std::int64_t k = 0; k < problem.k; ++k)  // the reference code takes any strides, so it reads rows of k
+  // B is stored as rows of k, because the reference code takes any strides
+  for (std::int64_t k = 0; k < problem.k; ++k)
     for (std::int64_t n = 0; n < problem.n; ++n) {
       const char* from =
           static_cast<const char*>(problem.b) + (k * problem.b_stride[0] + n * problem.b_stride[1]) * size;

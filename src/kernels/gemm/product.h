@@ -4,7 +4,8 @@
 
 namespace attn::kernels {
 
-/// Products of equal shape: batch dims, outermost first; strides in elements, 0 for a shared operand.
+/// A batch of products of equal shape: its dims, outermost first, and the strides of a, b and y along them, in
+/// elements; 0 for a shared operand.
 struct GemmBatch {
   int dims = 0;
   const std::int64_t* sizes = nullptr;

@@ -1,4 +1,5 @@
-// src/kernels/gemm/tile-inl.h: computes ROWS x VECTORS elements of a product, each a chain of steps over every 256 k.
+// src/kernels/gemm/tile-inl.h: computes a register tile of ROWS rows x VECTORS vectors of a product: each element is a
+// chain over every block of 256 k, and the block sums are added.
 #if defined(ATTN_GEMM_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_TILE_INL_H
 #undef ATTN_GEMM_TILE_INL_H
@@ -31,9 +32,9 @@ struct GemmTile {
   std::int64_t a_step;    // bytes between words
   const typename Kind::Word* b;
   std::int64_t k;             // items in the chunk
-  typename Kind::Sum* total;  // sums of the earlier chunks: y itself, or separate memory for a bf16 y
+  typename Kind::Sum* total;  // the totals of the earlier chunks: y itself, or separate memory for a bf16 y
   std::int64_t total_stride;
-  bool first, last;  // first: there are no totals yet; last: apply bias and activation, write y
+  bool first, last;  // first: the first chunk, so there are no totals yet; last: apply bias and activation, write y
   void* y;
   std::int64_t y_stride;
   int columns;                     // valid columns of the panel
@@ -48,7 +49,7 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
   using Sum = typename Kind::Sum;
   const typename Kind::D d;
   constexpr int N = static_cast<int>(HWY_LANES(Sum)), panel = VECTORS * N;
-  alignas(64) Sum carry[ROWS * panel];  // sums of the earlier blocks
+  alignas(64) Sum carry[ROWS * panel];  // the totals of the earlier blocks
   const Sum* before = tile.first ? nullptr : tile.total;
   std::int64_t before_stride = tile.total_stride;
   const bool whole = tile.columns == panel;
@@ -118,8 +119,8 @@ HWY_NOINLINE void gemm_tile(const GemmTile<Kind>& tile) {
   }
 }
 
-/// Tile heights that are compiled. For f64 only four; every other height is composed of these: f64 products are rare,
-/// and the other heights would add 40 KB of code.
+/// Returns whether a tile of `rows` rows is compiled. f64 has only four heights, and other heights are composed of
+/// them: f64 products are rare, and the other tiles would add 40 KB of code.
 template <class Kind>
 constexpr bool has_height(int rows) {
   return sizeof(typename Kind::Sum) == 4 || rows == gemm_rows || rows == 4 || rows == 2 || rows == 1;

@@ -1,57 +1,60 @@
-// src/kernels/gemm/tiles.h: decides how a matrix product is split: by its shape, in some cases also by the number of
-// threads; no bit depends on the split.
+// src/kernels/gemm/tiles.h: decides how a matrix product is split into parts: by its shape, and in some cases by the
+// number of threads; no bit depends on the split.
 #pragma once
 #include <cstdint>
 
 namespace attn::kernels {
 
-/// Products in a chain before its sum is added to the total; part of the order of operations (docs/numerics.md section
-/// 5).
+/// The length of a chain: after so many products its sum is added to the total. It is part of the order of operations
+/// (docs/numerics.md section 5).
 inline constexpr int k_block = 256;
 
-/// Rows of a register tile: 9 x 3 vectors use 27 of 32 registers as accumulators, 6 x 2 use 12 of AVX2's 16. 12 x 2
+/// The rows of a register tile: 9 x 3 vectors use 27 of 32 registers as accumulators, 6 x 2 use 12 of AVX2's 16. 12 x 2
 /// loses 1 to 4 percentage points of peak, because more of B is read per FMA.
 inline constexpr int max_tile_rows = 9;
 
-/// Words of k in a chunk: a packed panel of B (48 columns, 393 KB) then stays in L2. Gains 2 to 7 percentage points
-/// over 256. Smaller if A is packed too.
+/// The length of a chunk of k in words (a word is one element; in bf16 a pair): a packed panel of B (48 columns, 393
+/// KB) then stays in L2. 2,048 words gain 2 to 7 percentage points of peak over 256. If A is packed too, the chunk is
+/// smaller.
 inline constexpr std::int64_t chunk_words = 2048;
 inline constexpr std::int64_t packed_chunk_words = 1024;
 
-/// Panels that are multiplied by each row tile in turn, as long as this many bytes of them stay in L2: a row of A is
-/// loaded into L1 once for all of them. Compared with one panel after the other, 2,048 x 384 x 1,536 in bf16 takes 10 %
-/// less time if A (1.5 MB) exceeds L2.
+/// Each row tile of A is multiplied by a group of panels of B in turn, so that a row of A is loaded into L1 once for
+/// the group. A group has at most this many bytes, which stay in L2, and at most most_group_panels panels. Compared
+/// with one panel after the other, 2,048 x 384 x 1,536 in bf16 takes 10 % less time if A (1.5 MB) exceeds L2.
 inline constexpr std::int64_t group_bytes = 448 << 10;
 inline constexpr std::int64_t most_group_panels = 16;
 
-/// An A whose rows are not contiguous (a product with a transposed matrix) is read in place if its columns are closer
-/// than this, in bytes; otherwise every step along k would touch another page. 384 x 768 x 128: 0.34 of peak packed,
-/// 0.87 in place; 1,024 cubed: 0.87 and 0.75.
+/// If the rows of A are not contiguous (A is transposed), A is read in place if its adjacent columns are less than this
+/// many bytes apart, and is packed otherwise, because every step along k would touch another page. Fraction of peak,
+/// packed and in place: 384 x 768 x 128 0.34 and 0.87, 1,024 cubed 0.87 and 0.75.
 inline constexpr std::int64_t direct_bytes = 2048;
 
-/// Multiply-adds from which, if A must be packed, all threads pack B first: about 50 us of AVX-512.
+/// If A must be packed, all threads pack B first in products with at least this many multiply-adds (about 50 us of
+/// AVX-512).
 inline constexpr std::int64_t least_shared_work = 1 << 24;
 
-/// Minimum rows of a part that packs its rows of A and all of B. With as many parts as threads, or twice as many, no
-/// part waits for another. In bf16, compared with packing B first, 768 x 128 x 384 takes 0.9 of the time, 512 x 768 x
-/// 3072 0.95, 1,024 cubed 0.98; 4096 x 768 x 768 in eight parts 1.02.
+/// Instead, each part may pack its rows of A and all of B, if parts have at least this many rows. There are then as
+/// many parts as threads, or twice as many, so no part waits for another. Time in bf16 relative to packing B first: 768
+/// x 128 x 384 0.9, 512 x 768 x 3072 0.95, 1,024 cubed 0.98; 4096 x 768 x 768 in eight parts 1.02.
 inline constexpr std::int64_t own_b_rows = 192;
 
-/// Maximum rows and panels of columns of one part. A part packs its own columns of B: with 1,024 rows that is 1 % of
-/// its time. If it packs A too, more panels share the cost.
+/// The maximum rows and panels of columns of one part. A part packs its own columns of B: with 1,024 rows that is 1 %
+/// of its time. If it packs A too, more panels share the cost.
 inline constexpr std::int64_t part_rows = 1024;
 inline constexpr std::int64_t part_panels = 8;
 inline constexpr std::int64_t packed_part_rows = 512;
 inline constexpr std::int64_t packed_part_panels = 16;
 
-/// Parts wanted for many threads, as long as each keeps this many multiply-adds (0.25 ms of AVX-512) and this many rows
-/// or panels.
+/// So many parts are wanted, for many threads, as long as each keeps least_part_work multiply-adds (0.25 ms of AVX-512)
+/// and about least_part_rows rows or least_part_panels panels.
 inline constexpr std::int64_t wanted_parts = 16;
 inline constexpr std::int64_t least_part_work = 1 << 24;
 inline constexpr std::int64_t least_part_rows = 512;
 inline constexpr std::int64_t least_part_panels = 4;
-/// A product that would still have few parts (a layer of a small model) is split finer: 768 x 128 x 128 takes half the
-/// time on two threads. Below 128 rows, packing B for each part would cost more than a quarter of the time.
+/// A product that still has fewer than few_parts parts (a layer of a small model) is split finer: 768 x 128 x 128 takes
+/// half the time on two threads. Below least_few_rows rows, packing B for each part would cost more than a quarter of
+/// the time.
 inline constexpr std::int64_t few_parts = 8;
 /// If all parts have the same number of panels, this many parts per thread are enough: 768 x 128 x 384 in bf16 takes 1
 /// to 5 % less time in four parts than in eight.
@@ -59,46 +62,48 @@ inline constexpr std::int64_t alike_parts_of_thread = 2;
 inline constexpr std::int64_t least_few_work = 1 << 21;
 inline constexpr std::int64_t least_few_rows = 128;
 
-/// Products of at most few_rows_most rows read B in place, once. Their parts have at least few_rows_part_bytes of B and
-/// number at most most_few_rows_parts: each reads contiguous memory. A B below few_rows_cached_bytes may be in L2. (The
-/// weights of a model whose layers use transposed weights are not: with 8 MiB as limit its layers ran at a quarter of
-/// memory bandwidth.)
+/// Products of at most few_rows_most rows read B in place, once. They have at most most_few_rows_parts parts, and a
+/// part reads at least few_rows_part_bytes of contiguous memory of B. Only a B of at most few_rows_cached_bytes counts
+/// as cached in L2: with a limit of 8 MiB, the layers of a model with transposed weights ran at a quarter of memory
+/// bandwidth, because their weights are not in L2.
 inline constexpr std::int64_t few_rows_most = 8;
 inline constexpr std::int64_t few_rows_part_bytes = 192 << 10;
 inline constexpr std::int64_t most_few_rows_parts = 64;
-/// Columns of a part, in units of 32, if rows of B are contiguous: 6 KB of f32. Parts of 4 units took 1.3 to 1.6 times
-/// as long on processors that prefetch along such rows.
+/// If the rows of B are contiguous, a part has this many columns, in units of 32: 6 KB of a row in f32. Parts of 4
+/// units took 1.3 to 1.6 times as long on processors that prefetch along such rows.
 inline constexpr std::int64_t few_rows_run_units = 48;
 inline constexpr std::int64_t few_rows_cached_bytes = 1 << 20;
 
-/// AMX tiles. amx_columns_bytes: columns whose packed chunk of k stays in L2 while all rows of a part pass (512 KB
-/// and 1.25 MB lose 3 percentage points of peak). amx_chunk_units: units in that chunk. amx_part_rows: rows
-/// of a part if sums are kept between chunks. amx_part_panels: minimum panels of a part, because a block of rows
-/// stays in L1 meanwhile (3 panels lose 8 points). least_amx_work: multiply-adds from which a part is worth a
-/// thread, 3 us. packed_piece_units: units of k packed at a time if rows of b are read.
+/// Products by AMX tiles. A unit is 32 items of k, one step of a tile. amx_columns_bytes: packed columns (one chunk of
+/// k) that stay in L2 while all rows of a part are multiplied by them (512 KB and 1.25 MB lose 3 percentage points of
+/// peak). amx_chunk_units: units in a chunk. amx_part_rows: rows of a part if sums are kept between chunks.
+/// amx_part_panels: minimum panels of a part, because a block of rows stays in L1 while they are multiplied by it (3
+/// panels lose 8 points). least_amx_work: multiply-adds from which a part is worth a thread, 3 us. packed_piece_units:
+/// units of k that are packed at a time if the rows of b are contiguous.
 inline constexpr std::int64_t amx_columns_bytes = 1 << 20;
 inline constexpr std::int64_t amx_chunk_units = 32;
 inline constexpr std::int64_t amx_part_rows = 1024;
 inline constexpr std::int64_t amx_part_panels = 8;
 inline constexpr std::int64_t least_amx_work = 1 << 23;
 inline constexpr std::int64_t packed_piece_units = 2;
-/// Rows of parts that all pack the same columns: packing costs about 50 / rows of the time.
+/// The minimum rows of a part if all parts pack the same columns: packing takes about 50 / rows of the time.
 inline constexpr std::int64_t unpacked_part_rows = 512;
-/// Up to transposed_rows_most rows, a b whose items are contiguous along k is read in place and y is computed
-/// transposed, in parts of at most this many bytes and columns of b.
+/// If a has up to transposed_rows_most rows and b is contiguous along k, b is read in place and y is computed
+/// transposed, in parts of at most transposed_rows_bytes and transposed_part_rows columns of b.
 inline constexpr std::int64_t transposed_rows_most = 64;
 inline constexpr std::int64_t transposed_rows_bytes = 8 << 20;
 inline constexpr std::int64_t transposed_part_rows = 8192;
-/// Parts that pack their rows of a read all of b, so they need this many rows, and so many columns that packing the
-/// same rows in several parts costs little. Compared with parts of 32 rows, 512 x 768 x 3072 takes 40 % less time, 768
-/// x 8192 x 3072 25 %. If there are fewer parts than few_amx_parts or than threads, the product is split
-/// nevertheless.
+/// If a must be packed, each part packs its rows of a and reads all of b. So a part keeps packed_rows_least rows, and
+/// columns are split only while a part keeps packed_columns_least of them: then packing the same rows in several parts
+/// costs little. Compared with parts of 32 rows, 512 x 768 x 3072 takes 40 % less time, 768 x 8192 x 3072 25 %. If
+/// there are fewer parts than few_amx_parts or than threads, the product is split nevertheless.
 inline constexpr std::int64_t packed_rows_least = 256;
 inline constexpr std::int64_t packed_rows_bytes = 4 << 20;
 inline constexpr std::int64_t packed_columns_least = 768;
 inline constexpr std::int64_t few_amx_parts = 4;
-/// vector_rows_most: up to so many rows are multiplied by vectors, in the same order. amx_group: panels packed
-/// together when there are few rows. amx_cached_bytes: larger rows of b are prefetched.
+/// vector_rows_most: products of so few rows are computed by vectors instead of tiles, in the same order of operations.
+/// amx_group: panels packed together when there are few rows. amx_cached_bytes: an operand that is read as rows is
+/// prefetched if it is larger.
 inline constexpr std::int64_t vector_rows_most = 2;
 inline constexpr std::int64_t amx_group = 16;
 inline constexpr std::int64_t amx_cached_bytes = 2 << 20;
@@ -162,9 +167,9 @@ inline constexpr std::int64_t parts_with_b(std::int64_t rows, std::int64_t work,
   return pieces_of(rows, parts) <= packed_part_rows && rows / parts >= own_b_rows ? parts : 0;
 }
 
-/// Returns the parts of a product with both operands packed: rows are split only, so that no two parts pack the same
-/// rows of A. Each part reads all of B: with 128 rows it takes 10 % less time than with 64 (768 x 4096 x 3072), if
-/// every thread has a part.
+/// Returns the parts of a product whose operands are both packed. Only the rows are split, so that no two parts pack
+/// the same rows of A. Each part reads all of B: with 128 rows it takes 10 % less time than with 64 (768 x 4096 x
+/// 3072), if every thread has a part.
 inline constexpr PartGrid part_grid_of_rows(std::int64_t rows, std::int64_t work, std::int64_t threads) {
   const std::int64_t least_rows = rows >= 128 * threads ? 128 : 64;
   const std::int64_t wanted = work / least_few_work < wanted_parts ? work / least_few_work : wanted_parts;

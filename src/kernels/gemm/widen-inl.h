@@ -17,8 +17,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Items of a piece that is widened on the stack, along k or along a row of B: a few KB for the rows that are used
-/// together.
+/// The items that are widened at a time into a buffer on the stack, along k or along a row of B: the rows that are used
+/// together have a few KB.
 inline constexpr int wide_items = 64;
 
 /// Loads a vector of 16-bit values, widened exactly. A NaN may become quiet; a sum with a NaN becomes the canonical NaN
@@ -58,7 +58,7 @@ HWY_NOINLINE void widen_rows(Element half, const void* from, std::int64_t from_s
     half == Element::bf16 ? widen_row<Element::bf16>(row, items, to) : widen_row<Element::f16>(row, items, to);
 }
 
-/// Returns the bytes of an item of B as stored.
+/// Returns the bytes of an item of B as it is stored.
 template <class Kind>
 HWY_INLINE std::int64_t stored_bytes(const GemmProblem& p) {
   return p.has_half_b() ? 2 : static_cast<std::int64_t>(sizeof(typename Kind::Item));

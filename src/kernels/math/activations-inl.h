@@ -22,7 +22,7 @@ HWY_INLINE hn::Vec<D> canonical(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::Eq(x, x), x, hn::Set(d, std::numeric_limits<hn::TFromD<D>>::quiet_NaN()));
 }
 
-/// Computes the sigmoid of a number; for NaN some number.
+/// Computes the sigmoid of x; if x is NaN, the result is an arbitrary number.
 template <class D>
 HWY_INLINE hn::Vec<D> sigmoid_of_number(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;
@@ -59,7 +59,7 @@ HWY_INLINE hn::Vec<D> erf(D d, hn::Vec<D> x) {
   const auto near = hn::Lt(z, one);
   if (!hn::AllTrue(d, near)) {
     const auto far = hn::Sub(one, erfc_far(d, z, square, hn::MulSub(z, z, square)));
-    // NaN counts as far, and stays NaN
+    // NaN is not below 1, so it takes the far branch and stays NaN
     y = hn::IfThenElse(near, y, hn::IfThenElse(hn::Ge(z, hn::Set(d, Constants<T>::erf_one)), one, far));
   }
   return canonical(d, hn::CopySign(y, x));
@@ -86,7 +86,7 @@ HWY_INLINE hn::Vec<D> gelu_none(D d, hn::Vec<D> x) {
     y = hn::IfThenElse(near, y, hn::IfThenElse(hn::Gt(z, hn::Set(d, -C::gelu_lowest)), x, far));
     y = hn::IfThenElse(hn::Lt(x, hn::Set(d, C::gelu_lowest)), hn::Set(d, T(-0.0)), y);
   }
-  return canonical(d, y);  // NaN is not near, and the far branches return NaN
+  return canonical(d, y);  // NaN takes the far branches, which return NaN
 }
 
 template <class D>

@@ -16,18 +16,19 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// As many f32 as a vector holds f64, because the split is computed in f64.
+/// The tag of as many f32 as a vector holds f64, because the split is computed in f64.
 using SplitTag = hn::Rebind<float, Tag<double>>;
 inline constexpr int split_lanes = lanes<double>;
 
-/// Up to this exponent, H = high 2^exponent and the product of two H fit in f32.
+/// If no exponent exceeds this (in absolute value), H = high 2^exponent and the product of two H are within f32's
+/// range.
 inline constexpr float narrow_exponent = 63.0f;
 
-/// Computes 2^n for integers n within [-126, 127]; other n give some bits.
+/// Computes 2^n for integers n within [-126, 127]; for other n the result is arbitrary.
 template <class D>
 HWY_INLINE hn::Vec<D> two_to(D d, hn::Vec<D> n) {
   const hn::RebindToSigned<D> di;
-  const auto biased = hn::Add(n, hn::Set(d, Constants<float>::rounder + 127.0f));  // n + 127 in the lowest bits
+  const auto biased = hn::Add(n, hn::Set(d, Constants<float>::rounder + 127.0f));  // the lowest bits hold n + 127
   return hn::BitCast(d, hn::ShiftLeft<23>(hn::BitCast(di, biased)));
 }
 
@@ -50,21 +51,21 @@ HWY_INLINE SplitVector split_exp(hn::Vec<SplitTag> x) {
   return {hn::IfThenElse(number, high, x), low, hn::IfThenElseZero(number, hn::DemoteTo(narrow, n))};
 }
 
-/// Loads the first `count` elements; the others are 0.
+/// Loads the first `count` elements; the other lanes are 0.
 HWY_INLINE hn::Vec<SplitTag> load_some(const float* x, std::int64_t count) {
   alignas(64) float some[split_lanes] = {};
   std::memcpy(some, x, sizeof(float) * static_cast<std::size_t>(count));
   return hn::Load(SplitTag(), some);
 }
 
-/// Where the parts of a row are written, in whole vectors; null: not wanted. If `exponent` is null, the others are
-/// multiplied by 2^exponent.
+/// Where `split` writes the parts of a row, in whole vectors. `low` may be null: it is not written. If `exponent` is
+/// null, high and low are multiplied by 2^exponent.
 struct SplitParts {
   float *high, *low, *exponent;
 };
 
-/// Writes the parts of `count` adjacent elements; `high` may be `x` if x has whole vectors. Returns false if some
-/// exponent is too large for a form without exponents.
+/// Splits `count` adjacent elements and writes their parts; `high` may be `x` if x has whole vectors. Returns false if
+/// some exponent exceeds narrow_exponent, so that H might not fit in f32.
 HWY_NOINLINE inline bool split(const float* x, std::int64_t count, const SplitParts& to) {
   const SplitTag d;
   auto largest = hn::Zero(d);

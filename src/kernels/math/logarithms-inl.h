@@ -1,5 +1,5 @@
-// src/kernels/math/logarithms-inl.h: computes exp2 of any number, log, log2, sine and cosine in vectors: the steps of
-// kernels/ref, so the same bits.
+// src/kernels/math/logarithms-inl.h: computes exp2 of any number, the natural logarithm, sine and cosine in vectors, by
+// the steps of kernels/ref, so with the same bits.
 #if defined(ATTN_LOGARITHMS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_LOGARITHMS_INL_H
 #undef ATTN_LOGARITHMS_INL_H
@@ -24,7 +24,7 @@ HWY_INLINE hn::Vec<D> exp2(D d, hn::Vec<D> x) {
   return hn::IfThenElse(hn::Eq(x, x), y, x);
 }
 
-/// Replaces negative numbers by NaN, because they have no logarithm; -0 counts as 0.
+/// Returns NaN where x < 0, because a logarithm is not defined there, and y elsewhere; -0 is not below 0.
 template <class D>
 HWY_INLINE hn::Vec<D> undefined_below_zero(D d, hn::Vec<D> x, hn::Vec<D> y) {
   return hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::Set(d, std::numeric_limits<hn::TFromD<D>>::quiet_NaN()), y);
@@ -38,7 +38,8 @@ HWY_INLINE hn::Vec<D> log_f64(D d, hn::Vec<D> x) {
   const hn::RebindToUnsigned<D> du;
   const auto small = hn::Lt(x, hn::Set(d, 0x1p-1022));
   const auto bits = hn::BitCast(di, hn::IfThenElse(small, hn::Mul(x, hn::Set(d, 0x1p54)), x));
-  // as in log2_f64: an arithmetic shift by means of a bias
+  // an arithmetic right shift by 52, which AVX2 lacks for 64 bits: 2^62 is added before a logical shift, and 2^10 is
+  // subtracted after it
   const auto difference = hn::Sub(bits, hn::BitCast(di, hn::Set(d, C::sqrt_half)));
   const auto biased = hn::ShiftRight<52>(hn::BitCast(du, hn::Add(difference, hn::Set(di, std::int64_t{1} << 62))));
   const auto e = hn::Sub(hn::BitCast(di, biased), hn::Set(di, std::int64_t{1} << 10));
@@ -55,7 +56,7 @@ HWY_INLINE hn::Vec<D> log_f64(D d, hn::Vec<D> x) {
   return undefined_below_zero(d, x, hn::IfThenElse(hn::Lt(x, infinity(d)), y, x));
 }
 
-/// Computes sine (turn 0) or cosine (turn 1) in f64 for |x| < 2^20, by the reduction and the polynomials of
+/// Computes sine (quarter_turns 0) or cosine (1) in f64 for |x| < 2^20, by the reduction and the polynomials of
 /// kernels/ref/trigonometry.h.
 template <class D>
 HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t quarter_turns) {
@@ -84,7 +85,7 @@ HWY_INLINE hn::Vec<D> sine_of_turn(D d, hn::Vec<D> x, std::int64_t quarter_turns
   return quarter_turns == 0 ? hn::IfThenElse(hn::Eq(x, hn::Zero(d)), x, negated) : negated;
 }
 
-/// Computes f(x) in f64 and rounds once; f takes the f64 tag and vector.
+/// Computes f(x) in f64 and rounds the result once to x's type; f takes the tag and the vector of f64.
 template <class D, typename F>
 HWY_INLINE hn::Vec<D> by_f64(D d, hn::Vec<D> x, F f) {
   if constexpr (sizeof(hn::TFromD<D>) == 8) {

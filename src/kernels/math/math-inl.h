@@ -12,7 +12,8 @@
 #include <limits>
 #include <type_traits>
 
-// The constants of the reference code; both of its builds have the same.
+// The constants of the reference code. It is built twice, with and without FMA instructions; both builds have the same
+// constants.
 #define ATTN_REF_NAMESPACE ref_generic
 #include "kernels/ref/math_constants.h"
 #undef ATTN_REF_NAMESPACE
@@ -35,13 +36,13 @@ HWY_INLINE hn::Vec<D> infinity(D d) {
   return hn::Set(d, std::numeric_limits<hn::TFromD<D>>::infinity());
 }
 
-/// Computes 2^x for x <= 0 (and NaN), all that a softmax needs; +0 below the smallest normal number.
+/// Computes 2^x for x <= 0 and NaN, which is all that a softmax needs; +0 below the smallest normal number.
 template <class D>
 HWY_INLINE hn::Vec<D> exp2_of_negative(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;
   using C = Constants<T>;
 #if HWY_TARGET == HWY_AVX3
-  // the same numbers in fewer steps: AVX-512 has instructions for x minus its nearest integer, and for scaling by 2^n
+  // fewer steps with the same result: AVX-512 has instructions for x minus its nearest integer, and for scaling by 2^n
   if constexpr (sizeof(T) == 4 && HWY_LANES(T) == 16) {
     const __m512 f = _mm512_reduce_ps(x.raw, 0);
     const auto p = horner(d, C::exp2, hn::Vec<D>{f});
@@ -66,7 +67,7 @@ HWY_INLINE hn::Vec<D> power_of_two(D d, VI n) {
       d, hn::ShiftLeft<C::mantissa_bits>(hn::Add(n, hn::Set(di, static_cast<typename C::Signed>(C::bias)))));
 }
 
-/// Computes e^x = p 2^n for x within [exp_lowest, exp_highest]; the low bits of `shifted` hold n.
+/// The parts of e^x = p 2^n, for x within [exp_lowest, exp_highest]. The low bits of `shifted` hold n as an integer.
 template <class V>
 struct ExpParts {
   V p, n, shifted;
@@ -106,14 +107,14 @@ HWY_INLINE hn::Vec<D> exp_within(D d, hn::Vec<D> x) {
   return hn::Mul(hn::Mul(e.p, power_of_two(d, half)), power_of_two(d, hn::Sub(whole, half)));
 }
 
-/// Computes e^x up to exp_highest; 0 below exp_lowest; for NaN some number.
+/// Computes e^x for x up to exp_highest; 0 below exp_lowest; if x is NaN, the result is an arbitrary number.
 template <class D>
 HWY_INLINE hn::Vec<D> exp_up_to_highest(D d, hn::Vec<D> x) {
   const auto vanishes = hn::Lt(x, hn::Set(d, Constants<hn::TFromD<D>>::exp_lowest));
 #if HWY_TARGET == HWY_AVX3
   if constexpr (has_scaled<D>) return scaled(exp_parts(d, x), hn::Not(vanishes).raw);
 #endif
-  // computed for 0 instead: at exp_lowest itself the result is a denormal, which is slow
+  // lanes that vanish compute e^0: e^exp_lowest would be a denormal, which is slow
   return hn::IfThenZeroElse(vanishes, exp_within(d, hn::IfThenZeroElse(vanishes, x)));
 }
 
@@ -143,7 +144,8 @@ HWY_INLINE hn::Vec<D> log2_f64(D d, hn::Vec<D> x) {
   const auto scaled = hn::IfThenElse(small, hn::Mul(x, hn::Set(d, 0x1p54)), x);
   const auto offset = hn::IfThenElseZero(small, hn::Set(d, 54.0));
   const auto bits = hn::BitCast(di, scaled);
-  // AVX2 has no arithmetic shift of 64 bits; with a bias the exponent is positive, so a logical shift by 52 works
+  // AVX2 has no arithmetic right shift of 64 bits: 2^62 is added, which makes the difference positive, then a logical
+  // shift by 52 is followed by a subtraction of 2^10
   const auto root = hn::BitCast(di, hn::Set(d, C::sqrt_half));
   const auto difference = hn::Sub(bits, root);
   const hn::RebindToUnsigned<D> du;

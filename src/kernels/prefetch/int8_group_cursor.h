@@ -1,5 +1,5 @@
-// src/kernels/prefetch/int8_group_cursor.h: holds the addresses of the int8 groups (16 rows) of a block and
-// of the following groups, which are prefetched.
+// src/kernels/prefetch/int8_group_cursor.h: holds the addresses of a block's int8 groups (16 rows of K or V that are
+// stored together) and of the groups after it, which are prefetched.
 #pragma once
 #include "kernels/prefetch/prefetch.h"
 #include "kernels/attention/kv_rows.h"
@@ -9,19 +9,19 @@
 
 namespace attn::kernels {
 
-/// For K or V in decode. Code that computes with a part of a group prefetches the same part of the group `ahead` groups
-/// later, line by line between its products (stream_prefetch.h). So the cursor stores only how many groups were
-/// prefetched.
+/// Decode has one cursor for K and one for V. Code that computes with a part of a group prefetches the same part of the
+/// group `ahead` groups later, line by line between its products (stream_prefetch.h). So the cursor only stores how
+/// many groups were prefetched.
 class Int8GroupCursor {
  public:
   static constexpr int rows = static_cast<int>(KvRows::group_rows);
-  /// Distance in groups: as many as a tile of keys uses at once. Six or eight take 1 to 3 % more time on a
-  /// fourth-generation AMD EPYC.
+  /// The prefetch distance in groups: the number of groups that a tile of keys uses at once. A distance of six or eight
+  /// takes 1 to 3 % more time on a fourth-generation AMD EPYC.
   static constexpr int ahead = 4;
 
-  /// Looks up the groups of the block of `keys` keys from `first` on, and the groups of the keys after it, up to `end`.
-  /// Groups after the previous block may already be prefetched. The last group is repeated, because a tile may reach
-  /// beyond a block, and prefetches further.
+  /// Looks up the groups of the block of `keys` keys from `first` on, and the `ahead` groups after it, up to key `end`.
+  /// If the block follows the previous one, some of its groups are already prefetched. Entries beyond the last group
+  /// repeat it, because a tile may read beyond a block and prefetches beyond that.
   [[gnu::noinline]] void load(const KvRows& head, std::int64_t first, std::int64_t end, int keys) {
     const std::int64_t left = (end - first + rows - 1) / rows;
     const int block = (keys + rows - 1) / rows;
@@ -69,7 +69,8 @@ class Int8GroupCursor {
   const std::int8_t* group_[most];
   const float* scales_[most];
   std::int64_t scale_stride_, lines_, next_first_ = -1;
-  // groups that are looked up; groups of the last block; how many groups, counted from its first, were prefetched
+  // the number of groups in group_; of groups in the block that was loaded last; of groups that were prefetched,
+  // counted from that block's first
   int count_, last_block_, prefetched_;
 };
 

@@ -8,7 +8,8 @@
 
 namespace attn::kernels {
 
-/// What the steps of a register tile prefetch: the line at `at`, then the one `step` bytes after it.
+/// The prefetches of a register tile: each of its steps along k prefetches the line at `at` and then adds `step` bytes
+/// to `at`.
 struct StepPrefetch {
   Address at;
   std::int64_t step;
@@ -18,19 +19,20 @@ struct StepPrefetch {
   }
 };
 
-/// `count` pieces of `bytes` bytes, `stride` bytes apart. Base null: none.
+/// Memory of `count` pieces, each of `bytes` bytes, `stride` bytes apart. A null base means none.
 struct MemoryPieces {
   const void* base = nullptr;
   std::int64_t bytes = 0, stride = 0, count = 0;
 };
 
-/// Ranges of memory, whose cache lines are prefetched in order.
+/// A list of memory ranges. Their cache lines are prefetched in order.
 class PrefetchRanges {
  public:
   static constexpr int most_ranges = 8;
   PrefetchRanges() {}  // with `= default`, {} would clear all ranges first
-  /// Of pieces with gaps the first lines come first, then the second lines, so that neighbours are equally far apart.
-  /// What does not fit in is left out.
+  /// Adds a range. If its pieces have gaps, the first lines of all pieces come first, then their second lines and so
+  /// on: lines that are prefetched one after the other are then always `stride` bytes apart. Ranges beyond most_ranges
+  /// are left out.
   void add(const MemoryPieces& from) {
     if (from.base == nullptr || from.count <= 0 || from.bytes <= 0 || count_ == most_ranges) return;
     const bool adjacent = from.stride == from.bytes;
@@ -45,8 +47,8 @@ class PrefetchRanges {
   /// Returns the number of cache lines that are not yet prefetched.
   std::int64_t lines() const { return lines_; }
 
-  /// `together` returns how many of the next lines are `step` bytes apart; `take` returns the address of the first and
-  /// marks the next `count` lines as prefetched.
+  /// `together` returns how many of the next lines are `step` bytes apart. `take` returns the address of the next line
+  /// and marks `count` lines as prefetched.
   std::int64_t together() const { return range_ < count_ ? ranges_[range_].count - done_ : 0; }
   std::int64_t step() const { return ranges_[range_].step; }
   Address take(std::int64_t count) {
@@ -74,7 +76,8 @@ class PrefetchRanges {
   static constexpr std::int64_t line = 64;
 
  private:
-  /// `times` runs of `count` lines, `step` bytes apart; a run begins a line after the one before.
+  /// The range has `times` runs. A run is `count` lines that are `step` bytes apart, and begins one line after the
+  /// previous run began.
   struct Range {
     Address base;
     std::int64_t step, count, times;
@@ -82,37 +85,41 @@ class PrefetchRanges {
 
   Range ranges_[most_ranges];
   int count_ = 0, range_ = 0;
-  std::int64_t done_ = 0, lines_ = 0;  // lines of the current run that are prefetched; lines that are left
+  std::int64_t done_ = 0, lines_ = 0;  // done_: prefetched lines of the current run; lines_: lines that are left
 };
 
-/// Prefetches a few lines in each register tile, because bursts exceed the memory bandwidth and are dropped. Part of
-/// peak in the backward pass of (32, 8, 64, 64) in f32 without prefetching, with a burst for each product, and this
-/// way: .56, .58, .65; causal .35, .36, .43; bf16 .53 and .57. The forward pass gains 15 % over bursts.
+/// Prefetches a few lines in each register tile, because the memory system drops some of a burst of prefetches.
+/// Fraction of peak FLOP/s in the backward pass of (B, H, T, D) = (32, 8, 64, 64), f32: without prefetching .56, with a
+/// burst for each product .58, with this class .65; causal .35, .36, .43; bf16 .53 with bursts, .57 with this class.
+/// The forward pass gains 15 % over bursts.
 class TilePrefetch {
  public:
-  // What is read after the query tile, and what this block or the next one reads. The latter goes first.
+  // `later`: what is read after this query tile. `soon`: what this block or the next one reads; it is prefetched first.
   PrefetchRanges later, soon;
 
-  /// Spreads `later` over `blocks` blocks of `tiles` register tiles, and `soon` over the tiles of a block.
+  /// Begins a query tile: spreads `later` over `blocks` blocks of `tiles` register tiles, and `soon` over the tiles of
+  /// a block.
   void begin(std::int64_t tiles, std::int64_t blocks) {
     tiles_ = tiles;
     later_share_ = later.lines() / (tiles * blocks) + 1;
     begin_block();
   }
-  /// Called when `soon` is set for a block.
+  /// Must be called after `soon` was set for a block.
   void begin_block() {
     share_ = (later.lines() > 0 ? later_share_ : 0) + (soon.lines() > 0 ? soon.lines() / tiles_ + 1 : 0);
   }
   bool left() const { return share_ > 0; }
 
-  /// Prefetches the share of a tile at once.
+  /// Prefetches the share of one register tile at once.
   void fetch() {
     if (share_ > 0) fetch_some();
   }
-  /// Returns the share of a tile of `steps` steps, each of which prefetches one line, or the same again. If nothing
-  /// is due, they prefetch `here`, which the tile reads. Time of the backward pass relative to lines before each tile,
-  /// f32 / bf16: (32, 8, 64, 64) .90 / .97, (1, 12, 512, 64) .99 / .97, causal .96 / .98.
-  ///  Fewer lines than `least_spread` are left for the next tiles, because taking a few costs as much as taking many.
+  /// Returns what the steps of a register tile prefetch: the tile's share of the lines, spread over its `steps` steps
+  /// (several steps may prefetch the same line). If nothing is due, the steps prefetch `here`, which the tile reads.
+  /// Time of the backward pass relative to prefetching a tile's lines before it, f32 / bf16: (32, 8, 64, 64) .90 / .97,
+  /// (1, 12, 512, 64) .99 / .97, causal .96 / .98.
+  ///  If fewer than `least_spread` lines are due, or the tile has fewer steps, the lines are left for the next tiles,
+  /// because taking a few costs as much as taking many.
   [[gnu::always_inline]] StepPrefetch spread(std::int64_t steps, const void* here) {
     due_ += share_;
     if (std::min(due_, steps) < least_spread) return {address_of(here), 0};
@@ -149,10 +156,10 @@ class TilePrefetch {
   static constexpr std::int64_t least_spread = 16;
   std::int64_t tiles_ = 1, later_share_ = 0;
   std::int64_t share_ = 0;  // lines that a tile prefetches; 0: nothing is left
-  std::int64_t due_ = 0;    // lines that earlier tiles have left; below 0: have taken in advance
+  std::int64_t due_ = 0;    // lines that earlier tiles left; below 0: lines that they took in advance
 };
 
-/// The share of `ranges` (null: none) that a tile prefetches in its steps.
+/// Returns what the steps of a register tile prefetch of `ranges`; null: only `here`, which the tile reads.
 [[gnu::always_inline]] inline StepPrefetch spread(TilePrefetch* ranges, std::int64_t steps, const void* here) {
   return ranges != nullptr ? ranges->spread(steps, here) : StepPrefetch{address_of(here), 0};
 }

@@ -9,22 +9,22 @@ namespace attn::kernels {
 
 /// Prefetches K or V rows of decode into L2 in the order in which they are read.
 ///  Full DRAM bandwidth needs early, evenly spaced prefetches. The tiles prefetch lines 24 KB ahead (12 KB in bf16),
-/// one by one between their products: many at once queue behind each other, and so do the loads of what is computed
-/// next. Page tables beyond that distance are read meanwhile. No row is loaded early: such a load would wait behind the
-/// prefetches. f32, D = 128, as a fraction of the bandwidth of reading alone: .98 on an AMD EPYC of the fourth
-/// generation, .77 on an Intel Xeon (.67 and .71 with loads in advance and 4 KB of prefetches). In bf16 some lines are
-/// left to the code between the products: memory is slower than the products and would be idle during that code (a
-/// tenth less time with AMX).
+/// one by one between their products, because many prefetches at once delay each other and the next loads. The page
+/// table of a paged cache is read beyond that distance. No row is loaded before it is used: such a load would wait
+/// behind the prefetches. Bandwidth as a fraction of that of reading alone (f32, D = 128): .98 on an AMD EPYC of the
+/// fourth generation, .77 on an Intel Xeon (.67 and .71 with loads in advance and 4 KB of prefetches). In bf16 memory
+/// is slower than the products. So up to 256 lines are left to the code between the products, during which memory would
+/// be idle (a tenth less time with AMX).
 ///  When the miss queue is full the CPU drops software prefetches, and the later load stalls. So each line is
-/// prefetched four times, at decreasing distance. On an AMD EPYC of the fifth generation: f32 .87 of the time, bf16
-/// .82, from pages of 16 rows .86 and .79; prefetched twice .89 and .93. With K and V in the caches it would cost a
-/// quarter more.
+/// prefetched four times, at decreasing distance, if K and V exceed the last-level cache. Time relative to one prefetch
+/// on an AMD EPYC of the fifth generation: f32 .87, bf16 .82; from pages of 16 rows .86 and .79; with two prefetches
+/// .89 and .93. With K and V in the caches it would take a quarter more time.
 class StreamPrefetcher {
  public:
   /// How often a line is prefetched if K and V exceed the last-level cache.
   static constexpr int prefetch_repeats = 4;
 
-  /// Begins with rows [first, end).
+  /// Starts to prefetch rows [first, end).
   [[gnu::noinline]] void begin(const KvRows& rows, std::int64_t columns, std::int64_t first, std::int64_t end,
                                bool exceeds_llc) {
     exceeds_llc_ = exceeds_llc;
@@ -39,15 +39,16 @@ class StreamPrefetcher {
     if (row_bytes_ == 0) return;
     deferred_ = rows.element == Element::bf16 ? 256 : 0;
     due_ = (rows.element == Element::bf16 ? 12288 : 24576) / line +
-           deferred_;  // a larger distance for bf16 takes 8 % more time
+           deferred_;  // a larger distance in bf16 takes 8 % more time
     prefetch_due();
   }
   bool exceeds_llc() const { return exceeds_llc_; }
-  /// Returns whether nearly as many lines are deferred as allowed.
+  /// Returns whether more than three quarters of the lines that may be deferred are deferred.
   bool late() const { return due_ > deferred_ * 3 / 4; }
-  /// Returns the next LINES lines to prefetch, up to the end of the rows to be read; at the end of a run some lines are
-  /// beyond it. If none are left: `otherwise`, the line that the caller computes with, for callers that prefetch
-  /// between their products (prefetch_share).
+  /// Returns what to prefetch: the next LINES lines, and for TIMES > 1 those that earlier calls returned, again. At the
+  /// end of a run (contiguous rows) some lines are beyond it. If fewer lines are due, or none are left, all addresses
+  /// are `otherwise`, the line that the caller computes with: callers that prefetch between their products
+  /// (prefetch_share) always prefetch something.
   template <int LINES, int TIMES>
   [[gnu::always_inline]] PrefetchAddresses<TIMES> take(Address otherwise) {
     PrefetchAddresses<TIMES> lines;
@@ -70,19 +71,19 @@ class StreamPrefetcher {
     due_ -= LINES;
     return lines;
   }
-  /// Prefetches these lines.
+  /// Prefetches the next LINES lines, if so many are due.
   template <int LINES>
   [[gnu::always_inline]] void fetch() {
     const Address at = take<LINES, 1>(0).at[0];
     if (at == 0) return;
     for (int i = 0; i < LINES; ++i) prefetch_l2(at + i * line);
   }
-  /// Not inlined; called where no vectors are in registers.
+  /// Prefetches eight lines. Not inlined, because it is called where no vectors are in registers.
   [[gnu::noinline]] void fetch_eight() { fetch<8>(); }
-  /// Notes that the next `count` rows are read now.
+  /// Must be called before the next `count` rows are read: as many further rows become due.
   [[gnu::noinline]] void use(std::int64_t count) {
     if (row_bytes_ == 0) return;
-    prefetch_due();  // prefetches what no tile has prefetched and what cannot be deferred
+    prefetch_due();  // what no tile has prefetched and what cannot be deferred
     due_ += lines_of(count);
     look_up();
   }
@@ -120,7 +121,7 @@ class StreamPrefetcher {
     std::int64_t lines;
   };
   static constexpr int most_runs = 6;
-  // a line is prefetched again after `again` takes; `kept` addresses are stored
+  // a line is prefetched again after `again` calls of take(); `kept` addresses are stored
   static constexpr unsigned again = 8, kept = 32;
 
   // members without a value are set by begin(): most query tiles never use this
@@ -133,7 +134,8 @@ class StreamPrefetcher {
   Run next_[most_runs];
   int run_, runs_;
   Address at_;
-  // lines left in the current run; lines that are due; how many of those may be deferred
+  // left_: lines of the current run that are left; due_: lines to be prefetched now; deferred_: how many of them may
+  // wait
   std::int64_t left_, due_ = 0, deferred_ = 0;
   std::int64_t row_, end_;  // rows that are not yet looked up
 };

@@ -1,6 +1,5 @@
-// src/kernels/ref/additive.h: computes the additive (Bahdanau) score, w . tanh(q + k), from exponentials computed once
-// per row element.
-// element.
+// src/kernels/ref/additive.h: computes the additive (Bahdanau) score, w . tanh(q + k), from exponentials that are
+// computed once per row element.
 #pragma once
 #include "kernels/ref/math.h"
 
@@ -14,8 +13,8 @@ struct ExpSplit {
   float high, low, exponent;
 };
 
-/// Splits e^2x. Computed in f64, so that a large x keeps the digits that its partner must cancel. |x| is clamped to
-/// 2^22, where the exponent is still an integer.
+/// Splits e^2x. This is computed in f64, so that for large q and -k the product of e^2q and e^2k keeps its digits. |x|
+/// is clamped to 2^22, where the exponent is still an integer.
 inline ExpSplit exp_split(float x) {
   using C = Constants<double>;
   if (x != x) return {quiet_nan<float>(), quiet_nan<float>(), 0};
@@ -30,7 +29,8 @@ inline ExpSplit exp_split(float x) {
   return {high, static_cast<float>(e - static_cast<double>(high)), static_cast<float>(n)};
 }
 
-/// Computes 2^n for n = the sum of both exponents, clamped to +-100: beyond that 1 + E is 1 or exceeds its own limit.
+/// Computes 2^n, where n is the sum of both exponents, clamped to +-100: beyond that 1 + E is 1 or exceeds its limit of
+/// 2^60.
 inline float pair_scale(float q_exponent, float k_exponent) {
   const float n = q_exponent + k_exponent;
   return power_of_two<float>(static_cast<int>(n > 100.0f ? 100.0f : n < -100.0f ? -100.0f : n));
@@ -42,7 +42,7 @@ inline float one_plus(const ExpSplit& q, const ExpSplit& k) {
   return sum > 0x1p60f ? 0x1p60f : sum;
 }
 
-/// Returns whether an element has |exponent| <= 63 (|x| <= 21.8). Rows of only such elements may use H = high
+/// Returns whether an element has |exponent| <= 63 (|x| <= 21.8). Rows that have only such elements may use H = high
 /// 2^exponent instead, with the same bits, because all scalings are exact.
 inline bool is_narrow(const ExpSplit& x) { return abs(x.exponent) <= 63.0f; }
 inline float narrow(const ExpSplit& x) { return x.high * power_of_two<float>(static_cast<int>(x.exponent)); }
@@ -100,7 +100,8 @@ template <typename T>
 struct AdditiveSlope {
   T twice, slope;
 };
-/// Computes E - 1 from high and low parts. With h = 2 / (E + 1): tanh = (E - 1) h / 2, 1 - tanh^2 = h^2 E.
+/// Computes the slopes from E - 1, which is computed from high and low parts. With h = 2 / (E + 1): tanh = (E - 1) h /
+/// 2, 1 - tanh^2 = h^2 E.
 inline AdditiveSlope<float> additive_slope(const ExpSplit& q, const ExpSplit& k) {
   const float scale = pair_scale(q.exponent, k.exponent), q_high = q.high * scale, q_low = q.low * scale;
   float difference = fma(q_high, k.high, -1.0f);

@@ -9,7 +9,7 @@
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-/// Computes the pairs of one row of one head from the saved maximum and sum of the forward pass.
+/// Computes weights and derivatives of one row's pairs, from the saved maximum and sum of the forward pass.
 template <typename T>
 class Pairs {
  public:
@@ -19,7 +19,7 @@ class Pairs {
   /// and by the result of its expression.
   T weight = 0, score = 0, bias = 0, expression = 0;
 
-  /// `product`: how bf16 is multiplied.
+  /// `product`: how bf16 operands are multiplied.
   Pairs(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch, Bf16Product product = Bf16Product::wide)
       : g_(g), p_(g.problem), product_(product), b_(b), h_(h), scores_(g.problem, b, h, scratch, product),
         v_(scratch + RowScores<T>::elements(p_.dim)), dout_(v_ + p_.value_dim) {}
@@ -120,7 +120,7 @@ class Pairs {
   bool seen_ = false;
 };
 
-/// Sums for each row: a chain over a block of keys, and the total of the earlier blocks.
+/// The sums of each row over keys: a chain over a block of keys, and the total of the earlier blocks.
 template <typename T>
 struct Accumulated {
   T* chain;  // [64][width]
@@ -132,7 +132,7 @@ struct Accumulated {
       : chain(scratch), total(scratch + query_block * width), count(query_block * width) {
     for (std::int64_t n = 0; n < 2 * count; ++n) scratch[n] = 0;
   }
-  /// Adds the chains to the totals. `w`: a factor for each column of the chains, or null; `factor`: one for all.
+  /// Adds the chains to the totals, times `w` (a factor for each column, or null) or `factor`; clears the chains.
   void close(const T* w = nullptr, T factor = 1) {
     const std::int64_t width = count / query_block;
     for (std::int64_t n = 0; n < count; ++n) {

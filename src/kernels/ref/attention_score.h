@@ -1,5 +1,5 @@
-// src/kernels/ref/attention_score.h: computes the score of one pair: product or tanh, softcap, bias terms, temperature,
-// masking.
+// src/kernels/ref/attention_score.h: computes the score of one pair: dot product or additive score, softcap, bias
+// terms, expression, temperature, masking.
 #pragma once
 #include "kernels/attention/mask/mask_program.h"
 #include "kernels/ref/additive.h"
@@ -35,16 +35,16 @@ T bias_value(const BiasTerm& term, const AttentionProblem& problem, std::int64_t
   return load<T>(term.values, term.element, term.bucket(distance) * term.bucket_stride + h * term.value_stride);
 }
 
-/// Computes the scores of one query row. Scratch: `elements` of T, for the row and one key.
+/// Computes the scores of one query row. `scratch` has `elements` of T, for the row and one key.
 template <typename T>
 class RowScores {
  public:
-  /// Returns the scratch for the query, the key and the split exponentials of the query.
+  /// Returns the elements of scratch for the query, the key and the split exponentials of the query.
   static std::int64_t elements(std::int64_t dim) {
     return 2 * dim + dim * static_cast<std::int64_t>(sizeof(ExpSplit) / sizeof(float));
   }
 
-  /// `product`: how bf16 is multiplied.
+  /// `product`: how bf16 operands are multiplied.
   RowScores(const AttentionProblem& problem, std::int64_t b, std::int64_t h, T* scratch,
             Bf16Product product = Bf16Product::wide)
       : problem_(problem), product_(product), b_(b), h_(h), group_(h / (problem.q_heads / problem.k_heads)),
@@ -103,7 +103,7 @@ class RowScores {
   const T* query() const { return q_; }
   const T* key() const { return k_; }
   T capped() const { return capped_; }
-  /// Returns that score as it was before the expression.
+  /// Returns the last score as it was before the expression.
   T before_expression() const { return before_; }
   bool additive() const { return problem_.score == ScoreOp::additive; }
   /// Returns the slope of channel c of an additive score.

@@ -7,7 +7,8 @@
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
 
-/// The layout of a unit's sums: [heads of K][keys][D], then [heads of V][keys][Dv].
+/// The layout of the sums of a unit (the query heads that share heads of K or V): [heads of K][keys][D], then [heads of
+/// V][keys][Dv].
 struct Totals {
   std::int64_t k_heads, v_heads, keys;
 
@@ -23,8 +24,8 @@ struct Totals {
   std::int64_t elements(const AttentionProblem& p) const { return keys * (k_heads * p.dim + v_heads * p.value_dim); }
 };
 
-/// Returns an element of Q or K as a factor of a derivative: a value that is not finite counts as 0, because the
-/// derivative of its pair already shows it.
+/// Returns an element of Q or K as a factor of a derivative. An element that is not finite counts as 0, because it
+/// already makes the derivative of its pair NaN (0 under a softcap).
 float beside_derivative(float x) { return (to_bits(x) & 0x7f800000u) == 0x7f800000u ? 0.0f : x; }
 
 /// Computes at most 64 rows of one head against all keys. Everything except the bf16 products is inherited from Step.

@@ -1,5 +1,5 @@
-// src/kernels/ref/bf16_pairs.h: computes what a processor's bf16 products compute, of pairs or of tiles, and the bf16
-// softmax weight (docs/numerics.md sections 3.8 and 4.1).
+// src/kernels/ref/bf16_pairs.h: computes the bf16 products of a processor, by pairs or by tiles, and the bf16 softmax
+// weight (docs/numerics.md sections 3.8 and 4.1).
 #pragma once
 #include "kernels/ref/element.h"
 
@@ -15,7 +15,7 @@ inline float without_denormal(float x) {
 /// How bf16 elements are multiplied: in f32 after widening, by vdpbf16ps, or by tdpbf16ps.
 enum class Bf16Product { wide, pairs, tiles };
 
-/// Computes vdpbf16ps: the odd element first, each step rounded.
+/// Computes vdpbf16ps: adds the product of the odd elements first, and rounds after each step.
 inline float dot_pair(float sum, float x_even, float y_even, float x_odd, float y_odd) {
   const auto step = [](float a, float x, float y) {
     return without_denormal(fma(without_denormal(x), without_denormal(y), without_denormal(a)));
@@ -23,7 +23,7 @@ inline float dot_pair(float sum, float x_even, float y_even, float x_odd, float 
   return step(step(sum, x_odd, y_odd), x_even, y_even);
 }
 
-/// Computes tdpbf16ps for items x(n) and y(n) of a unit of 32 from `n` on; items from `count` on are 0.
+/// Computes tdpbf16ps for one unit: items x(n) ... x(n + 31) and y(n) ... y(n + 31); items from `count` on are 0.
 template <typename X, typename Y>
 float dot_unit(float sum, std::int64_t n, std::int64_t count, const X& x, const Y& y) {
   float chain[2] = {0, 0};  // of the even items, of the odd items
@@ -35,7 +35,8 @@ float dot_unit(float sum, std::int64_t n, std::int64_t count, const X& x, const 
 /// Rounds to the nearest bf16, as f32; a denormal becomes 0.
 inline float rounded_to_bf16(float x) { return bf16_to_f32(bf16_of_f32(without_denormal(x))); }
 
-/// Computes a chain over pairs or units of the items x(n) and y(n), counted from 0; an incomplete end is filled with 0.
+/// Computes a chain over the items x(n) and y(n), taken from 0 on in pairs or units; an incomplete last one is filled
+/// with 0.
 template <typename X, typename Y>
 float dot_items(Bf16Product product, float sum, std::int64_t count, const X& x, const Y& y) {
   if (product == Bf16Product::tiles)

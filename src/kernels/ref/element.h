@@ -6,7 +6,8 @@
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-// binary16; converted to nearest even, denormals included. GCC 12 has the standard's name for it in C++ on x86 only.
+// f16 (binary16): conversions round to nearest even and keep denormals. GCC 12 has the standard's name for it in C++ on
+// x86 only.
 #if defined(__aarch64__)
 typedef __fp16 Half;
 #else
@@ -15,7 +16,7 @@ __extension__ typedef _Float16 Half;
 
 inline float bf16_to_f32(std::uint16_t bits) { return from_bits<float>(static_cast<std::uint32_t>(bits) << 16); }
 
-/// Rounds to nearest even; a NaN becomes the canonical NaN.
+/// Rounds to bf16, to nearest even; a NaN becomes the canonical NaN.
 inline std::uint16_t bf16_of_f32(float x) {
   const std::uint32_t bits = to_bits(canonical(x));
   return static_cast<std::uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);

@@ -7,13 +7,13 @@ namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
 
 constexpr std::int64_t block_k = 256;     // fixed: part of the order of operations
-constexpr std::int64_t tile_bytes = 128;  // columns per tile; lanes are columns, so no bit depends on it
+constexpr std::int64_t tile_bytes = 128;  // bytes of a row of a tile; lanes are columns, so no bit depends on it
 
 template <typename T>
 constexpr std::int64_t tile_n = tile_bytes / static_cast<std::int64_t>(sizeof(T));
 
-/// Packs columns [first, first + columns) of rows [k0, k0 + depth) of b, k-major; missing columns are 0, and their sums
-/// are never stored.
+/// Packs columns [first, first + columns) of rows [k0, k0 + depth) of b, row by row. Missing columns are 0, and their
+/// sums are never stored.
 template <typename T>
 void pack(const GemmProblem& p, std::int64_t first, std::int64_t columns, std::int64_t k0, std::int64_t depth,
           T* packed) {
@@ -36,7 +36,8 @@ void chain(const T* a, std::int64_t a_stride, const T* packed, std::int64_t dept
   for (std::int64_t j = 0; j < tile_n<T>; ++j) sum[j] = s[j];
 }
 
-/// Computes the same for one column of b, in place: for one row this is less work than packing lanes of zeros.
+/// Computes the same for one row of a and one column of b, which is read in place: this is less work than packing lanes
+/// of zeros.
 template <typename T>
 T chain_of_one(const T* a, std::int64_t a_stride, const T* b, std::int64_t b_stride, std::int64_t depth) {
   T s = 0;

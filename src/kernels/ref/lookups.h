@@ -10,8 +10,8 @@ namespace attn::kernels::ATTN_REF_NAMESPACE {
 
 inline constexpr std::int64_t block_keys = 64;  // fixed: part of the order of operations
 
-/// The line sums of a step. For lookups of ScoreLine::pair it also stores the contributions of a block of keys, because
-/// they are summed key by key but computed row by row.
+/// The sums of a step for each line (LineSums). For lookups of ScoreLine::pair the contributions of a block of keys are
+/// stored too, because they are computed row by row but summed key by key.
 template <typename T>
 struct Lookups {
   LineSums<T>* lines = nullptr;

@@ -138,8 +138,8 @@ T tanh(T x) {
   return copysign(t, x);
 }
 
-/// Computes 1 / (1 + e^-x) from e^-|x|, so that both tails keep their digits; the rounding error of 1 + e is added
-/// back.
+/// Computes 1 / (1 + e^-x) from e^-|x|, so that both tails keep their digits; the result is corrected by the rounding
+/// error of 1 + e.
 template <typename T>
 T sigmoid(T x) {
   const T e = exp(-abs(x)), sum = T(1) + e, lost = (T(1) - sum) + e;
@@ -175,7 +175,7 @@ T silu(T x) {
   return canonical(x * sigmoid(x));
 }
 
-/// Computes x/2 (1 + erf(x / sqrt 2)). For x far below 0 it is x/2 erfc(-x / sqrt 2), and the square x^2 / 2 is exact
+/// Computes x/2 (1 + erf(x / sqrt 2)). For x far below 0 this is x/2 erfc(-x / sqrt 2), computed with x^2 / 2 exactly
 /// in two parts.
 template <typename T>
 T gelu_none(T x) {

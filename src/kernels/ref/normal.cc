@@ -1,5 +1,5 @@
-// src/kernels/ref/normal.cc: computes Box-Muller on blocks of 16 uniform numbers, with the roundings of torch's AVX2
-// kernel.
+// src/kernels/ref/normal.cc: transforms uniform numbers to normal ones by Box-Muller, in blocks of 16, with the
+// roundings of torch's AVX2 kernel.
 #include "kernels/normal.h"
 
 #include <cmath>

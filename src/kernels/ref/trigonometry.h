@@ -37,7 +37,8 @@ inline Reduced reduce_huge(double x) {
   const std::uint64_t bits = to_bits(x);
   const int exponent = static_cast<int>(bits >> 52 & 0x7ff) - 1075;  // x = integer 2^exponent
   const std::uint64_t integer = (bits & 0xfffffffffffffu) | 0x10000000000000u;
-  // Window from the bit of weight 2^1 down. Bit i (from 1) of 2/pi times 2^exponent weighs 2^(exponent - i).
+  // The window has 192 bits of 2^exponent 2/pi, from the bit of weight 2^1 down; higher bits give multiples of 4. Bit i
+  // (counted from 1) of 2/pi has weight 2^(exponent - i).
   const int start = exponent - 2;  // bits of 2/pi to skip
   std::uint64_t window[3];
   for (int i = 0; i < 3; ++i) {

@@ -1,5 +1,4 @@
-// src/kernels/rows/columns-inl.h: processes adjacent rows that are the columns of a matrix in memory: each lane is a
-// row.
+// src/kernels/rows/columns-inl.h: sums and softmax along the columns of a matrix in memory; each lane is a column.
 #if defined(ATTN_ROWS_COLUMNS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ROWS_COLUMNS_INL_H
 #undef ATTN_ROWS_COLUMNS_INL_H
@@ -24,11 +23,11 @@ template <class D, int W>
 struct Columns {
   hn::Vec<D> v[W];
 
-  HWY_INLINE Columns() {}  // defined here, so that it is compiled for this target, as the vectors' own constructors are
+  HWY_INLINE Columns() {}  // explicit, so that it is compiled for this target, as the vectors' own constructors are
 };
 
-/// Sums along each of W N columns in the order of `tree_sum`. `load(i, w)` returns vector w of row i. The partial sums
-/// stay in L1, not in registers: memory bandwidth is the limit, and the code is a tenth as long.
+/// Sums each of W vectors of columns over n rows, in the order of `tree_sum`. `load(i, w)` returns vector w of row i.
+/// The partial sums stay in L1, not in registers: memory bandwidth is the limit, and the code is a tenth as long.
 template <class D, int W, typename Load>
 HWY_INLINE Columns<D, W> tree_sum_of_columns(D d, std::int64_t n, Load load) {
   using Sums = Columns<D, W>;
@@ -59,7 +58,7 @@ HWY_INLINE Columns<D, W> tree_sum_of_columns(D d, std::int64_t n, Load load) {
 }
 
 /// Sums the columns. Kind says how elements are read (elements-inl.h); the sums have the type of its vectors. Four
-/// vectors at a time, so that each row is read in long contiguous pieces.
+/// vectors of columns are summed at a time, so that each row is read in long contiguous pieces.
 template <class Kind>
 void sum_columns_of(const typename Kind::Item* x, std::int64_t stride, std::int64_t n, hn::TFromD<typename Kind::D>* y,
                     std::int64_t columns) {

@@ -15,8 +15,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-// In integer arithmetic, except denormals, because the processor's conversion has other bits: when widening, it makes
-// signalling NaNs quiet.
+// Conversions use integer arithmetic, except for denormals: when widening, the processor's conversion makes signalling
+// NaNs quiet, which changes their bits.
 using Words = hn::ScalableTag<std::uint32_t>;
 using Word = hn::Vec<Words>;
 using HalfWords = hn::Rebind<std::uint16_t, Words>;
@@ -60,13 +60,13 @@ struct NarrowBf16 {
 struct NarrowF16 {
   HWY_INLINE Word operator()(Words d, Word wide) const {
     const hn::RebindToFloat<Words> df;
-#if HWY_ARCH_X86  // the same bits, also for NaN
+#if HWY_ARCH_X86  // the processor's conversion has the same bits, also for NaN
     return hn::PromoteTo(
         d, hn::BitCast(HalfWords(), hn::DemoteTo(hn::Rebind<hwy::float16_t, Words>(), hn::BitCast(df, wide))));
 #else
     const Word magnitude = hn::And(wide, below_bits(d, 31));
     Word half = shift_to_nearest_even<13>(d, hn::Sub(magnitude, hn::Set(d, 112u << 23)));
-    // below 2^-14: adding 1/2, whose last digit is 2^-24, rounds to a multiple of that
+    // numbers below 2^-14 become denormals: adding 1/2, whose last bit is 2^-24, rounds them to a multiple of 2^-24
     const auto denormal = hn::Add(hn::BitCast(df, magnitude), hn::Set(df, 0.5f));
     half = hn::IfThenElse(hn::Lt(magnitude, hn::Set(d, 0x38800000u)),
                           hn::Sub(hn::BitCast(d, denormal), hn::Set(d, 0x3f000000u)), half);

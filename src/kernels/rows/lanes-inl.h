@@ -25,7 +25,8 @@ HWY_INLINE void fetch_later(const T* x) {
   hwy::Prefetch(reinterpret_cast<const T*>(reinterpret_cast<std::uintptr_t>(x) + 8192));
 }
 
-/// Loads the first `count` lanes (0 to all); the others are 0. Memory beyond them is not read.
+/// Loads the first `count` lanes (0 to all); the other lanes are 0. Memory beyond the first `count` elements is not
+/// read.
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> load_some(D d, const T* x, std::int64_t count) {
   constexpr std::int64_t N = HWY_LANES(T);
@@ -52,7 +53,7 @@ HWY_INLINE void store_some(D d, hn::Vec<D> v, T* y, std::int64_t count) {
 #endif
 }
 
-/// Reduces the 16 partial sums of a block, or those that exist, by the tree 8, 4, 2, 1.
+/// Adds the lanes of a vector by halves (8, 4, 2, 1): the end of the tree of a block's 16 partial sums.
 template <class D>
 HWY_INLINE hn::TFromD<D> close_lanes(D, hn::Vec<D> v) {
   if constexpr (hn::MaxLanes(D()) == 1) {
@@ -70,7 +71,7 @@ struct BlockTree {
   int depth = 0;
   std::int64_t blocks = 0;
 
-  // defined here, so that it is compiled for this target, as the vectors' own constructors are
+  // explicit, so that it is compiled for this target, as the vectors' own constructors are
   HWY_INLINE BlockTree() {}
 
   template <typename Add>
@@ -86,9 +87,9 @@ struct BlockTree {
   }
 };
 
-/// Sums n elements in the order of kernels/ref/rows.cc; lanes are its 16 partial sums. `add(partial, i, count)` adds
-/// `count` elements from i on to partial[0], partial[1] ... and leaves the other lanes unchanged. Partial sums are
-/// never -0, so adding +0 leaves them unchanged.
+/// Computes SUMS sums over n elements in the order of kernels/ref/rows.cc; its 16 partial sums are the lanes of one or
+/// more vectors. `add(partial, i, count)` adds `count` elements from i on to partial[0], partial[1] ... and leaves the
+/// other lanes unchanged. Partial sums are never -0, so adding +0 leaves them unchanged.
 template <typename T, int SUMS, typename Add>
 HWY_INLINE void tree_sums(std::int64_t n, T (&sums)[SUMS], Add add) {
   const hn::ScalableTag<T> d;
@@ -118,7 +119,7 @@ HWY_INLINE void tree_sums(std::int64_t n, T (&sums)[SUMS], Add add) {
   for (int s = 0; s < SUMS; ++s) sums[s] = n > 0 ? tree[s].total(plus) : T(0);
 }
 
-/// Computes a single sum: partial = add(partial, i, count).
+/// Computes a single sum; `add(partial, i, count)` returns the new partial sums.
 template <typename T, typename Add>
 HWY_INLINE T tree_sum(std::int64_t n, Add add) {
   using V = hn::Vec<hn::ScalableTag<T>>;

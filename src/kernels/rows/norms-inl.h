@@ -76,7 +76,7 @@ HWY_NOINLINE void norm_gradient(const NormGradientRow& row) {
     const V v = load_some(d, dy + i, count);
     return weight ? hn::Mul(v, load_some(d, weight + i, count)) : v;
   };
-  T sums[2];  // of x or its squares; of u
+  T sums[2];  // the sums of x (RMS norm: of its squares) and of u
   tree_sums<T, 2>(row.n, sums, [&](V(&partial)[2], std::int64_t i, std::int64_t count) HWY_ATTR {
     const V v = load_some(d, x + i, count);
     partial[0] = hn::Add(partial[0], row.rms ? hn::Mul(v, v) : v);

@@ -87,7 +87,7 @@ void norm_gradient_row(const NormGradientRow& row) noexcept {
   with_element(row.element, [&]<typename T>(T) { norm_gradient<T>(row); });
 }
 
-// Only f32 bypasses the caches, because large data is f32.
+// These write past the caches only in f32, because large data is f32.
 void row_to_memory(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
                    std::int64_t n) noexcept {
   if (element != Element::f32 || x_stride != 1 || y_stride != 1) return row(op, element, x, x_stride, y, y_stride, n);

@@ -49,13 +49,13 @@ HWY_NOINLINE T largest(const T* x, std::int64_t n) {
   return nan ? quiet_nan<T> : result + T(0);
 }
 
-/// Computes exp2((s - m) log2e) for a row with a finite maximum m.
+/// Computes exp2((x - m) log2e) for a row with a finite maximum m.
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> weight(D d, hn::Vec<D> x, hn::Vec<D> m) {
   return exp2_of_negative(d, hn::Mul(hn::Sub(x, m), hn::Set(d, Constants<T>::log2e)));
 }
 
-/// Computes the weights of a row with a finite maximum: `count` from x on, 0 in the other lanes.
+/// Computes the weights of `count` elements from x on, for a row with the finite maximum m; the other lanes are 0.
 template <class D, typename T = hn::TFromD<D>>
 HWY_INLINE hn::Vec<D> some_weights(D d, const T* x, std::int64_t count, hn::Vec<D> m) {
   constexpr std::int64_t N = HWY_LANES(T);
@@ -77,7 +77,7 @@ HWY_NOINLINE void softmax(const T* x, T* y, std::int64_t n) {
     return hn::Add(partial, p);
   });
   const V inverse = hn::Set(d, T(1) / sum);
-  // written past the caches: computing the weights again is faster than storing them
+  // if y is written past the caches, the weights are computed again, which is faster than storing and reading them
   write_row<TO>(y, n, [&](std::int64_t i, std::int64_t count) HWY_ATTR {
     const V p = TO == To::caches ? load_some(d, y + i, count) : some_weights(d, x + i, count, m);
     return canonical(d, hn::MulAdd(p, inverse, hn::Zero(d)));

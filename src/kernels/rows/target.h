@@ -8,8 +8,8 @@ namespace attn::kernels {
 /// Elementwise operations on f32, f64, or bf16 computed in f32 and rounded once.
 enum class Binary : std::uint8_t { add, sub, mul, div };
 
-/// The functions of `Reference`, with the same names, arguments and bits, and some that are built from them. Memory of
-/// any alignment, any number of elements.
+/// The functions of `Reference`, with the same names, arguments and bits, and some that are built from them. They take
+/// memory of any alignment and any number of elements.
 struct RowTarget {
   const char* name;
   void (*unary)(Unary op, Element element, const void* x, void* y, std::int64_t n) noexcept;
@@ -31,16 +31,16 @@ struct RowTarget {
   /// y_stride + c]. y may be x.
   void (*softmax_columns)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y,
                           std::int64_t y_stride, std::int64_t n, std::int64_t columns) noexcept;
-  /// The same rows, for results that are too large to stay in a cache: written past the caches, so that the old content
-  /// is not read first. The row after x is prefetched meanwhile.
+  /// row, layer_norm_row and rms_norm_row for results that are too large to stay in a cache: they are written past the
+  /// caches, so that their old content is not read first. The row after x is prefetched meanwhile.
   void (*row_to_memory)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
                         std::int64_t n) noexcept;
   void (*layer_norm_row_to_memory)(Element element, const void* x, const void* weight, const void* bias, double eps,
                                    void* y, std::int64_t n) noexcept;
   void (*rms_norm_row_to_memory)(Element element, const void* x, const void* weight, double eps, void* y,
                                  std::int64_t n) noexcept;
-  /// Copies past the caches. Other threads may read the data after `end_of_streams`, which waits and is therefore
-  /// called once for many copies.
+  /// Copies memory and writes past the caches. Other threads may read the data after `end_of_streams`, which waits for
+  /// the writes and is therefore called once for many copies.
   void (*stream)(const void* from, void* to, std::int64_t bytes) noexcept;
   void (*end_of_streams)() noexcept;
   /// Convert n elements of bf16 or f16 to f32, exactly, and back to nearest even, with the bits of tensor/half.h. Null

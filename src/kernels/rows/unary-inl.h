@@ -1,4 +1,4 @@
-// src/kernels/rows/unary-inl.h: applies the elementary functions to contiguous memory, in vectors.
+// src/kernels/rows/unary-inl.h: applies elementary functions to contiguous memory, in vectors.
 #if defined(ATTN_ROWS_UNARY_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ROWS_UNARY_INL_H
 #undef ATTN_ROWS_UNARY_INL_H
@@ -26,7 +26,7 @@ HWY_INLINE void each(const T* x, T* y, std::int64_t n, F f) {
   const std::int64_t whole = n / N * N, left = n - whole;
   alignas(64) T some[N];
   T* const y_end = y + whole;
-  // the rest is copied to `some` and takes another round of this loop, so that f is inlined once
+  // the last, incomplete vector is copied to `some` and takes another round of this loop, so that f is inlined once
   for (std::int64_t count = whole;; count = N) {
     for (std::int64_t i = 0; i < count; i += N) {
       fetch_later(x + i);
@@ -41,8 +41,8 @@ HWY_INLINE void each(const T* x, T* y, std::int64_t n, F f) {
   std::memcpy(y_end, some, static_cast<std::size_t>(left) * sizeof(T));
 }
 
-/// Computes sine and cosine; vectors with numbers of 2^20 and more, infinities or NaN are computed by the reference
-/// code.
+/// Computes sine or cosine. A vector with a number of 2^20 or more in absolute value, an infinity or NaN is left to the
+/// reference code.
 template <typename T>
 HWY_NOINLINE void each_sine(Unary op, const T* x, T* y, std::int64_t n) {
   const hn::ScalableTag<T> d;

@@ -50,7 +50,7 @@ HWY_INLINE void write_row(T* y, std::int64_t n, Value value) {
   if constexpr (TO == To::memory) hwy::FlushStream();
 }
 
-/// To::memory: prefetches the next row while the current one is computed.
+/// Prefetches the next row while the current one is computed, if results are written past the caches (To::memory).
 template <To TO, typename T>
 HWY_INLINE void fetch_ahead(const T* x, std::int64_t ahead) {
   if constexpr (TO == To::memory) hwy::Prefetch(x + ahead);

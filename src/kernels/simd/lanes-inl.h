@@ -12,7 +12,7 @@
 #include <limits>
 
 #define ATTN_UNROLL_FOR(...) _Pragma("GCC unroll 16") for (__VA_ARGS__)
-#define ATTN_ROLLED _Pragma("GCC unroll 1")  // for small arrays for which GCC would otherwise unroll every step
+#define ATTN_ROLLED _Pragma("GCC unroll 1")  // for loops over small arrays, which GCC would otherwise unroll completely
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -25,7 +25,8 @@ template <typename T>
 using Vector = hn::Vec<Tag<T>>;
 template <typename T>
 inline constexpr int lanes = static_cast<int>(HWY_LANES(T));
-/// Vector registers. A register tile has 2 vectors per row with 16 registers (6 x 2 accumulators), 4 with 32 (6 x 4).
+/// The number of vector registers, and of vectors in a row of a register tile: 2 with 16 registers (6 x 2
+/// accumulators), 4 with 32 registers (6 x 4).
 inline constexpr int registers = HWY_TARGET == HWY_AVX2 ? 16 : 32;
 inline constexpr int tile_vectors = registers == 16 ? 2 : 4;
 

@@ -1,4 +1,5 @@
-// src/kernels/simd/multiply_add-inl.h: the multiply-accumulate step of each element type.
+// src/kernels/simd/multiply_add-inl.h: defines the multiply-accumulate step of each element type: which word it reads
+// of an operand, and the instruction.
 #if defined(ATTN_MULTIPLY_ADD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_MULTIPLY_ADD_INL_H
 #undef ATTN_MULTIPLY_ADD_INL_H
@@ -26,14 +27,15 @@ struct MultiplyAdd {
 };
 
 #if HWY_TARGET == HWY_AVX3
-/// bf16: a word is the pair (2k, 2k + 1), and a step is one vdpbf16ps. Written in assembly, because the rest of this
-/// target must run on processors without the instruction.
+/// bf16: a word is the pair of items (2k, 2k + 1), and a step is one vdpbf16ps. The instruction is written in assembly,
+/// because the rest of this target must run on processors without it.
 struct DotPairs {
   using Item = std::uint16_t;
   using Word = std::uint32_t;
   using Sum = float;
   static constexpr int depth = 2;
-  /// As an integer: a broadcast of f32 from memory takes a slot of the multipliers on Zen 5, 1.33 times as long a step.
+  /// Broadcasts the word as an integer. On Zen 5 a broadcast of f32 from memory occupies a slot of the multipliers, and
+  /// a step would take 1.33 times as long.
   template <typename T>
   static HWY_INLINE Vector<float> broadcast(T word) {
     return hn::BitCast(Tag<float>(), hn::Set(Tag<std::uint32_t>(), __builtin_bit_cast(std::uint32_t, word)));

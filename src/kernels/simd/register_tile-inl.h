@@ -1,5 +1,5 @@
-// src/kernels/simd/register_tile-inl.h: the register tile of every product by vectors: ROWS broadcasts times VECTORS
-// vectors for each step of k, all sums in registers.
+// src/kernels/simd/register_tile-inl.h: the register tile of all matrix products by vectors (attention and gemm): each
+// step of k multiplies ROWS broadcast words by VECTORS vectors; all sums stay in registers.
 #if defined(ATTN_REGISTER_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_REGISTER_TILE_INL_H
 #undef ATTN_REGISTER_TILE_INL_H
@@ -16,7 +16,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// A tile that prefetches nothing.
+/// The `prefetch` of a register tile that prefetches nothing.
 struct NoPrefetch {
   template <typename Word>
   HWY_INLINE void operator()(const Word*) const {}
@@ -33,15 +33,16 @@ struct RegisterTile {
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) sum[r][v] = hn::Zero(Tag<Sum>());
   }
 
-  /// Adds the steps [begin, end) to the vectors [FIRST, LAST): `left(row, n)`, a word for all lanes, times the vectors
-  /// of words at x + n * stride. `prefetch(address of these)` is called in every step.
+  /// Adds steps n in [begin, end) to the sums of vectors [FIRST, LAST). A step multiplies the word `left(row, n)`,
+  /// broadcast to all lanes, by the vectors at x + n * stride. Each step calls `prefetch` with the address of its
+  /// vectors.
   template <int FIRST = 0, int LAST = VECTORS, class Left, typename Word, class Prefetch = NoPrefetch>
   HWY_INLINE void add(const Left& left, const Word* HWY_RESTRICT x, std::int64_t stride, std::int64_t begin,
                       std::int64_t end, Prefetch prefetch = {}) {
     static_assert(sizeof(Word) == sizeof(Sum));
     const Tag<Sum> d;
     x += begin * stride;
-    // counted down: counted up, GCC 12 keeps a copy of the sums of large tiles on the stack
+    // the loop counts down: if it counted up, GCC 12 would keep a copy of the sums of large tiles on the stack
     _Pragma("GCC unroll 2") for (std::int64_t n = begin, steps = end - begin; steps > 0; --steps, ++n, x += stride) {
       const auto* const at = reinterpret_cast<const Sum*>(x);
       prefetch(at);
@@ -54,7 +55,7 @@ struct RegisterTile {
     }
   }
 
-  /// Stores the sums to rows of aligned vectors.
+  /// Stores the sums to aligned rows that are `stride` elements apart.
   HWY_INLINE void store(Sum* to, std::int64_t stride) const {
     ATTN_UNROLL_FOR (int r = 0; r < ROWS; ++r)
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) hn::Store(sum[r][v], Tag<Sum>(), to + r * stride + v * lanes<Sum>);

@@ -1,5 +1,5 @@
-// src/kernels/simd/transpose-inl.h: transposes matrices in registers: 16 bytes at a time of as many rows as a vector
-// has lanes.
+// src/kernels/simd/transpose-inl.h: transposes matrices in registers: as many rows as a vector has lanes, 16 bytes of
+// each row at a time.
 #if defined(ATTN_TRANSPOSE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_TRANSPOSE_INL_H
 #undef ATTN_TRANSPOSE_INL_H
@@ -32,12 +32,12 @@ HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* const* HWY_RESTRICT 
   }
 }
 
-/// Columns in 16 bytes of a row; they are transposed together.
+/// The number of columns in 16 bytes of a row. So many columns are transposed at a time.
 template <typename T>
 inline constexpr int transposed_columns = 16 / sizeof(T);
 
-/// Loads 16 bytes of as many rows as a vector has lanes, `stride` apart, and transposes them: each column is a vector.
-/// in[i] is the address of row i * transposed_columns.
+/// Loads 16 bytes of as many rows as a vector has lanes and transposes them: column[c] holds element c of all these
+/// rows. Rows are `stride` elements apart; in[i] is the address of row i * transposed_columns.
 template <class D>
 HWY_INLINE void load_transposed(D d, const float* const* HWY_RESTRICT in, std::int64_t stride,
                                 hn::Vec<D> (&column)[4]) {
@@ -61,7 +61,7 @@ HWY_INLINE void load_transposed(D d, const double* const* HWY_RESTRICT in, std::
   column[1] = hn::InterleaveUpper(d, a, b);
 }
 
-/// Reads rows through load_transposed, 16 bytes of each per step.
+/// Reads rows by load_transposed, 16 bytes of each row in a step.
 template <class D>
 struct RowsInStep {
   using T = hn::TFromD<D>;
@@ -73,7 +73,8 @@ struct RowsInStep {
     _Pragma("GCC unroll 16") for (int i = 0; i < vector_pieces<D>; ++i) {
       at[i] = in + i * side * stride;
 #if HWY_COMPILER_GCC || HWY_COMPILER_CLANG
-      // one register each: the differences do not fit addressing modes, and GCC would compute each address again
+      // holds each address in a register: their distances do not fit an addressing mode, and GCC would compute every
+      // address again in each step
       asm("" : "+r"(at[i]));
 #endif
     }
@@ -84,14 +85,14 @@ struct RowsInStep {
   }
 };
 
-/// Copies one element. Rows of 16-bit numbers are transposed in pairs at any even address, so a T* would claim an
-/// alignment that they may not have.
+/// Copies one element by memcpy. Two adjacent 16-bit numbers may be moved as one 32-bit T, at any even address: an
+/// access through T* would need 4-byte alignment.
 template <typename T>
 HWY_INLINE void move_one(const void* from, void* to) {
   std::memcpy(to, from, sizeof(T));
 }
 
-/// Transposes rows [r, rows) as long as they fill D's lanes; returns the first row that is left.
+/// Transposes rows from r on, as many at a time as D has lanes, and returns the first row that is left.
 template <class D>
 HWY_INLINE std::int64_t transpose_rows(D d, const hn::TFromD<D>* in, std::int64_t in_stride, std::int64_t r,
                                        std::int64_t rows, std::int64_t columns, hn::TFromD<D>* out,
@@ -113,7 +114,7 @@ HWY_INLINE std::int64_t transpose_rows(D d, const hn::TFromD<D>* in, std::int64_
 }
 
 #if HWY_COMPILER_GCC_ACTUAL
-// otherwise GCC makes a copy of 3 kB for every constant stride
+// otherwise GCC makes a clone of the function, of 3 kB, for every constant stride
 #define ATTN_ONE_COPY [[gnu::noinline, gnu::noclone]]
 #else
 #define ATTN_ONE_COPY HWY_NOINLINE

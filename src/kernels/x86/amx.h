@@ -18,7 +18,8 @@ inline constexpr int tile_pairs = 16;                      // bf16 pairs in a ro
 inline constexpr int tile_items = 2 * tile_pairs;          // items of a chain that one product multiplies
 inline constexpr int tile_words = tile_rows * tile_pairs;  // 32-bit words of a whole tile
 
-/// Sets the shapes of the eight tile registers while it exists: whole tiles, except those changed by `shaped`.
+/// Holds the shapes of the eight tile registers: whole tiles, except those changed by `shaped`. `begin` configures the
+/// processor; the destructor releases the tiles.
 class AmxTiles {
  public:
   AmxTiles() {

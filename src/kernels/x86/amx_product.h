@@ -1,5 +1,5 @@
-// src/kernels/x86/amx_product.h: the loop of every AMX product: tiles of rows of A times tiles of columns of B, their
-// sums in tile registers.
+// src/kernels/x86/amx_product.h: the loop of every AMX product: tiles of rows of A times tiles of columns of B, with
+// the sums in tile registers.
 #pragma once
 #include "kernels/x86/amx.h"
 
@@ -9,8 +9,9 @@
 
 namespace attn::kernels {
 
-/// Tile registers: 0 to 3 hold sums, row by row. A tile of A or B is loaded into the first of two; into both where two
-/// rows of tiles share the columns. Otherwise the second has another shape, for the rest of an incomplete unit.
+/// The use of the tile registers: 0 to 3 hold sums, row by row; 4 and 5 are for A, 6 and 7 for B. If two rows of tiles
+/// are computed, both registers of A and of B hold a tile. If one is, a tile is loaded into the first of the two; the
+/// second has another shape, for a last unit that is incomplete.
 inline constexpr int amx_sums = 0, amx_a = 4, amx_b = 6;
 
 /// Calls f.operator()<I>() for I = 0 ... COUNT - 1.
@@ -30,7 +31,7 @@ template <int ROWS, int COLUMNS>
 [[gnu::always_inline]] inline void clear_amx_sums() {
   for_each_amx_sum<ROWS, COLUMNS>([]<int C>(int, int) __attribute__((always_inline)) { tile_zero<C>(); });
 }
-/// Sums of f32 in rows `stride` floats apart.
+/// Load and store the sums, f32 in rows that are `stride` floats apart.
 template <int ROWS, int COLUMNS>
 [[gnu::always_inline]] inline void load_amx_sums(const float* c, std::int64_t stride) {
   for_each_amx_sum<ROWS, COLUMNS>([&]<int C>(int row, int column) __attribute__((always_inline)) {
@@ -44,9 +45,9 @@ template <int ROWS, int COLUMNS>
   });
 }
 
-/// Adds the units [first, last) of A B to the sums. load_a.operator()<REGISTER>(row of tiles, unit) and
-/// load_b.operator()<REGISTER>(column of tiles, unit) load a tile; `between(unit)` is called after a unit's products.
-/// REST: 1 for the registers of an incomplete unit.
+/// Adds the products of units [first, last) (32 items of k each) to the sums. load_a.operator()<REGISTER>(row of tiles,
+/// unit) and load_b.operator()<REGISTER>(column of tiles, unit) load a tile; `between(unit)` is called after a unit's
+/// products. REST: 1 for the registers of an incomplete unit.
 template <int ROWS, int COLUMNS, int REST = 0, class LoadA, class LoadB, class Between>
 [[gnu::always_inline]] inline void add_amx_products(int first, int last, const LoadA& load_a, const LoadB& load_b,
                                                     const Between& between) {

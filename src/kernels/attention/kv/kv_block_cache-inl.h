@@ -34,7 +34,7 @@ HWY_INLINE void prefetch_row_ahead(const KvRows& head, std::int64_t bytes, std::
   if (head.scales != nullptr) prefetch_l2(address_of(scales_at(head, j)));
 }
 
-/// Converts int8 values to the other representation.
+/// Converts int8 values to the other representation (kv/sign_magnitude8.h).
 template <class D>
 HWY_INLINE hn::Vec<D> other_form(D d, hn::Vec<D> bytes) {
   return hn::IfNegativeThenElse(bytes, hn::Sub(hn::Set(d, -128), bytes), bytes);
@@ -113,7 +113,7 @@ class KvBlockCache {
   enum Side { keys, values };
 
   static bool widens(const AttentionProblem& p) { return differs(p.k) || differs(p.v); }
-  /// Takes one slot for blocks that are not cached, two for each cached block.
+  /// Takes one slot for blocks that are not cached, and two (K and V) for each cached block.
   KvBlockCache(Arena& arena, const AttentionProblem& p)
       : stride_(stride(p)), widens_(widens(p)), copies_(copies(p)), cached_blocks_(needed() ? cached_blocks(p) : 0) {
     if (!needed()) return;
@@ -137,7 +137,7 @@ class KvBlockCache {
   /// Returns whether the block is cached for the following query tiles.
   bool keeps(std::int64_t block) const { return block < cached_blocks_; }
 
-  /// Calls load() for a whole block, number `block` among the keys of the head.
+  /// Does the same as load() for block number `block` of the head's keys, and keeps the rows of a cached block.
   void load_block(Side side, std::int64_t block, const KvRows& head, std::int64_t columns, const KvRowRange& rows,
                   const T** to) const {
     if (!differs(head) && !copies_) return;
@@ -217,7 +217,7 @@ class KvBlockCache {
   std::int64_t stride_;
   bool widens_, copies_;
   std::int64_t cached_blocks_;
-  bool* copies_in_task_ = nullptr;  // whether the task has query tiles enough
+  bool* copies_in_task_ = nullptr;  // whether the task has enough query tiles for copying to pay off
   std::uint8_t* kept_ = nullptr;    // [blocks][2]
   T* memory_ = nullptr;             // [1 + 2 blocks][64][stride]
 };

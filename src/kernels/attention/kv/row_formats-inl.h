@@ -2,8 +2,8 @@
 // format of rows. int8, which is stored in groups of rows, has its own loaders (tiles/decode_int8-inl.h).
 //
 //   RowFormat   Compute      the type of the scores
-//               Item, Word   an element of a row; what is transposed as a whole: one or two items
-//               item()       converts item i of each word, load() as many adjacent items as a vector has lanes; exactly
+//               Item, Word   an element of a row; what a transpose moves as a whole: one or two items
+//               item()       converts item i of each word exactly; load() converts adjacent items, one per lane
 #if defined(ATTN_ROW_FORMATS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ROW_FORMATS_INL_H
 #undef ATTN_ROW_FORMATS_INL_H
@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// The type of the scores itself: f32 or f64. As float also pairs of bf16, for DotPairs.
+/// Rows of the type of the scores: f32 or f64. With float also rows of bf16 pairs, for DotPairs.
 template <typename T>
 struct SameFormat {
   using Compute = T;
@@ -29,7 +29,7 @@ struct SameFormat {
   static HWY_INLINE Vector<T> load(const T* items) { return hn::LoadU(Tag<T>(), items); }
 };
 
-/// f16, widened to f32; a word is a pair of them.
+/// Rows of f16, widened to f32; a word is a pair of f16.
 struct F16Format {
   using Compute = float;
   using Item = std::uint16_t;
@@ -46,8 +46,8 @@ struct F16Format {
   }
 };
 
-/// Returns whether an element has a format; rows of others are converted first, block by block. bf16 without its own
-/// kernel is one of those: few processors need it, and the tiles of a format take 25 KB of code.
+/// Returns whether an element type has a format. Rows of other types are converted first, block by block. So are rows
+/// of bf16 without a bf16 kernel: few processors need it, and the tiles of a format take 25 KB of code.
 template <typename T>
 constexpr bool has_row_format(Element element) {
   return bytes_of(element) == sizeof(T) || (sizeof(T) == 4 && element == Element::f16);

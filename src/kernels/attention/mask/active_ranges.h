@@ -8,15 +8,16 @@ namespace attn::kernels {
 
 /// Keys of the largest block, that of bf16.
 inline constexpr int most_keys = bf16_kv_block;
-/// Vectors of the widest query tile: 64 rows of f64 in vectors of 32 bytes, or of 16 (NEON).
+/// The vectors of the widest query tile: 64 rows of f64 in vectors of 32 bytes, or of 16 bytes (NEON).
 #if defined(__x86_64__)
 inline constexpr int most_vectors = 16;
 #else
 inline constexpr int most_vectors = 32;
 #endif
 
-/// Which scores of a block are computed: keys [key, end) of vectors [first, last). Scores of the vectors below `whole`
-/// become -inf where visible[key] has no bit; null: nothing is masked yet.
+/// Which scores of a block are computed: keys [key, end) for vectors [first, last). `visible`: the mask that the tiles
+/// apply to the vectors below `whole`: a score becomes -inf where visible[key] has no bit. Null: the tiles mask
+/// nothing.
 struct ScoreRange {
   int key, end, first, last;
   const std::uint64_t* visible = nullptr;
@@ -31,9 +32,9 @@ struct RowRange {
   int begin, end;
 };
 
-/// Keys key[g] ... key[g + 1] - 1 are range g: they concern the vectors [first[g], last[g]), of which those from
-/// whole[g] on see all keys of the range. Adjacent ranges with the same active vectors are merged; if all vectors see
-/// all keys there is one range. Vector v takes part from key begin[v] to key end[v].
+/// Range g has the keys key[g] ... key[g + 1] - 1. The vectors [first[g], last[g]) take part in it; those from whole[g]
+/// on see all of its keys. Adjacent ranges with the same active vectors are merged; if all vectors see all keys there
+/// is one range. Vector v takes part from key begin[v] to key end[v].
 struct ActiveRanges {
   int count = 0;  // only this many entries are set: clearing all of them would cost time in a small block
   int key[most_keys / trim_keys + 1];

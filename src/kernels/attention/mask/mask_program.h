@@ -3,7 +3,7 @@
 #pragma once
 #include "kernels/attention/problem.h"
 
-// `static`: this header is compiled for several instruction sets, and the linker must not merge them.
+// The functions are `static`: this header is compiled for several instruction sets, and the linker must not merge them.
 namespace attn::kernels {
 
 /// Enough for any expression: the operand that needs more stack is evaluated first, so the depth grows with log2 of the

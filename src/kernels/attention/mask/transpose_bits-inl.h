@@ -39,7 +39,8 @@ HWY_INLINE void exchange_bits(Word* words, int distance) {
 /// Transposes: bit j of word i becomes bit i of word j. `words` is 64-byte aligned.
 inline HWY_NOINLINE void transpose_bits(Word* words) {
   constexpr int N = static_cast<int>(HWY_LANES(Word)), rows = 64 / N;
-  // a step below N would cross lanes: those are taken on the words as columns
+  // steps below N would exchange lanes of a vector, so they are done after the words are transposed as a [64 / N][N]
+  // matrix
   const auto step = [&]<int STEP>() HWY_ATTR { exchange_bits<STEP>(words, STEP >= N ? STEP : STEP * rows); };
   alignas(64) Word transposed[64];
   const auto transpose_words = [&](int from_rows, int from_columns) HWY_ATTR {

@@ -20,12 +20,12 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 using AdditiveSide = typename AdditiveOperands<T>::Side;
 
-/// One side (row or key) of some pairs: a vector of adjacent channels.
+/// The exponentials of one row or one key: a vector of adjacent channels.
 template <typename T>
 struct TanhSide {
   Vector<T> high, low, exponent;
 
-  HWY_INLINE TanhSide() {}  // as Chains
+  HWY_INLINE TanhSide() {}  // explicit, so that it is compiled for this target, as the vectors' own constructors are
   HWY_INLINE TanhSide(Vector<T> h, Vector<T> l, Vector<T> e) : high(h), low(l), exponent(e) {}
 };
 template <bool WIDE>
@@ -40,8 +40,8 @@ HWY_INLINE TanhSide<double> load_side(const AdditiveSide<double>& from, std::int
   return {x, x, x};
 }
 
-/// Computes what gradients need of tanh(q + k): twice its value, and 1 - tanh^2, both with relative accuracy. WIDE:
-/// with separate exponents.
+/// What gradients need of t = tanh(q + k): 2 t and 1 - t^2, both with relative accuracy (form B of docs/numerics.md
+/// section 3.9). WIDE: exponents are separate from mantissas.
 template <typename T>
 struct TanhSlope {
   Vector<T> twice, slope;
@@ -68,8 +68,9 @@ HWY_INLINE TanhSlope<double> additive_slope(const TanhSide<double>& q, const Tan
   return {hn::Add(t, t), hn::NegMulAdd(t, t, hn::Set(d, 1.0))};
 }
 
-/// ROWS rows from `row` on against the keys [begin, end) of a block, a vector of channels from c on: dw gets dS 2 t, dq
-/// and dk get dS (1 - t^2); times 1/2 and w when the keys are through.
+/// Adds the gradients of ROWS rows from `row` on with the keys [begin, end) of a block, for a vector of channels from c
+/// on: dw gets sums of dS 2 t, dq and dk get sums of dS (1 - t^2). After the last key the sums for dw are multiplied by
+/// 1/2, those for dq by w; those for dk later.
 template <typename T, bool WIDE, int ROWS>
 HWY_INLINE void back_of_rows(const AdditiveOperands<T>& at, const T* derivative, std::int64_t c, int row, int begin,
                              int end) {
@@ -185,7 +186,7 @@ class AdditiveBackwardPass : public BackwardPass<T> {
     }
   }
 
-  /// Writes the sums of each row over its keys; they are the last of its parameters.
+  /// Writes the parameters. The last ones of each row are its sums for w.
   HWY_NOINLINE void write_parameters() {
     T* const sums = scratch_.sums + (parameter_count(p_) - p_.dim) * R;
     transpose(more_.dw, more_.stride, rows_.rows, p_.dim, sums, std::int64_t{R});
@@ -220,8 +221,8 @@ class AdditiveBackwardPass : public BackwardPass<T> {
     return true;
   }
 
-  /// Splits the exponentials of the rows; the high parts are also transposed, and the exponents. Returns false when
-  /// some exponent is too large for a form without exponents.
+  /// Splits the exponentials of the query rows, and transposes the high parts and, if `wide`, the exponents. Returns
+  /// false if some exponent is too large for a form without exponents.
   HWY_NOINLINE bool split_queries(bool wide) {
     wide_ = wide;
     bool narrow = true;

@@ -1,4 +1,5 @@
-// src/kernels/attention/pass/amx_forward_pass-inl.h: the forward passes of one query tile in bf16 with products by AMX.
+// src/kernels/attention/pass/amx_forward_pass-inl.h: defines the forward passes of one query tile in bf16 with products
+// by AMX.
 #if defined(ATTN_AMX_FORWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_AMX_FORWARD_PASS_INL_H
 #undef ATTN_AMX_FORWARD_PASS_INL_H
@@ -12,14 +13,14 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Bf16DecodePass that does not convert int8 in registers, which needs another layout of its output.
+/// A Bf16DecodePass that does not convert int8 in registers, because that needs another layout of the output.
 class WidenedBf16DecodePass : public Bf16DecodePass {
  public:
   WidenedBf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, void* memory)
       : Bf16DecodePass(p, query_tile, memory, false) {}
 };
 
-/// The same with its products by AMX.
+/// The decode pass with products by AMX.
 class AmxDecodePass : public WidenedBf16DecodePass {
  public:
   HWY_NOINLINE AmxDecodePass(const AttentionProblem& p, const QueryTile& query_tile, void* memory)
@@ -34,13 +35,14 @@ class AmxDecodePass : public WidenedBf16DecodePass {
   AmxTiles tiles_, value_tiles_;
 };
 
-/// Merges the partial results of AMX; uses no tile registers itself.
+/// Merges the partial results that AmxForwardPass computed for splits; uses no tile registers itself.
 class AmxMergePass : public Bf16ForwardPass {
  public:
   using Decode = WidenedBf16DecodePass;
   using Bf16ForwardPass::Bf16ForwardPass;
 
-  /// Where scores or weights are needed with query rows in the lanes, decode rows take the path of prefill.
+  /// Returns the path of a query tile. If scores or weights are needed with query rows in the lanes, decode rows take
+  /// the path of prefill.
   static Path path_of(const AttentionProblem& p, const QueryTile& query_tile) {
     return keeps_keys_in_lanes(p) ? Bf16ForwardPass::path_of(p, query_tile) : Path::prefill;
   }

@@ -90,7 +90,8 @@ class BackwardPass : public GradientSums<T> {
   }
   void clear_keys(std::int64_t begin, std::int64_t end) const { clear_keys(g_, rows_.batch, rows_.head, begin, end); }
 
-  /// Prefetches the next rows of dK and dV: in a wave they may be in another core's cache.
+  /// Prefetches the block's rows of dK and dV. In a wave (several threads compute steps of one head) they may be in
+  /// another core's cache.
   HWY_NOINLINE void prefetch_totals(const KvBlock& keys) const {
     const auto fetch = [&](const KeyGradient& to, std::int64_t columns) {
       if (to.data == nullptr) return;
@@ -103,7 +104,7 @@ class BackwardPass : public GradientSums<T> {
     fetch({g_.dk, g_.dk_stride, p_.k_heads}, p_.dim);
   }
 
-  /// Vectors that see the same keys are computed together.
+  /// Adds the block's sums to dQ. Vectors that see the same keys are computed together.
   void add_to_queries(const KvBlock& keys) {
     const ActiveRanges& ranges = keys.ranges;
     const Matrix<T> k{k_.row(keys.first), k_.stride};
@@ -123,8 +124,8 @@ class BackwardPass : public GradientSums<T> {
     add_products(keys, scratch_.d, at_.q_rows, p_.dim, {g_.dk, g_.dk_stride, p_.k_heads});
   }
 
-  /// Writes dQ: scaled, with +0 for a zero. Returns false when a number is not finite, also in delta (with D = 0 there
-  /// is no dQ).
+  /// Writes dQ: scaled, with +0 for a zero. Returns false when a number of dQ or of delta is not finite (with D = 0
+  /// there is no dQ).
   bool write_queries() {
     ahead_.later.fetch(ahead_.later.lines());
     const Tag<T> d;
@@ -205,7 +206,7 @@ class BackwardPass : public GradientSums<T> {
     transpose(from, GradientOperands<T>::wide(columns), rows_.rows, columns, to, std::int64_t{R});
   }
 
-  /// The outputs transposed 64 columns at a time.
+  /// Computes the chains of delta over Dv; the outputs are transposed 64 columns at a time.
   HWY_NOINLINE void make_delta() {
     const Tag<T> d;
     const auto* out = static_cast<const T*>(p_.out) + rows_.batch * p_.out_stride[0] + rows_.head * p_.out_stride[1] +

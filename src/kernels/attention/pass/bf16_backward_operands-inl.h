@@ -1,5 +1,5 @@
-// src/kernels/attention/pass/bf16_backward_operands-inl.h: the operands of the bf16 backward products, as pairs in the
-// layouts that the products read, and the products by AMX.
+// src/kernels/attention/pass/bf16_backward_operands-inl.h: prepares the operands of the bf16 backward products, as
+// pairs in the layouts that the products read, and computes the products by AMX.
 #if defined(ATTN_BF16_BACKWARD_OPERANDS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_BACKWARD_OPERANDS_INL_H
 #undef ATTN_BF16_BACKWARD_OPERANDS_INL_H
@@ -22,11 +22,11 @@ class Bf16BackwardOperands : public GradientSums<float> {
   using Sums = GradientSums<float>;
   using Bf16Rows = Matrix<std::uint16_t>;
 
-  /// `tiles`: whole ones, for the products; null: by pairs.
+  /// `tiles`: the configuration of whole tiles, if products are by AMX; null: products are by pairs.
   Bf16BackwardOperands(const AttentionGradient& g, const GradientRows& rows, Arena& arena, AmxTiles* tiles)
       : Sums(g, rows, arena), tiles_(tiles), at_(arena, g.problem) {
     begin_step(ahead_, g, rows, sizeof(std::uint16_t), (tiles != nullptr ? 64 : 16) * N);
-    vectors_ = (vectors_ + 1) / 2 * 2;  // pairs of rows are built from two vectors
+    vectors_ = (vectors_ + 1) / 2 * 2;  // a word of two rows is built from two vectors
     k_ = {static_cast<const std::uint16_t*>(p_.k.base) + rows.batch * p_.k_stride[0] + k_head() * p_.k_stride[1],
           p_.k.row_stride};
     v_ = {static_cast<const std::uint16_t*>(p_.v.base) + rows.batch * p_.v_stride[0] + v_head() * p_.v_stride[1],
@@ -35,7 +35,8 @@ class Bf16BackwardOperands : public GradientSums<float> {
   std::int64_t k_head() const { return p_.key_head(rows_.head); }
   std::int64_t v_head() const { return p_.value_head(rows_.head); }
 
-  /// Rows in whole vectors, 0 where a row sees nothing or is not there: as they lie, or copied to at_.rows.
+  /// Returns the rows in whole vectors of rows, 0 for a row that sees no key or does not exist: in place, or copied to
+  /// at_.rows.
   Bf16Rows settled(const Bf16Rows& from, std::int64_t columns) const {
     if (whole_ && columns % 32 == 0 && from.stride % 2 == 0) return from;
     const std::int64_t wide = Bf16GradientOperands::wide(columns);
@@ -50,17 +51,18 @@ class Bf16BackwardOperands : public GradientSums<float> {
     }
     return {at_.rows, wide};
   }
-  /// Transposes settled rows as pairs of columns, in whole units.
+  /// Transposes rows that `settled` returned as pairs of columns, in whole units.
   void transpose_pairs(const Bf16Rows& rows, std::int64_t columns, std::uint32_t* to) const {
     transpose(reinterpret_cast<const float*>(rows.base), rows.stride / 2, std::int64_t{vectors_} * N,
               Bf16GradientOperands::wide(columns) / 2, reinterpret_cast<float*>(to), std::int64_t{R});
   }
-  /// Stores settled rows as pairs of rows; returns true if some number is not finite.
+  /// Stores rows that `settled` returned as pairs of rows; returns true if some number is not finite.
   bool pair_all_rows(const Bf16Rows& rows, std::int64_t columns, std::uint32_t* to) const {
     const auto columns_of = [&](int r, std::int64_t c) ATTN_BF16_ATTR { return _mm512_loadu_si512(rows.row(r) + c); };
     return bf16_pair_rows(vectors_ * N, Bf16GradientOperands::wide(columns), columns_of, to);
   }
-  /// Stores the block's rows of K as pairs; a missing partner is 0, and with tiles also the rest of an incomplete unit.
+  /// Stores the block's rows of K as pairs of rows. An odd last row is paired with 0; with tiles the rest of an
+  /// incomplete unit is 0 too.
   void pair_keys(const KvBlock& keys, std::int64_t wide) {
     const Bf16Rows k{k_.row(keys.first), k_.stride};
     const int whole = tiles_ != nullptr ? tile_items : 2, count = (keys.count + whole - 1) / whole * whole;
@@ -119,7 +121,8 @@ class Bf16BackwardOperands : public GradientSums<float> {
   }
 
   // --- by AMX ------------------------------------------------------------------------------------------------
-  /// Keys [key, end) of a block for the rows [x, last): its scores and dP stand `at` places before their own.
+  /// A piece of a block: keys [key, end), rows [x, last). Its scores and dP are stored `at` elements before their usual
+  /// place.
   struct Piece {
     int key, end, x, last, at;
   };
@@ -144,7 +147,8 @@ class Bf16BackwardOperands : public GradientSums<float> {
       _mm512_store_ps(scratch_.scores.s + n,
                       _mm512_mul_ps(_mm512_load_ps(scratch_.scores.s + n), _mm512_set1_ps(scale)));
   }
-  /// Transposes derivatives back to words of key pairs (rows of A), in place of the scores.
+  /// Adds the block's sums to dQ by AMX. The derivatives are transposed to words of key pairs (rows of A) in the memory
+  /// of the scores.
   HWY_NOINLINE void tile_queries(const KvBlock& keys, std::int64_t wide) {
     const int pairs = (keys.count + tile_items - 1) / tile_items * tile_pairs;
     for (int n = (keys.count + 1) / 2 * R; n < pairs * R; n += N)
@@ -176,7 +180,7 @@ class Bf16BackwardOperands : public GradientSums<float> {
   Bf16GradientOperands at_;
   TilePrefetch ahead_;
   Bf16Rows k_{}, v_{};
-  bool whole_ = false;  // 64 or 32 rows, all of which see some key
+  bool whole_ = false;  // the step has 64 or 32 rows, all of which see some key
 };
 
 }  // namespace attn::kernels::HWY_NAMESPACE

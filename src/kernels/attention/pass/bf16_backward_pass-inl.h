@@ -1,8 +1,9 @@
-// src/kernels/attention/pass/bf16_backward_pass-inl.h: the backward pass of 64 query rows over their keys in bf16.
-//  As backward_pass-inl.h, with sums of pairs: columns (2d, 2d + 1) for scores and dP, keys (2j, 2j + 1) from the
-// origin for dQ, rows (2i, 2i + 1) for dK and dV, whose sums stay in f32 until the unit is done. A number that is
-// not finite shows in the gradient of its pair. In products with rows of Q or K it counts as 0, so that a masked one
-// has no effect and a visible one does.
+// src/kernels/attention/pass/bf16_backward_pass-inl.h: computes the backward pass of 64 query rows over their keys in
+// bf16.
+//  It differs from backward_pass-inl.h in its chains, which are over pairs: of columns (2d, 2d + 1) for scores and dP,
+// of keys (2j, 2j + 1) from the origin for dQ, of rows (2i, 2i + 1) for dK and dV. The sums of dK and dV stay in f32
+// until the unit (the query heads that share heads of K or V) is done. A number of Q or K that is not finite makes the
+// derivative of its pair NaN. In the products of dQ and dK it counts as 0, so that it has no effect if it is masked.
 //
 // By AMX the five products go over units of 32 columns, keys or rows; the rest is the same code.
 #if defined(ATTN_BF16_BACKWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -57,8 +58,8 @@ class Bf16BackwardPass : public Bf16BackwardWeights {
     Sums::finish_delta();
   }
 
-  /// Computes weights and derivatives as words of pairs; in f32 first, as for other types, if `in_f32` is set or other
-  /// operations come in between.
+  /// Computes weights and derivatives as words of pairs. They are first computed in f32, as for other types, if
+  /// `in_f32` is set, if there are modifiers or dropout, or if dO has a number that is not finite.
   void derive(const KvBlock& keys, bool in_f32) {
     const std::int64_t first = keys.first - g_.totals_begin;
     const MemoryPieces none;
@@ -146,7 +147,6 @@ class Bf16BackwardPass : public Bf16BackwardWeights {
                          std::int64_t end) {
     const AttentionProblem& p = g.problem;
     const Bf16Totals totals(p, g.totals_end - g.totals_begin);
-    // skips gradients that are not wanted
     const auto clear = [&](const PairTotals& rows) { std::fill_n(rows.base, (end - begin) * rows.stride, 0.0F); };
     clear(totals.k(g.totals, head / (p.q_heads / p.k_heads), begin - g.totals_begin));
     clear(totals.v(g.totals, head / (p.q_heads / p.v_heads), begin - g.totals_begin));
@@ -167,7 +167,8 @@ class Bf16BackwardPass : public Bf16BackwardWeights {
                         static_cast<float>(p_.scale));
   }
 
-  /// What rows of dO that are not finite add to dV, where they are seen: the products took 0 for them.
+  /// Adds to dV what numbers of dO that are not finite contribute to the keys that their rows see: the products took 0
+  /// for them.
   HWY_NOINLINE void add_wild_dout(const KvBlock& keys, const PairTotals& dv) const {
     const auto wide = [](std::uint16_t bits) { return __builtin_bit_cast(float, std::uint32_t{bits} << 16); };
     for (std::int64_t i = 0; i < rows_.rows; ++i)
@@ -184,7 +185,7 @@ class Bf16BackwardPass : public Bf16BackwardWeights {
   Bf16Totals totals_;
   Bf16Rows dout_{};
   bool plain_, in_words_ = false, wild_dout_ = false;
-  bool written_ = false;  // dQ was written, with the last block
+  bool written_ = false;  // whether dQ was written with the last block
 };
 
 }  // namespace attn::kernels::HWY_NAMESPACE

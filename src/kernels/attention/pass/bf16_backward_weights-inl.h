@@ -1,5 +1,5 @@
-// src/kernels/attention/pass/bf16_backward_weights-inl.h: weights and derivatives of a block in the bf16 backward pass,
-// as the words of pairs that the products read.
+// src/kernels/attention/pass/bf16_backward_weights-inl.h: computes weights and derivatives of a block in the bf16
+// backward pass, as the words of pairs that the products read.
 #if defined(ATTN_BF16_BACKWARD_WEIGHTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_BACKWARD_WEIGHTS_INL_H
 #undef ATTN_BF16_BACKWARD_WEIGHTS_INL_H
@@ -18,7 +18,8 @@ class Bf16BackwardWeights : public Bf16BackwardOperands {
   using Bf16BackwardOperands::Bf16BackwardOperands;
 
   Weighed weighed(int x) const { return {scratch_.m + x, scratch_.inverse + x, scratch_.delta + x}; }
-  /// Stores weights p[key][vector] and derivatives d of two keys and two vectors as all three kinds of words.
+  /// Stores weights p[key][vector] and derivatives d of two keys and two vectors of rows as words: weights in pairs of
+  /// rows, derivatives in pairs of rows and in pairs of keys.
   HWY_INLINE void store_words(int key, int x, const __m512 (&p)[2][2], const __m512 (&d)[2][2]) const {
     __m512i rounded[2];
     ATTN_UNROLL_FOR (int k = 0; k < 2; ++k) {
@@ -36,8 +37,8 @@ class Bf16BackwardWeights : public Bf16BackwardOperands {
     for (; key < end; key += 2) store_words(key, x, none, none);
   }
 
-  /// Two vectors of rows, from products that are not scaled. With tiles these are made here, for as few keys as tiles
-  /// like: they stay near.
+  /// Computes the words from products that are not scaled, for two vectors of rows at a time. With tiles the products
+  /// are computed here too, for 32 keys at a time, so that they stay in the caches.
   HWY_NOINLINE void weigh_words(const KvBlock& keys, const Bf16Rows& k, const Bf16Rows& v) {
     const ActiveRanges& ranges = keys.ranges;
     for (int g = 0; g < ranges.count; ++g)
@@ -45,7 +46,7 @@ class Bf16BackwardWeights : public Bf16BackwardOperands {
         const int x = n * N;
         if (ranges.first[g] >= n + 2 || ranges.last[g] <= n) {
           static_assert(trim_keys % gradient_tile(2) == 0);
-          // otherwise no product reads them
+          // without gaps and without tiles no product reads these words
           if (ranges.gaps || tiles_ != nullptr) clear_words(ranges.key[g], ranges.key[g + 1], x);
           continue;
         }
@@ -81,8 +82,8 @@ class Bf16BackwardWeights : public Bf16BackwardOperands {
     }
   }
 
-  /// Weights (after dropout) in scores.s, derivatives by the score as the softmax has it in d; 0 where masked. Who is
-  /// seen: seen_.
+  /// Computes weights (after dropout) in scores.s and derivatives by the softmax's input in d; 0 where masked. Notes in
+  /// seen_ which rows see each key.
   HWY_NOINLINE void weigh_apart(const KvBlock& keys) {
     const ActiveRanges& ranges = keys.ranges;
     alignas(64) Word kept[64];
@@ -129,7 +130,7 @@ class Bf16BackwardWeights : public Bf16BackwardOperands {
       }
   }
 
-  Word seen_[kv_block];  // of weigh_apart: which rows see a key
+  Word seen_[kv_block];  // set by weigh_apart: for each key the rows that see it
 };
 
 }  // namespace attn::kernels::HWY_NAMESPACE

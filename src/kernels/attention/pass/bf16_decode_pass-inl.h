@@ -1,5 +1,6 @@
-// src/kernels/attention/pass/bf16_decode_pass-inl.h: the forward pass of a query tile of at most 8 rows (decode) in
-// bf16, in blocks of 256 keys: as decode_pass-inl.h, with pairs of columns or keys as 32-bit words; also by AMX.
+// src/kernels/attention/pass/bf16_decode_pass-inl.h: computes the forward pass of a query tile of at most 8 rows
+// (decode) in bf16, in blocks of 256 keys: as decode_pass-inl.h does, but on pairs of columns or keys (32-bit words),
+// and with products by AMX too.
 #if defined(ATTN_BF16_DECODE_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_DECODE_PASS_INL_H
 #undef ATTN_BF16_DECODE_PASS_INL_H
@@ -23,18 +24,19 @@ class Bf16DecodePass : public DecodeStreams<float> {
   Bf16Scratch wide;
   Bf16KvRows kv;
   std::int64_t pairs;
-  // Products by AMX: the tile configurations of scores, which is the current one outside of PV, and of PV; or null.
+  // If products are by AMX, the tile configurations of scores (the current one outside of PV) and of PV; else null.
   const AmxTiles *amx = nullptr, *amx_values = nullptr;
 
   /// `lut`: whether int8 may be converted in registers.
   Bf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, Arena arena, bool lut = has_int8_lut())
       : Bf16DecodePass(p, query_tile, Bf16Memory(arena, p)) {
     int8 = lut && in_int8_tiles(p, Element::sign_magnitude8, p.keys_begin(tile.batch));
-    if (int8) rows_out = DecodeOutput<float>(scratch.block, p.value_dim);  // no column beyond a row is read
+    // the loaders of int8 read no column beyond a row
+    if (int8) rows_out = DecodeOutput<float>(scratch.block, p.value_dim);
   }
 
   HWY_NOINLINE void load_queries() {
-    if (amx) clear_vector(reinterpret_cast<float*>(wide.q), pairs);  // lanes without a row
+    if (amx) clear_vector(reinterpret_cast<float*>(wide.q), pairs);  // lanes without a row are 0
     transpose_pairs(problem, tile, amx ? wide.q : wide.decode_queries, amx ? bf16_rows : max_decode_rows);
     if (!keys_in_lanes) clear_vector(wide.s, block_keys);
     DecodeScores<float, block_keys>(scratch).clear(block_keys / 2);
@@ -96,7 +98,7 @@ class Bf16DecodePass : public DecodeStreams<float> {
     const Bf16Scores scores{wide.q, words, pairs, 1, s, nullptr, nullptr, nullptr};
     for (int g = 0; g < ranges.count; ++g)
       for (int key = ranges.key[g], end; key < ranges.key[g + 1]; key = end) {
-        const int left = ranges.key[g + 1] - key;  // a rest of less than a vector goes with the keys before it
+        const int left = ranges.key[g + 1] - key;  // fewer than 16 keys that are left go with the keys before them
         end = key + (left < bf16_rows + 16 ? left : bf16_rows);
         k_stream.use(end - key);
         amx_decode_scores(scores, key, end, rows(), k_stream, wide.tile_rows_copy);
@@ -120,7 +122,8 @@ class Bf16DecodePass : public DecodeStreams<float> {
     accumulate_sums(scratch, 1);
   }
 
-  /// PV of a block, in parts, between which memory is prefetched; the first tile makes the `sum` of the weights.
+  /// Computes PV of a block in parts of its keys; memory is prefetched between the parts. The first tile computes the
+  /// `sum` of the weights.
   void accumulate(std::int64_t first, int keys, const ActiveRanges& ranges, const DecodeWeightPairs& p,
                   DecodeWeightSum sum) {
     const int begin = ranges.begin[0] / 2 * 2, end = ranges.end[0], part = int8 ? kv_block : decode_pv_keys;
@@ -146,7 +149,8 @@ class Bf16DecodePass : public DecodeStreams<float> {
     fresh = false;
   }
 
-  /// PV by AMX, queries as rows: 32 keys at a time, two by two as they come from memory. Weights: wide.p [16][128].
+  /// Computes PV by AMX with queries as rows, 32 keys at a time: rows of V are interleaved in pairs when they are read.
+  /// Weights: wide.p [16][128].
   HWY_NOINLINE void accumulate_by_amx(std::int64_t first, int keys, const ActiveRanges& ranges) {
     const std::int64_t words = Bf16Scratch::value_words(problem.value_dim);
     const std::uint16_t* value_rows[block_keys];

@@ -1,8 +1,8 @@
-// src/kernels/attention/pass/bf16_forward_pass-inl.h: the forward pass of one query tile in bf16, in blocks of 256
-// keys, more than 8 rows (prefill).
-//  As forward_pass-inl.h, but both products take pairs: (2d, 2d + 1) of a row for the scores, keys (2j, 2j + 1) for the
-// output, so K is read in place, V's rows are interleaved two by two for the block, and weights are rounded to bf16
-// before they are summed.
+// src/kernels/attention/pass/bf16_forward_pass-inl.h: computes the forward pass of one query tile of more than 8 rows
+// (prefill) in bf16, in blocks of 256 keys.
+//  It differs from forward_pass-inl.h in its products, which take pairs: columns (2d, 2d + 1) of a row for the scores,
+// keys (2j, 2j + 1) for the output. So K is read in place, each two rows of V are interleaved for the block, and
+// weights are rounded to bf16 before they are summed.
 #if defined(ATTN_BF16_FORWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_FORWARD_PASS_INL_H
 #undef ATTN_BF16_FORWARD_PASS_INL_H
@@ -18,7 +18,7 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Interleaves two rows of bf16 to words (low, high).
+/// Interleaves two rows of bf16 into words (low, high).
 HWY_INLINE void interleave_rows(const std::uint16_t* low, const std::uint16_t* high, std::int64_t count,
                                 std::uint32_t* to) {
   for (std::int64_t c = 0; c < count; c += 16)
@@ -33,8 +33,10 @@ class Bf16ForwardPass : public QueryTilePass<float> {
   Bf16Scratch wide;
   Bf16KvRows kv;
   std::int64_t pairs;
-  const AmxTiles* amx = nullptr;  // products by AMX: the tile configuration, which a caller's callable may change
-  // For a single row: V rows that are masked for it count as 0, so that NaN and inf in them have no effect.
+  // the tile configuration if products are by AMX, else null; a caller's callable may change the processor's
+  const AmxTiles* amx = nullptr;
+  // If the tile has a single row: whether V rows that are masked for it count as 0, so that NaN and inf in them have no
+  // effect.
   bool mask_hidden_values = false;
   bool masked[block_keys];  // which keys of the block are masked, noted because weights overwrite the scores
 
@@ -112,7 +114,8 @@ class Bf16ForwardPass : public QueryTilePass<float> {
       masked[r] = (visible && visible[r] % 2 == 0) || wide.s[r * bf16_rows] == -std::numeric_limits<float>::infinity();
   }
 
-  /// V's rows two by two, in the layout of AMX tiles where AMX is used; cached for the query tiles that follow.
+  /// Returns the block's rows of V in pairs, with AMX in the layout of its tiles. They are cached for the query tiles
+  /// that follow.
   const std::uint32_t* value_pairs(std::int64_t first, int keys) {
     const std::int64_t words = Bf16Scratch::value_words(problem.value_dim), place = kv.slot_of(first);
     std::uint32_t* const to = wide.v + place * (block_keys / 2) * words;

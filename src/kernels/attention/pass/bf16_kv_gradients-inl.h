@@ -1,5 +1,5 @@
-// src/kernels/attention/pass/bf16_kv_gradients-inl.h: sums dK and dV in bf16 in f32 until the last step of a unit, then
-// rounds them.
+// src/kernels/attention/pass/bf16_kv_gradients-inl.h: keeps the sums of dK and dV of a bf16 backward pass in f32 until
+// the last step of a unit (the query heads that share heads of K or V), then rounds them.
 #if defined(ATTN_BF16_KV_GRADIENTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_KV_GRADIENTS_INL_H
 #undef ATTN_BF16_KV_GRADIENTS_INL_H

@@ -1,5 +1,5 @@
-// src/kernels/attention/pass/bf16_kv_rows-inl.h: K and V of a query tile as rows of bf16: where they are, or copied:
-// odd rows, rows with cache-set conflicts, and int8, which bf16 holds exactly.
+// src/kernels/attention/pass/bf16_kv_rows-inl.h: returns the rows of K and V of a query tile in bf16: in place, or
+// copied if their length is odd, if they conflict in cache sets, or if they are int8, which bf16 holds exactly.
 //  The scale of an int8 key multiplies its score, that of a value its weight (docs/numerics.md section 3.8).
 #if defined(ATTN_BF16_KV_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_KV_ROWS_INL_H
@@ -27,7 +27,7 @@ HWY_INLINE void int8_row_to_bf16(const std::int8_t* row, std::int64_t columns, s
   }
 }
 
-/// Converts int8 rows before `end` to bf16, `stride` apart.
+/// Converts int8 rows to bf16, `stride` elements apart, and prefetches later rows before rows.end.
 HWY_NOINLINE inline void int8_rows_to_bf16(const KvRows& head, const KvRowRange& rows, std::int64_t columns,
                                            std::uint16_t* to, std::int64_t stride) {
   for_each_int8_block(head, rows.first, rows.keys, columns,
@@ -51,7 +51,7 @@ HWY_NOINLINE inline void scales_of_rows(const KvRows& head, std::int64_t first, 
   }
 }
 
-/// Prefetches the scales: one line per page, for which a load would wait.
+/// Prefetches the scales of rows [first, end), one line per 16 rows of a page, because a load would wait for memory.
 HWY_NOINLINE inline void prefetch_scales(const KvRows& head, std::int64_t first, std::int64_t end) {
   for (std::int64_t rows; first < end; first += rows) {
     rows = rows_of_page(head, first, end - first);
@@ -66,7 +66,7 @@ struct BlockScales {
   alignas(64) float key[bf16_kv_block], value[bf16_kv_block];
 
   const float* of_keys(int first = 0) const { return there ? key + first : nullptr; }
-  /// 0 for keys that no weight but 0 has: `silent`, or null.
+  /// Loads the scales of the values; the scale of a `masked` key (null: none is) is 0.
   void load_values(const KvRows& v, std::int64_t first, int keys, const bool* masked) {
     if (!there) return;
     scales_of_rows(v, first, keys, value);
@@ -75,7 +75,7 @@ struct BlockScales {
   }
 };
 
-/// Adjacent scales, read 16 at a time.
+/// Pointers to adjacent scales of a block, one per 16 scales.
 struct ScalesBy16 {
   const float* at[bf16_kv_block / 16];
   explicit ScalesBy16(const float* scales) {
@@ -101,13 +101,14 @@ class Bf16KvRows {
   }
   bool stays(std::int64_t place) const { return place < Bf16Scratch::cached_blocks(p_) - 1; }
 
-  /// K's rows as words; copied where the last pair would reach past the row, they are of int8, or the task's query
-  /// tiles share the copies.
+  /// Writes the addresses of K's rows as words. Rows are copied if their last pair would reach past the row, if they
+  /// are int8, or if the task's query tiles share the copies.
   HWY_NOINLINE void keys(const KvRowRange& range, const std::uint32_t** rows) const {
     const std::int64_t place = slot_of(range.first);
     const bool keeps = wide_.ready[2 * Bf16Scratch::most_blocks] != 0 && stays(place);
     if (p_.dim % 2 == 0 && !keeps && k_.scales == nullptr) return row_pointers(k_, range.first, range.keys, rows);
-    const std::int64_t slot = keeps ? place : Bf16Scratch::key_places(p_) - 1;  // the last is of blocks not cached
+    // the last slot is for blocks that are not cached
+    const std::int64_t slot = keeps ? place : Bf16Scratch::key_places(p_) - 1;
     std::uint32_t* const to = wide_.k + slot * bf16_kv_block * pairs_;
     for (int r = 0; r < range.keys; ++r) rows[r] = to + r * pairs_;
     if (keeps && wide_.ready[place] != 0) return;
@@ -115,8 +116,8 @@ class Bf16KvRows {
     copy_keys(range, to);
   }
 
-  /// V's rows; zeros for a row that is `masked` (null: none is), and beyond the last one as far as a unit of so many
-  /// rows reaches.
+  /// Writes the addresses of V's rows. Rows that are `masked` (null: none is), and those that fill up the last `unit`
+  /// of rows, are a row of zeros.
   HWY_NOINLINE void values(const KvRowRange& range, const bool* masked, int unit, const std::uint16_t** rows) const {
     const auto* zeros = reinterpret_cast<const std::uint16_t*>(wide_.zeros);
     int r = range.keys;

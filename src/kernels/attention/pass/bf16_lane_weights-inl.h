@@ -1,4 +1,4 @@
-// src/kernels/attention/pass/bf16_lane_weights-inl.h: scores and weights of a block in bf16 with query rows in the
+// src/kernels/attention/pass/bf16_lane_weights-inl.h: computes the weights of a block in bf16 with query rows in the
 // lanes: in prefill, and in decode if an option needs that layout.
 #if defined(ATTN_BF16_LANE_WEIGHTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_LANE_WEIGHTS_INL_H
@@ -17,7 +17,7 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Scores wide.s [256][R] become pairs of weights wide.p [128][R].
+/// Computes pairs of weights, wide.p [128][R], from scores, wide.s [256][R].
 struct Bf16LaneWeights {
   QueryTilePass<float>& pass;
   const Bf16Scratch& wide;
@@ -60,8 +60,8 @@ struct Bf16LaneWeights {
   }
 
  private:
-  /// Weights rounded to bf16, the rounded ones summed, pairs stored: `keys` rows of V vectors. `keep`: the others too,
-  /// for dropout.
+  /// Computes the weights of `keys` keys for V vectors of rows, rounds them to bf16, sums the rounded weights and
+  /// stores pairs of them. `keep`: the unrounded weights replace the scores, for dropout and scales.
   template <int V>
   HWY_INLINE void weigh_pairs(int key, int keys, int vector, bool keep) const {
     const int at = vector * 16;
@@ -88,8 +88,8 @@ struct Bf16LaneWeights {
     ATTN_UNROLL_FOR (int v = 0; v < V; ++v) _mm512_store_ps(pass.scratch.sum + at + v * 16, sum[v]);
   }
 
-  /// Applies dropout and the scales of int8 values to the weights before rounding, then makes the pairs again. The sums
-  /// keep the weights from before.
+  /// Applies dropout and the scales of int8 values to the unrounded weights and stores the rounded pairs again. The
+  /// sums do not change.
   void drop_or_scale(std::int64_t first, const ActiveRanges& ranges, bool dropout, const BlockScales& scales) const {
     if (dropout) drop_block(pass.problem, pass.tile, first, ranges, wide.s);
     for (int g = 0; g < ranges.count; ++g)

@@ -1,5 +1,5 @@
-// src/kernels/attention/pass/bf16_scratch-inl.h: lays out the scratch memory of a query tile in bf16: pairs as 32-bit
-// words; and transposes its queries to it.
+// src/kernels/attention/pass/bf16_scratch-inl.h: lays out the scratch memory of a query tile in bf16, where a pair is a
+// 32-bit word, and transposes queries to it.
 #if defined(ATTN_BF16_SCRATCH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_SCRATCH_INL_H
 #undef ATTN_BF16_SCRATCH_INL_H
@@ -15,29 +15,29 @@
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// In addition to the scratch of a query tile in f32: queries, weights, keys and values as pairs.
+/// The memory that bf16 needs besides the scratch of a query tile in f32: queries, weights, keys and values as pairs.
 struct Bf16Scratch {
   static constexpr int R = bf16_rows, keys = bf16_kv_block;
   std::uint32_t* q;  // [ceil(D / 2)][R]
   float* s;          // [256][R]
   std::uint32_t* p;  // [128][R]
-  // [2][blocks]  whether the keys, then the pairs of values of a block are there already; and whether the task copies
-  //              keys
+  // [2][blocks]  whether the keys, then the pairs of values of a block are cached already; and one more: whether the
+  //              task copies keys
   std::uint8_t* ready;
   std::uint32_t* v;  // [blocks][128][value words]
   // [key places][256][ceil(D / 2)], copies: of rows with cache-set conflicts, an odd number of elements, or int8
   std::uint32_t* k;
   std::uint32_t* decode_queries;  // [ceil(D / 2)][max_decode_rows]
-  std::uint32_t* zeros;           // a row of V
+  std::uint32_t* zeros;           // zeros, for a masked row of V
   std::uint32_t* tile_rows_copy;  // [64][ceil(D / 2)]
-  std::uint32_t* paired;          // [16][value words]  values on their way to tiles; of decode rows the sums of a block
-  std::uint32_t* tile_weights;    // [16][128]  of decode rows
-  std::uint32_t* numbers;         // [256][value words / 2]  int8 values
+  std::uint32_t* paired;  // [16][value words]  prefill: rows of V before they are transposed; decode: sums of a block
+  std::uint32_t* tile_weights;  // [16][128]  not used
+  std::uint32_t* numbers;       // [256][value words / 2]  int8 values
 
   static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
   static std::int64_t value_words(std::int64_t value_dim) { return (value_dim + 15) / 16 * 16; }
-  /// Slots for blocks of keys and of pairs of values that are cached for the other query tiles of a task: all blocks,
-  /// as long as they fit L2. Later blocks share the last slot.
+  /// Returns the number of slots for blocks of keys, and of pairs of values, that are cached for the other query tiles
+  /// of a task, with one more slot that later blocks share; at most most_blocks.
   static std::int64_t cached_blocks(const AttentionProblem& p) {
     const std::int64_t blocks = (p.k_rows + keys - 1) / keys;
     return p.q_rows <= R ? 1 : blocks < most_blocks ? blocks + 1 : most_blocks;
@@ -74,7 +74,7 @@ struct Bf16Memory {
   Bf16Memory(Arena& arena, const AttentionProblem& p) : wide(arena, p), tile(arena, p, 0) {}
 };
 
-/// Transposes Q by pairs of columns, to [ceil(D / 2)][width].
+/// Transposes the pairs of columns of Q to [ceil(D / 2)][width].
 HWY_NOINLINE inline void transpose_pairs(const AttentionProblem& p, const QueryTile& tile, std::uint32_t* q,
                                          std::int64_t width) {
   tile.for_each_piece(p.q_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) {

@@ -1,5 +1,6 @@
-// src/kernels/attention/pass/decode_pass-inl.h: the forward pass of a query tile of at most 8 rows (decode), block
-// after block of keys: keys, then columns of V in the lanes. It is bound by the memory from which K and V are read.
+// src/kernels/attention/pass/decode_pass-inl.h: computes the forward pass of a query tile of at most 8 rows (decode),
+// one block of keys after another. Lanes are keys, then columns of V. It is bound by the memory that K and V are read
+// from.
 //
 //   s[row][keys]  ->  weights p[key][row]  ->  o[row][columns]
 #if defined(ATTN_DECODE_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -21,12 +22,13 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Returns whether scores and weights keep the layout of decode: nothing needs them with query rows in the lanes.
+/// Returns whether scores and weights stay in the layout of decode, because nothing needs them with query rows in the
+/// lanes.
 inline bool keeps_keys_in_lanes(const AttentionProblem& p) {
   return !has_modifiers(p) && p.task.lane_weights == nullptr && !p.drops();
 }
 
-/// What decode has in every type: K and V as streams from memory.
+/// The part of decode that all types share: K and V are streams from memory.
 template <typename T>
 class DecodeStreams : public QueryTilePass<T> {
  public:
@@ -90,7 +92,7 @@ class DecodePass : public DecodeStreams<T> {
 
   struct Memory {
     KvBlockCache<T> kv_cache;
-    T* queries;  // [D][max_decode_rows]: columns adjacent, so that they fill few cache lines
+    T* queries;  // [D][max_decode_rows]: no lanes beyond these rows, so that a query fills few cache lines
     QueryTileMemory<T> tile;
 
     Memory(Arena& arena, const AttentionProblem& p)
@@ -109,7 +111,7 @@ class DecodePass : public DecodeStreams<T> {
     const auto scale = hn::Set(d, static_cast<T>(problem.scale));
     for (std::int64_t i = 0; i < problem.dim * max_decode_rows; i += N)
       hn::Store(hn::Mul(hn::Load(d, queries_ + i), scale), d, queries_ + i);
-    if (!keys_in_lanes) this->clear_vector(scratch.s, block_keys);  // lanes without a row are to be numbers
+    if (!keys_in_lanes) this->clear_vector(scratch.s, block_keys);  // so that lanes without a row hold numbers
     DecodeScores<T, kv_block>(scratch).clear(kv_block);
   }
 
@@ -165,7 +167,8 @@ class DecodePass : public DecodeStreams<T> {
     });
   }
 
-  /// PV of a block, in parts between which memory is prefetched; weights `p` from the block's first key on.
+  /// Computes PV of a block in parts; memory is prefetched between them. The weights `p` begin with the block's first
+  /// key.
   HWY_NOINLINE void accumulate(std::int64_t first, int keys, const ActiveRanges& ranges, const DecodeWeights<T>& p) {
     const int begin = ranges.begin[0], end = ranges.end[0];
     const auto weights = [&p](int key) { return DecodeWeights<T>{p.p + key * p.stride, p.stride}; };
@@ -191,7 +194,7 @@ class DecodePass : public DecodeStreams<T> {
     fresh = false;
   }
 
-  /// Rows in memory, or converted.
+  /// Writes the addresses of rows in memory, or of their converted copies.
   template <typename Item>
   void rows_of(typename KvBlockCache<T>::Side side, const KvRows& head, std::int64_t columns, const KvRowRange& range,
                const Item** to) const {

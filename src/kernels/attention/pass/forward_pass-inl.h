@@ -1,11 +1,11 @@
-// src/kernels/attention/pass/forward_pass-inl.h: the forward pass of one query tile over its keys, block after block;
-// nothing else is stored.
+// src/kernels/attention/pass/forward_pass-inl.h: computes the forward pass of one query tile over its keys, one block
+// after another; only one block of scores is stored.
 //
 //            64 keys                     lanes are query rows: no sum ever crosses a lane, so a row has the bits of
 //          +---------+                   kernels/ref whatever the vector width, the query tile or the thread.
 //  64 rows |  S^T    |  -> weights ->  O^T += V^T P^T
 //          +---------+
-//  Of f32 and f64, more than 8 rows (prefill), and of additive scores any number.
+//  It is for f32 and f64 and more than 8 rows (prefill); with additive scores for any number of rows.
 #if defined(ATTN_FORWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_FORWARD_PASS_INL_H
 #undef ATTN_FORWARD_PASS_INL_H
@@ -35,10 +35,11 @@ class ForwardPass : public QueryTilePass<T> {
   using Pass::problem, Pass::tile, Pass::scratch, Pass::k, Pass::v, Pass::vectors, Pass::fresh, Pass::split_end,
       Pass::prefetch, Pass::returned_weights, Pass::score_mod;
   static constexpr int R = query_tile_rows<T>, N = lanes<T>, block_keys = kv_block;
-  using Blocks = ForwardPass;  // the class that has the blocks' code
+  using Blocks = ForwardPass;  // the class whose block() is called
   using Decode = DecodePass<T>;
 
-  /// The scratch. Converted rows come first: decode, which may compute the task's last query tile, has them there too.
+  /// The scratch. Converted rows come first, so that decode, which may compute the task's last query tile, has them at
+  /// the same place.
   struct Memory {
     KvBlockCache<T> kv_cache;
     Score score;
@@ -55,7 +56,7 @@ class ForwardPass : public QueryTilePass<T> {
   static Path path_of(const AttentionProblem& p, const QueryTile& query_tile) {
     return HWY_NAMESPACE::path_of<T>(p, query_tile);
   }
-  /// For any query tile, also for decode.
+  /// Returns the bytes that suffice for any query tile, in prefill and decode.
   static std::size_t scratch_bytes(const AttentionProblem& p) {
     return std::max(kernels::scratch_bytes<Memory>(p), kernels::scratch_bytes<typename Decode::Memory>(p));
   }
@@ -128,7 +129,7 @@ class ForwardPass : public QueryTilePass<T> {
   /// Whether the products are register tiles, which mask their scores and prefetch lines one by one.
   static constexpr bool in_tiles = !Score::additive;
   std::int64_t block_index(std::int64_t first) const { return (first - problem.keys_begin(tile.batch)) / kv_block; }
-  /// Converts or copies a block's rows, if they are not to be read where they are.
+  /// Converts or copies a block's rows if they cannot be read in place.
   void load_rows(typename KvBlockCache<T>::Side side, const KvRows& head, std::int64_t columns, std::int64_t first,
                  int keys, const T** rows) const {
     if (kv_cache.needed()) kv_cache.load_block(side, block_index(first), head, columns, {first, keys, split_end}, rows);

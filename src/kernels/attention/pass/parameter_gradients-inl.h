@@ -19,14 +19,16 @@ namespace attn::kernels::HWY_NAMESPACE {
 inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
-/// Adds to a result in memory. A NaN is the canonical one: which operand's NaN a sum has is up to the compiler.
+/// Adds x to a result in memory. A NaN becomes the canonical one, because the compiler decides which operand's NaN a
+/// sum returns.
 template <typename T>
 HWY_INLINE void add_to_result(T& result, T x) {
   const T sum = result + x;
   result = sum == sum ? sum : std::numeric_limits<T>::quiet_NaN();
 }
 
-/// Sums the derivatives by the sum of bias terms, in scratch_.d, in the compute type.
+/// Computes gradients of parameters and dense biases: sums of the derivatives by the sum of bias terms, which are in
+/// scratch_.d.
 template <typename T>
 class GradientSums : public SoftmaxBackward<T> {
  protected:
@@ -36,11 +38,11 @@ class GradientSums : public SoftmaxBackward<T> {
  public:
   using Pairs::Pairs, Pairs::R, Pairs::N;
 
-  // --- parameters: rows of scratch_.sums, one row a lane ---------------------------------------------------------
+  // --- parameters: each has a row of scratch_.sums, with query rows in the lanes ----------------------------------
   bool has_parameters() const { return g_.parameters != nullptr; }
   void clear_sums() { Pairs::clear(scratch_.sums, BackwardScratch<T>::sum_rows(p_)); }
 
-  /// Adds to each row's sums over its keys: ALiBi's distances, the table's buckets.
+  /// Adds the block to each row's sums over its keys: for ALiBi's slope and for the buckets of a relative bias.
   HWY_NOINLINE void add_to_parameters(const KvBlock& keys) {
     T* sums = scratch_.sums + (p_.sinks != nullptr ? R : 0);
     for (int n = 0; n < p_.bias_count; ++n) {
@@ -84,10 +86,11 @@ class GradientSums : public SoftmaxBackward<T> {
     }
   }
 
-  /// In a wave: called before the rows of dK and dV of these keys are needed.
+  /// Called in a wave before the rows of dK and dV of these keys are needed; a pass may prefetch them.
   void prefetch_totals(const KvBlock&) const {}
 
-  /// The sums over keys, to their rows or further to one element.
+  /// Adds the sums over keys to the elements of their rows or, if the bias is broadcast over rows too, adds the chain
+  /// of all rows to one element.
   HWY_NOINLINE void finish_dense() {
     for (int n = 0; n < g_.dense_count; ++n) {
       const DenseGradient& to = g_.dense[n];
@@ -104,7 +107,8 @@ class GradientSums : public SoftmaxBackward<T> {
   }
 
  private:
-  /// ALiBi's sums, lanes side by side; false where a distance is too large to be counted on in T.
+  /// Adds to the sums of ALiBi's slope, with rows in the lanes. Returns false if a distance is too large to be
+  /// incremented exactly in T.
   bool add_distances(const BiasTerm& term, const KvBlock& keys, T* sums) {
     constexpr std::int64_t most = std::int64_t{1} << (std::numeric_limits<T>::digits - 1);
     const Tag<T> d;
@@ -160,7 +164,8 @@ class GradientSums : public SoftmaxBackward<T> {
   }
 };
 
-/// Whether the block is the first to add to its keys. What the steps before left out is 0 from here on.
+/// Returns whether no key of the block has sums yet; the block's sums are then written, not added. All other keys
+/// before the block's end that have no sums yet are set to 0.
 template <class W>
 bool begins_sums(const W& pass, const KvBlock& keys, std::int64_t* summed) {
   const std::int64_t end = keys.first + keys.count;
@@ -171,7 +176,8 @@ bool begins_sums(const W& pass, const KvBlock& keys, std::int64_t* summed) {
   return all;
 }
 
-/// Whether the block's sums are to be rounded as they end. What the step has passed over is rounded here.
+/// Returns whether the block's sums are complete after this step and must be rounded. The keys before it that the step
+/// has skipped are rounded here.
 template <class W>
 bool ends_sums(const W& pass, const KvBlock& keys, std::int64_t* rounded) {
   if constexpr (requires { pass.round_keys(keys.first, keys.first); }) {

@@ -1,5 +1,5 @@
-// src/kernels/attention/pass/query_tile_pass-inl.h: what every forward pass of a query tile has: its state over the
-// keys, the splits of 1,024 keys, which are merged, and its output.
+// src/kernels/attention/pass/query_tile_pass-inl.h: the state that all forward passes of a query tile share: maximum,
+// sum and output of a split (1,024 keys), and their merging into totals.
 #if defined(ATTN_QUERY_TILE_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_QUERY_TILE_PASS_INL_H
 #undef ATTN_QUERY_TILE_PASS_INL_H
@@ -24,16 +24,17 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// What the lanes hold: prefill: query rows, in scores, weights and output; decode: keys, then columns of V.
+/// What the lanes hold. prefill: query rows, in scores, weights and output; decode: keys in scores, then columns of V.
 enum class Path { prefill, decode };
 
-/// The path of a query tile: decode if it has at most 8 rows. Additive scores are computed with rows in the lanes.
+/// Returns the path of a query tile: decode if it has at most 8 rows. Additive scores are always computed with rows in
+/// the lanes.
 template <typename T>
 Path path_of(const AttentionProblem& p, const QueryTile& tile) {
   return p.score == ScoreOp::dot && DecodeOutput<T>::takes(tile.count(), p.value_dim) ? Path::decode : Path::prefill;
 }
 
-/// Memory of a query tile. `q_dim`: columns of its own place for queries.
+/// The memory of a query tile. `q_dim`: columns of scratch.q; 0 if the pass keeps its queries elsewhere.
 template <typename T>
 struct QueryTileMemory {
   QueryTileScratch<T> scratch;
@@ -62,9 +63,9 @@ class QueryTilePass {
   bool any_split = false;  // a split was merged
   std::int64_t split_end = 0;
   std::int64_t kv_end = 0;     // end of the splits that are processed one after the other
-  TilePrefetch prefetch;       // in each register tile of a block, or part of it
+  TilePrefetch prefetch;       // what the register tiles of a block, or the code between them, prefetch
   std::int64_t next_keys = 0;  // the keys over which prefetching for the next query tile is spread
-  DecodeOutput<T> rows_out;    // decode
+  DecodeOutput<T> rows_out;    // the output of decode
 
   int rows() const { return static_cast<int>(tile.count()); }
 
@@ -78,7 +79,7 @@ class QueryTilePass {
     fresh = true;
   }
 
-  /// Returns the output of the current split; the next function returns that of the earlier splits.
+  /// `output` returns the output of the current split, `total` that of the earlier splits.
   OutputAccumulator<T> output() const {
     return output_shape().beside(path == Path::decode ? rows_out.memory() : scratch.o, R);
   }
@@ -88,7 +89,7 @@ class QueryTilePass {
     return OutputAccumulator<T>::of_lanes(nullptr, problem.value_dim, R, vectors);
   }
 
-  /// Resets the state: maximum -inf, sum 0.
+  /// Resets the totals: maximum -inf, sum and output 0.
   HWY_NOINLINE void clear_totals() {
     const Tag<T> d;
     for (int x = 0; x < vectors; ++x) {
@@ -131,8 +132,8 @@ class QueryTilePass {
   }
 
  protected:
-  /// `bytes`: of an element of K and V; 0: they are converted, and none is prefetched for the next query tile.
-  /// `v_columns`: those that a row of V has where decode reads it.
+  /// `bytes`: the size of an element of K and V; 0 if they are converted, and then none is prefetched for the next
+  /// query tile. `v_columns`: the elements of a row of V that decode may read.
   HWY_NOINLINE QueryTilePass(const AttentionProblem& p, const QueryTile& query_tile, Path its_path,
                              const QueryTileMemory<T>& memory, std::int64_t bytes, std::int64_t v_columns)
       : problem(p), tile(query_tile), path(its_path), scratch(memory.scratch), score_mod(p, tile, memory.score_mod),
@@ -152,7 +153,8 @@ class QueryTilePass {
         transpose_widened(static_cast<const std::uint16_t*>(problem.q) + start, stride, count, q + first, width);
     });
   }
-  /// Queries of bf16 or f16, so many columns of every row at a time as the place for scores holds.
+  /// Transposes queries of bf16 or f16. As many columns of every row are converted at a time as the memory of the
+  /// scores holds.
   void transpose_widened(const std::uint16_t* q, std::int64_t stride, std::int64_t count, T* to, std::int64_t width) {
     constexpr std::int64_t most = kv_block;
     for (std::int64_t c = 0, columns; c < problem.dim; c += columns) {
@@ -162,7 +164,7 @@ class QueryTilePass {
       transpose(scratch.s, most, count, columns, to + c * width, width);
     }
   }
-  /// Clears a vector of each of so many rows, `vector` vectors from their begin.
+  /// Sets the first vector of each of `count` rows of lanes to 0.
   static void clear_vector(T* lines, std::int64_t count) {
     const Tag<T> d;
     for (std::int64_t n = 0; n < count; ++n) hn::Store(hn::Zero(d), d, lines + n * R);
@@ -173,8 +175,8 @@ class QueryTilePass {
     prefetch.begin(times, std::max(next_keys / keys, std::int64_t{1}));
   }
 
-  /// Sets weights to 0 for keys inside a vector's range in which it takes no part. A row of weights has `keys_of_row`
-  /// keys.
+  /// Sets the weights of a vector to 0 for those keys between its first and its last in which it takes no part.
+  /// `keys_of_row`: keys in a row of weights, 2 if they are pairs.
   template <typename P>
   void clear_gaps(const ActiveRanges& ranges, P* weights, int keys_of_row) {
     for (int g = 0; g < ranges.count; ++g)
@@ -187,8 +189,8 @@ class QueryTilePass {
       }
   }
 
-  /// Prefill: o = fma(o, alpha, the block's chain), vectors of one range of keys at a time:
-  /// chain(first key, end, first vector, last).
+  /// Prefill: computes o = fma(o, alpha, the block's chain) by chain(first key, end, first vector, last), which is
+  /// called once for the vectors that take part in the same keys.
   template <class F>
   void accumulate_ranges(const ActiveRanges& ranges, F&& chain) {
     for (int x = 0, last; x < vectors; x = last) {

@@ -159,10 +159,11 @@ HWY_NOINLINE void drop_by_counter(const AttentionProblem& problem, const QueryTi
     }
 }
 
-/// Computes one bit per row for each key of a block, because the backward pass needs them twice.
+/// Computes a word for each key of a block, with one bit per row: whether dropout keeps the weight. The backward pass
+/// needs these bits twice.
 HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                                          int keys, Word* kept) {
-  using Rows = RowPhilox<float>;  // 64 rows in f32, whatever the compute type is
+  using Rows = RowPhilox<float>;  // 64 rows, as in f32, whatever the compute type is
   const Tag64 d;
   const Rows philox(problem, tile);
   const auto least = hn::Set(d, problem.drop_least), word = hn::Set(d, std::uint64_t{0xFFFFFFFF});

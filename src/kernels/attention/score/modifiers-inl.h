@@ -90,7 +90,7 @@ HWY_NOINLINE void gather_dense(const BiasTerm& term, const QueryTile& tile, std:
   }
 }
 
-/// Computes key position minus row position in each lane, for the first key of the block.
+/// Calls visit(lane, query head, key position minus row position) for each lane and the first key of the block.
 template <typename F>
 HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
                               std::int64_t first, F&& visit) {
@@ -122,7 +122,8 @@ HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& 
     });
     return;
   }
-  const auto mirror = hn::Set(d, term.symmetric ? T(0) : T(0x1p60));  // no branch: GCC would write the loop twice
+  // not a branch, for which GCC would compile the loop twice
+  const auto mirror = hn::Set(d, term.symmetric ? T(0) : T(0x1p60));
   for (int r = 0; r < keys; ++r)
     for (int v = 0; v < R; v += N) {
       const auto at = hn::Load(d, distance + v), times = hn::Min(at, hn::Sub(mirror, at));
@@ -190,7 +191,8 @@ inline bool of_keys(const BiasTerm& term) {
   return term.op == BiasOp::dense && term.dense.stride[1] == 0 && term.dense.stride[2] == 0;
 }
 
-/// Adds such a term. A bias of -inf masks the pair instead of being added, because the score may be NaN.
+/// Adds a bias term that has one value per key. A bias of -inf masks the pair instead of being added, because the score
+/// may be NaN.
 template <typename T, int R>
 HWY_NOINLINE void add_of_keys(const BiasTerm& term, const QueryTile& tile, std::int64_t first,
                               const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
@@ -268,7 +270,7 @@ HWY_NOINLINE void apply_score_modifiers(const AttentionProblem& problem, const Q
   mask_block(visible, ranges, scratch);
 }
 
-/// Computes one word per key: the rows whose weights dropout keeps.
+/// Computes one word per key: the rows whose weights dropout keeps, read from problem.task.keep.
 inline void kept_words(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                        Word* kept) {
   for (std::int64_t i = 0; i < 64; ++i)

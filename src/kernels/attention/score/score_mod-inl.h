@@ -28,7 +28,8 @@ struct Spread {
   HWY_INLINE T* operator()(int r, int v) const { return at + r * key + v * vector; }
 };
 
-/// Keys key ... key + keys - 1 of the block and vectors first ... last - 1.
+/// The pairs that are evaluated together: keys key ... key + keys - 1 of the block and vectors first ... last - 1.
+/// `scores`: those of the block.
 template <typename T>
 struct ScoreWindow {
   int keys, first, last, key;
@@ -41,7 +42,7 @@ class ScoreVectors {
   static constexpr int N = lanes<T>, chunk = score_chunk;
   using Window = ScoreWindow<T>;
 
-  /// Returns the elements of the program's values for the query tiles of a problem.
+  /// Returns the number of elements that the program's values take, for the query tiles of a problem.
   static std::int64_t elements(const AttentionProblem& problem) {
     if (problem.score_mod.empty()) return 0;
     const std::size_t any = score_place_elements(problem.score_mod, query_tile_rows<T>, N),
@@ -54,7 +55,7 @@ class ScoreVectors {
 
   ScoreVectors(const AttentionProblem& problem, const QueryTile& tile, void* memory)
       : ScoreVectors(problem, tile, program_of(problem, tile), query_tile_rows<T>, memory) {}
-  /// For another program, or for query tiles of other rows.
+  /// For another program, or for query tiles with another number of rows.
   HWY_NOINLINE ScoreVectors(const AttentionProblem& problem, const QueryTile& tile, const ScoreProgram& program,
                             int rows, void* memory)
       : problem_(problem), tile_(tile), program_(program), rows_(rows) {
@@ -74,7 +75,7 @@ class ScoreVectors {
   void prepare() {
     if (!begun_) begin();
   }
-  /// As `apply`, and calls visit(window) when the values of a window are computed.
+  /// Does the same as `apply`, and calls visit(window) when the values of a window are computed.
   template <typename F>
   void in_windows(std::int64_t first, int keys, const ActiveRanges& ranges, T* scores, F&& visit) {
     begin_block(first, keys);
@@ -87,12 +88,13 @@ class ScoreVectors {
       }
   }
 
-  /// Returns a value of a window's pairs; if `rate` is distance, from that of the farthest key on.
+  /// Returns where the values of a place are for a window's pairs; if `rate` is distance, for all distances, from that
+  /// of the farthest key on.
   Spread<T> spread(ScorePlace place, ScoreRate rate, const Window& w) const {
     T* const start = at(place.rate, place.place);
     switch (place.rate) {
       case ScoreRate::once: return {start, 0, 0};
-      // distances: one head, the same in every lane
+      // steps of rate `distance` read values of the head only, which are the same in every lane
       case ScoreRate::row: return {start, 0, rate == ScoreRate::distance ? 0 : N};
       case ScoreRate::key: return {start + w.key * N, N, 0};
       case ScoreRate::distance:
@@ -120,8 +122,8 @@ class ScoreVectors {
     run(ScoreRate::distance, {1, 0, (rows_ + kv_block) / N, 0, nullptr});
   }
 
-  /// Writes j - i from the farthest key down: element n of key r and lane l is 63 - r + l. Only distances of existing
-  /// pairs.
+  /// Writes the distances j - i in descending order: that of key r and lane l is element 63 - r + l. Elements without a
+  /// pair repeat the nearest distance of a pair.
   void fill_distances(T* to, std::int64_t first, int keys) const {
     const std::int64_t most = first + keys - 1, least = first - (tile_.rows - 1);
     for (int n = 0; n < rows_ + kv_block; ++n) {
@@ -192,7 +194,7 @@ class ScoreVectors {
       case ScoreStepOp::op_not: return unary([&](V x) HWY_ATTR { return hn::Sub(one, x); });
       case ScoreStepOp::add: return binary([&](V x, V y) HWY_ATTR { return hn::Add(x, y); });
       case ScoreStepOp::sub: return binary([&](V x, V y) HWY_ATTR { return hn::Sub(x, y); });
-      case ScoreStepOp::mul:  // + 0, because no integer is -0
+      case ScoreStepOp::mul:  // adds +0, because no integer is -0
         return step.whole ? binary([&](V x, V y) HWY_ATTR { return hn::MulAdd(x, y, zero); })
                           : binary([&](V x, V y) HWY_ATTR { return hn::Mul(x, y); });
       case ScoreStepOp::div: return binary([&](V x, V y) HWY_ATTR { return hn::Div(x, y); });

@@ -1,5 +1,5 @@
-// src/kernels/attention/score/score_mod_backward-inl.h: computes the backward pass of score_mod: from gradients by its
-// result, the gradients by the score and by the tensors that it looks up.
+// src/kernels/attention/score/score_mod_backward-inl.h: computes the backward pass of score_mod: gradients by the score
+// and by the tensors that it looks up, from gradients by its result.
 #if defined(ATTN_SCORE_MOD_BACKWARD_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_SCORE_MOD_BACKWARD_INL_H
 #undef ATTN_SCORE_MOD_BACKWARD_INL_H
@@ -84,7 +84,7 @@ class ScoreBack {
     for (int r = 0; r < w.keys; ++r)
       for (int v = w.first; v < w.last; ++v) f(r, v);
   }
-  /// Calls visit(key, lane) for the lanes that hold rows.
+  /// Calls f(key, lane) for the lanes that hold rows.
   template <typename F>
   HWY_INLINE void for_each_pair(const Window& w, F&& f) const {
     const int end = w.last * N < rows_.rows ? w.last * N : static_cast<int>(rows_.rows);
@@ -109,7 +109,7 @@ class ScoreBack {
       return offset;
     }
 
-    /// Adds the gradients of a vector of rows, each row to its own sum.
+    /// Adds the gradients of a vector of rows, each to the sum of the element that its row looked up.
     HWY_INLINE void scatter(const T* given, int r, int v, std::int64_t rows, LineSums<T>& lines) const {
       const T* index[4];
       for (int n = 0; n < rank_; ++n) index[n] = index_[n](r, v);
@@ -187,7 +187,7 @@ class ScoreBack {
     return number;
   }
 
-  /// Stores the elements of the sums of the step and of its rows.
+  /// Stores to which elements the sums of the step and of its rows belong.
   [[gnu::cold]] HWY_NOINLINE void place_rows() {
     const ScoreGradient& gradient = *p_.score_gradient;
     slopes_.prepare();
@@ -200,7 +200,7 @@ class ScoreBack {
       for (int r = 0; lookup.line == ScoreLine::row && r < rows_.rows; ++r) lines_[n].places[r] = element(0, r);
     }
   }
-  /// Stores the elements of the distances of the block's pairs.
+  /// Stores to which elements the sums of the distances of the block's pairs belong.
   [[gnu::cold]] HWY_NOINLINE void place_distances(int n, int keys) {
     const ScoreSlope& lookup = p_.score_gradient->lookups[n];
     std::int64_t* const places = lines_[n].places + distance_line(p_, 0, first_) - (kv_block - 1);
@@ -214,7 +214,7 @@ class ScoreBack {
   const BackwardScratch<T>& scratch_;
   ScoreVectors<T> forward_, slopes_;
   LineSums<T>* lines_ = nullptr;
-  std::int64_t first_ = 0;  // first key of the block, counted from the first key of all
+  std::int64_t first_ = 0;  // first key of the block, counted from the batch item's first key
 };
 
 #endif

@@ -38,7 +38,7 @@ struct Weighed {
 
   Weighed(const float* m, const float* inverse_sum, const float* of_delta)
       : reference(_mm512_load_ps(m)), inverse(_mm512_load_ps(inverse_sum)), delta(_mm512_load_ps(of_delta)) {}
-  /// Returns the rows that see the key; `seen`: those for which the mask shows it.
+  /// Returns the rows that see the key: `seen` has those for which the mask shows it, and a score of -inf masks it too.
   HWY_INLINE __mmask16 sees(__m512 s, __mmask16 seen) const {
     return _mm512_mask_cmp_ps_mask(seen, s, _mm512_set1_ps(-std::numeric_limits<float>::infinity()), _CMP_NEQ_UQ);
   }
@@ -50,7 +50,7 @@ struct Weighed {
   }
 };
 
-/// Rounds to the nearest bf16 and joins to words (low, high).
+/// Rounds two vectors to the nearest bf16 and joins them to words (low, high).
 HWY_INLINE __m512i bf16_pairs(__m512 low, __m512 high) {
   const __m512i order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8, 23, 7, 22, 6, 21,
                                          5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);

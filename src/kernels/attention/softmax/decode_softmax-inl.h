@@ -40,7 +40,8 @@ struct DecodeScores {
   }
 };
 
-/// As weigh_block, for `rows` rows and for the keys [begin, end), which some of them see.
+/// Computes the online softmax of a block, as weigh_block does, for `rows` decode rows and keys [begin, end), the range
+/// that some row sees.
 template <typename T>
 HWY_NOINLINE void decode_softmax(const QueryTileScratch<T>& scratch, const DecodeScores<T, kv_block>& block, int rows,
                                  int begin, int end) {

@@ -1,5 +1,5 @@
-// src/kernels/attention/softmax/epilogue-inl.h: finishes a query tile: sink, division by the sum, log-sum-exp, rows
-// written to memory.
+// src/kernels/attention/softmax/epilogue-inl.h: finishes a query tile: adds the sink, divides by the sum, computes the
+// log-sum-exp and writes the rows to memory.
 #if defined(ATTN_EPILOGUE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_EPILOGUE_INL_H
 #undef ATTN_EPILOGUE_INL_H
@@ -158,7 +158,7 @@ HWY_INLINE void store_output(Element element, Vector<T> x, std::int64_t count, v
   store_first(Tag<T>(), x, count, to);
 }
 
-/// Writes decode rows to memory; `row_output` holds their columns.
+/// Writes decode rows to memory; `row_output` says where their columns are.
 template <typename T>
 HWY_NOINLINE void write_decode_rows(const AttentionProblem& problem, const QueryTile& tile,
                                     const OutputAccumulator<T>& output, const DecodeOutput<T>& row_output) {

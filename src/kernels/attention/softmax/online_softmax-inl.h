@@ -15,8 +15,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Computes exp2((x - reference) * log2 e). A reference of -inf (no key seen yet) counts as 0, so that -inf gives
-/// weight 0.
+/// `weight_of` computes exp2((x - reference) * log2 e). `safe_reference` returns the maximum m, or 0 if it is -inf (no
+/// key was seen yet), so that a score of -inf has weight 0.
 template <typename T>
 HWY_INLINE Vector<T> weight_of(Vector<T> x, Vector<T> reference) {
   return exp2_of_negative(Tag<T>(),
@@ -27,8 +27,8 @@ HWY_INLINE Vector<T> safe_reference(Vector<T> m) {
   return hn::IfThenZeroElse(hn::Eq(m, minus_infinity<T>()), m);
 }
 
-/// Computes from the new maximum of each row, in `alpha`: the new m, the rescale factor exp2((m_old - m) log2 e), in
-/// `alpha`, and `reference`, the maximum that is subtracted before exp2.
+/// Computes, from the new maximum of each row in `alpha`: the new m, the rescale factor exp2((m_old - m) log2 e), which
+/// replaces it in `alpha`, and `reference`, which is subtracted from scores before exp2. Sets the block's sum to 0.
 template <typename T>
 HWY_INLINE void raise_maximum(const QueryTileScratch<T>& scratch, int vectors) {
   const Tag<T> d;

@@ -1,5 +1,5 @@
-// src/kernels/attention/softmax/output_accumulator-inl.h: the output accumulator of a query tile: rescaled, merged,
-// divided.
+// src/kernels/attention/softmax/output_accumulator-inl.h: the output accumulator of a query tile, which is rescaled,
+// merged and divided.
 //
 //   many rows: [column][rows], a line is a vector of rows      decode rows: [row][columns], a line is a row
 //
@@ -23,8 +23,8 @@ template <typename T>
 class DecodeOutput {
  public:
   static constexpr int N = lanes<T>;
-  /// Returns whether this form is used for so many rows (of one vector) and columns. `memory` must then hold at least 2
-  /// * max_decode_rows * (value_dim + N) elements.
+  /// Returns whether this form is used for `rows` rows, which must fit in one vector, and `value_dim` columns. `memory`
+  /// must then hold at least 2 * max_decode_rows * (value_dim + N) elements.
   static bool takes(std::int64_t rows, std::int64_t value_dim) {
     return rows <= max_decode_rows && rows <= N && value_dim >= N;
   }
@@ -71,7 +71,7 @@ struct OutputAccumulator {
   int lines;
   bool decode;
 
-  /// `width`: adjacent rows.
+  /// `width`: rows in memory, the distance between two columns.
   static OutputAccumulator of_lanes(T* o, std::int64_t columns, std::int64_t width, int vectors) {
     return {o, columns, width, vectors, false};
   }

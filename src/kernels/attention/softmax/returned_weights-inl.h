@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Stores [keys][R] in task.lane_weights: the final scores, -inf where masked. Reading them back costs less than
-/// computing the products again: a query tile of 64 rows and 8,192 keys takes 2 MiB.
+/// Stores the final scores of a query tile in task.lane_weights, [keys][R], -inf where masked. Reading them back costs
+/// less than computing the products again: a query tile of 64 rows and 8,192 keys takes 2 MiB.
 template <typename T>
 class ReturnedWeights {
  public:
@@ -26,7 +26,7 @@ class ReturnedWeights {
         end_(problem.keys_end(tile.batch)) {}
 
   bool wanted() const { return at_ != nullptr; }
-  /// Notes that the query tile has only its first row, which is this lane of the stored tile.
+  /// Must be called if the query tile has one row only, which is lane `lane` of the stored tile.
   void only(int lane) { only_ = lane; }
 
   /// Stores the scores of keys first ... from `s`.

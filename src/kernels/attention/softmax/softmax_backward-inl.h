@@ -18,7 +18,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Keys first ... first + count - 1. `visible` says which rows see which keys; null: all rows see all keys.
+/// A block of keys: first ... first + count - 1. `visible` says which rows see which keys; null: all rows see all keys.
 struct KvBlock {
   std::int64_t first = 0;
   int count = 0;
@@ -148,7 +148,8 @@ class SoftmaxBackward {
     if (p_.temperature != 1) back_through_temperature(ranges);
   }
 
-  /// MASKED: pairs are masked by `visible` (unless null) as well as by a score of -inf.
+  /// Computes weights and derivatives in place. MASKED: pairs are masked by `visible` (unless null) as well as by a
+  /// score of -inf. DROPPED: dropout keeps the pairs of `kept`.
   template <bool MASKED, bool DROPPED>
   HWY_NOINLINE void weigh(const ActiveRanges& ranges, const Word* visible, const Word* kept) {
     const Tag<T> d;

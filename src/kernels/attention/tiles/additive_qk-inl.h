@@ -16,9 +16,10 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 class AdditiveScore;
 
-/// Exponentials of queries are computed once per query tile, those of keys once per task (otherwise they take a fifth
-/// of the time), never per pair. If all exponents of both sides are small enough, the tiles use H; otherwise mantissas
-/// and exponents, which give the same bits.
+/// e^(2(q + k)) is e^2q e^2k, so exponentials are computed per row, never per pair: those of queries once per query
+/// tile, those of the first 1,024 keys once per task (otherwise they take a fifth of the time). If all exponents of a
+/// query tile and of a block of keys are small enough, the tiles read H = high 2^exponent; otherwise they read
+/// mantissas and exponents, which give the same bits (docs/numerics.md section 3.9).
 template <>
 class AdditiveScore<float> {
  public:
@@ -36,8 +37,8 @@ class AdditiveScore<float> {
   /// Empties the cache of keys.
   void begin_task() const { std::memset(kept_, none, most_blocks); }
 
-  /// The transposed queries in scratch.q become H; they are kept in `q_high_` until a block needs the wide
-  /// form.
+  /// Replaces the transposed queries in scratch.q by H. The queries themselves stay in `q_high_` until a block needs
+  /// mantissas and exponents.
   void prepare_queries(const QueryTileScratch<float>& scratch, int vectors) {
     weight_sum_ = additive_weight_sum(w_, channels_);
     vectors_ = vectors;
@@ -49,7 +50,7 @@ class AdditiveScore<float> {
     }
   }
 
-  /// Loads the keys of block `block` of the item.
+  /// Computes H, or mantissas and exponents, of the keys of block `block`.
   void load_keys(const float* const* k, int keys, std::int64_t block) {
     narrow_ = q_narrow_ && narrow_keys(k, keys, block);
     if (narrow_) return;
@@ -70,7 +71,7 @@ class AdditiveScore<float> {
 
   /// The state of a cached block of keys: empty, H, or not H because an exponent is too large.
   enum Kept : std::uint8_t { none, narrow, too_wide };
-  /// Blocks that are cached for the other query tiles of a task: 1,024 keys, 1 MiB at 256 channels.
+  /// The most blocks of keys that are cached for the other query tiles of a task: 1,024 keys, 1 MiB at 256 channels.
   static constexpr std::int64_t most_blocks = 16;
   static std::int64_t cached_blocks(const AttentionProblem& p) {
     const std::int64_t blocks = (p.k_rows + kv_block - 1) / kv_block;
@@ -111,10 +112,11 @@ class AdditiveScore<float> {
   float weight_sum_ = 0;
   int vectors_ = 0;
   bool narrow_ = true, q_narrow_ = true, q_wide_ = false;
-  float *q_high_, *q_exponent_;          // [C][R]: the queries, then their mantissas and exponents
-  float *k_high_, *k_exponent_;          // [64][padded C]: H, or mantissas and exponents
-  std::uint8_t* kept_;                   // [16] Kept
-  float *k_kept_, *k_narrow_ = nullptr;  // [blocks][64][padded C]: H of blocks that stay; where this block's keys are
+  float *q_high_, *q_exponent_;  // [C][R]: the queries, then their mantissas and exponents
+  float *k_high_, *k_exponent_;  // [64][padded C]: H, or mantissas and exponents
+  std::uint8_t* kept_;           // [16] Kept
+  // k_kept_: [blocks][64][padded C], H of cached blocks; k_narrow_: the address of H of the current block
+  float *k_kept_, *k_narrow_ = nullptr;
 };
 
 template <>

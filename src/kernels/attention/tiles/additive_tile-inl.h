@@ -16,10 +16,12 @@ namespace attn::kernels::HWY_NAMESPACE {
 /// Keys x vectors of a tile: eight divisions in flight hide their latency; AVX2 has registers for four.
 inline constexpr int additive_keys = HWY_TARGET == HWY_AVX2 ? 2 : 4;
 inline constexpr int additive_vectors = 2;
-/// f64 computes tanh itself: one key, so that the constants stay in registers.
+/// The vectors of a tile in f64, where tanh itself is computed for each pair. The tile has one key, so that the
+/// constants of tanh stay in registers.
 inline constexpr int tanh_vectors = HWY_TARGET == HWY_AVX2 ? 2 : 4;
 
-/// One side of the exponentials: H alone, or mantissas and exponents. Queries: [C][R]; keys: rows of `stride`.
+/// The exponentials of queries or of keys: H alone, or mantissas and exponents. Queries: [C][R]; keys: rows of
+/// `stride`.
 struct SplitRows {
   const float* high = nullptr;
   const float* exponent = nullptr;
@@ -44,18 +46,18 @@ HWY_INLINE void for_each_part(int first, int last, F&& part) {
   for (; first < last; ++first) part.template operator()<1>(first);
 }
 
-/// Computes min(1 + E, 2^60); NaN stays NaN.
+/// Computes min(sum, 2^60); NaN stays NaN.
 HWY_INLINE Vector<float> cut_denominator(Vector<float> sum) {
   const Tag<float> d;
   const auto limit = hn::Set(d, 0x1p60f);
 #if HWY_ARCH_X86
-  return hn::Min(limit, sum);  // the second operand when one is NaN
+  return hn::Min(limit, sum);  // x86 returns the second operand if one is NaN
 #else
   return hn::IfThenElse(hn::Gt(sum, limit), limit, sum);
 #endif
 }
 
-/// Computes 1 + E of channel c for rows v of the queries and key r.
+/// Computes min(1 + e^(2(q + k)), 2^60) in channel c, for vector v of the queries and key r.
 template <bool WIDE>
 HWY_INLINE Vector<float> one_plus(const SplitRows& q, const SplitRows& k, std::int64_t c, int v, int r) {
   const Tag<float> d;
@@ -85,7 +87,8 @@ HWY_INLINE void store_scores(const Vector<T> (&score)[KEYS][VECTORS], std::int64
   }
 }
 
-/// Computes W - 2 sum of w_c / (1 + E_c); two channels share one division.
+/// Computes the scores W - 2 sum_c w_c / (1 + e^(2(q_c + k_c))), where W is the sum of w; two channels share one
+/// division.
 template <bool WIDE, int KEYS, int VECTORS>
 HWY_INLINE void additive_tile(const SplitRows& q, const SplitRows& k, const float* HWY_RESTRICT w, float weight_sum,
                               std::int64_t channels, float* HWY_RESTRICT s, float* HWY_RESTRICT alpha) {

@@ -1,6 +1,6 @@
-// src/kernels/attention/tiles/amx_backward_products-inl.h: the products of the backward pass in bf16 by AMX: those of
-// bf16_backward_products-inl.h, units of 32 at a time. A broadcast becomes a row of A, a vector a column of B. Chains
-// start from the sums in memory, since loading a tile takes no longer than clearing it.
+// src/kernels/attention/tiles/amx_backward_products-inl.h: computes the products of bf16_backward_products-inl.h by
+// AMX, a unit of 32 items of a chain at a time. What is broadcast there is a row of A here; what is a vector there is a
+// row of B. Chains start from the sums in memory, because loading a tile takes no longer than clearing it.
 #if defined(ATTN_AMX_BACKWARD_PRODUCTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_AMX_BACKWARD_PRODUCTS_INL_H
 #undef ATTN_AMX_BACKWARD_PRODUCTS_INL_H
@@ -17,7 +17,7 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// C = A B, or what stands in C and A B. Words of A's rows are B's rows.
+/// C = A B, or C += A B. Word n (a pair of items) of a row of A is multiplied by row n of B.
 struct TileProduct {
   struct Side {
     const void* base;
@@ -28,8 +28,8 @@ struct TileProduct {
   Side a, b;
   float* c;
   std::int64_t c_stride;
-  bool begins;  // C counts as 0, whatever stands there
-  // units [first, last) of each tile of rows
+  bool begins;  // whether C begins at 0, whatever its memory holds
+  // tile t of rows is multiplied over the units [first[t], last[t])
   int first[query_block / tile_rows] = {}, last[query_block / tile_rows] = {};
 
   void from_items(int tile, const RowRange& items) {
@@ -38,7 +38,7 @@ struct TileProduct {
   }
 };
 
-/// TILES tiles of rows from `row` on, the 32 columns from `column` on, over the units [first, last).
+/// Computes C for TILES tiles of rows from `row` on and the 32 columns from `column` on, over the units [first, last).
 template <int TILES>
 HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, int first, int last,
                             TilePrefetch& ahead) {
@@ -56,7 +56,8 @@ HWY_NOINLINE void tile_sums(const TileProduct& x, int row, std::int64_t column, 
   store_amx_sums<TILES, 2>(c, x.c_stride);
 }
 
-/// So many rows and columns, whole 32 of these. Two tiles of rows go together, over the units of both.
+/// Computes rows [0, end) and columns [0, columns) of C; `columns` is a multiple of 32. Two tiles of rows are computed
+/// together, over the units that either of them needs.
 HWY_NOINLINE inline void tile_product(const TileProduct& x, AmxTiles& tiles, int end, std::int64_t columns,
                                       TilePrefetch& ahead) {
   const auto shaped = [&](int rows) {
@@ -79,9 +80,9 @@ HWY_NOINLINE inline void tile_product(const TileProduct& x, AmxTiles& tiles, int
   }
 }
 
-/// Of so many rows, whole 32 of these, row r of A times column r of the transposed pairs B: a product like the others,
-/// so that delta has the order of dP and both are the same number where a row of o is one of V (a row with one key).
-/// `c`: room for 32 x 32.
+/// Computes to[r] = row r of A times column r of B (transposed pairs), in groups of 32 rows. It is the diagonal of a
+/// tile product, so delta has dP's order of operations. If a row sees one key, its output is a row of V, and delta and
+/// dP are then the same number. `c`: memory for 32 x 32 floats.
 HWY_NOINLINE inline void tile_diagonal(const Matrix<std::uint16_t>& a, const std::uint32_t* b, AmxTiles& tiles,
                                        int rows, std::int64_t items, float* c, float* to, TilePrefetch& ahead) {
   constexpr int R = query_block, count = 2 * tile_rows;

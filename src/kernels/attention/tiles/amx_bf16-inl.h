@@ -1,9 +1,9 @@
-// src/kernels/attention/tiles/amx_bf16-inl.h: QK^T and PV in bf16 by AMX: 16 keys or value columns x 16 queries a tile
-// register.
+// src/kernels/attention/tiles/amx_bf16-inl.h: computes QK^T and PV in bf16 by AMX; a tile register holds the sums of 16
+// keys (or value columns) x 16 queries.
 //
 //        32 columns of K         16 queries               32 keys (V transposed)       16 queries
 //       +---------------+       +----------+             +---------------+        +----------+
-//  16   |  as they lie  |   x   | Q, pairs |   = S^T     16 columns of V |   x    | P, pairs |   = O^T of the block
+//  16   |   in place    |   x   | Q, pairs |   = S^T     16 columns of V |   x    | P, pairs |   = O^T of the block
 //  keys +---------------+       +----------+             +---------------+        +----------+
 #if defined(ATTN_AMX_BF16_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_AMX_BF16_INL_H
@@ -24,9 +24,9 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-inline constexpr std::int64_t row_of_words = 4 * bf16_rows;  // bytes from a row of queries or weights to the next
+inline constexpr std::int64_t row_of_words = 4 * bf16_rows;  // bytes between rows of queries or weights
 
-/// Configures tiles for rows of `pairs` pairs.
+/// Configures the tiles for rows of `pairs` pairs, whose last unit may be incomplete.
 inline void shape_tiles(AmxTiles& tiles, std::int64_t pairs) {
   const int rest = static_cast<int>(pairs % tile_pairs);
   if (rest != 0) {
@@ -52,8 +52,8 @@ inline TileRows tile_rows_of(const std::uint32_t* const* rows, int count, std::i
   return {reinterpret_cast<const char*>(copy), 4 * pairs};
 }
 
-/// As score_columns; `copy`: 16 rows of words. Rows of scores up to 15 beyond the range are written before their
-/// own range is.
+/// Computes the scores of score_columns by AMX. `copy`: memory for 16 rows of words. It also writes up to 15 rows of
+/// scores beyond the range; the range that has these rows overwrites them later.
 template <int VECTORS>
 HWY_NOINLINE void amx_score_columns(const Bf16Scores& scores, const ScoreRange& range, int vector,
                                     std::uint32_t* copy) {
@@ -76,7 +76,8 @@ HWY_NOINLINE void amx_score_columns(const Bf16Scores& scores, const ScoreRange& 
         [&]<int A>(int, int u) {
           const char* const unit = k.base + 4 * tile_pairs * u;
           tile_load<A>(unit, k.stride);
-          for (int r = 0; r < tile_rows; ++r) _mm_prefetch(unit + (tile_rows + r) * k.stride, _MM_HINT_T0);  // the next
+          // the next 16 rows of K
+          for (int r = 0; r < tile_rows; ++r) _mm_prefetch(unit + (tile_rows + r) * k.stride, _MM_HINT_T0);
         },
         load_q);
     add_amx_products<1, VECTORS, 1>(
@@ -98,7 +99,8 @@ HWY_NOINLINE void amx_score_columns(const Bf16Scores& scores, const ScoreRange& 
   ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) _mm512_store_ps(scores.alpha + (vector + v) * 16, largest[v]);
 }
 
-/// Interleaves 32 rows of V two by two to 16 rows of `words` words: 32 columns at a time while there are as many.
+/// Interleaves 32 rows of V, each with its neighbour, into 16 rows of `words` words, 32 columns at a time as long as
+/// there are so many.
 inline void pair_rows(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words, std::uint32_t* to) {
   for (int pair = 0; pair < tile_pairs; ++pair, rows += 2, to += words) {
     std::int64_t c = 0;
@@ -111,7 +113,8 @@ inline void pair_rows(const std::uint16_t* const* rows, std::int64_t columns, st
   }
 }
 
-/// 32 rows of V as tiles to [columns][16 pairs]; `paired`: a place for 16 rows of `words` words.
+/// Transposes 32 rows of V to [columns][16 pairs of rows], as tiles read them. `paired`: memory for 16 rows of `words`
+/// words.
 inline void transpose_values(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words,
                              std::uint32_t* paired, std::uint32_t* to) {
   pair_rows(rows, columns, words, paired);
@@ -119,7 +122,8 @@ inline void transpose_values(const std::uint16_t* const* rows, std::int64_t colu
             reinterpret_cast<float*>(to), std::int64_t{tile_pairs});
 }
 
-/// As output_columns, the chain in units of 32 keys; values: transpose_values of each, `words` columns long.
+/// Computes the output of output_columns by AMX; the chain is over units of 32 keys. `values`: for each unit the result
+/// of transpose_values, `words` columns long.
 template <int VECTORS>
 HWY_NOINLINE void amx_output_columns(const std::uint32_t* p, const std::uint32_t* values, std::int64_t words, int units,
                                      std::int64_t value_dim, float* o, const float* alpha, bool fresh) {
@@ -145,8 +149,8 @@ HWY_NOINLINE void amx_output_columns(const std::uint32_t* p, const std::uint32_t
   }
 }
 
-/// Scores of decode rows with keys in the lanes, to s[query][bf16_kv_block]: keys are the rows of a tile, 64 of them
-/// at a time. `copy`: 64 rows of words.
+/// Computes the scores of decode rows, s[query][bf16_kv_block]. Keys are the rows of tiles, 64 keys at a time; their
+/// sums are transposed. `copy`: memory for 64 rows of words.
 HWY_NOINLINE inline void amx_decode_scores(const Bf16Scores& scores, int key, int end, int queries,
                                            StreamPrefetcher& ahead, std::uint32_t* copy) {
   alignas(64) float sums[bf16_rows * tile_rows];
@@ -154,7 +158,7 @@ HWY_NOINLINE inline void amx_decode_scores(const Bf16Scores& scores, int key, in
   for (int keys; key < end; key += keys) {
     keys = end - key < bf16_rows ? end - key : bf16_rows;
     TileRows k[4];
-    for (int g = 0; g < 4; ++g)  // no more keys: the first again
+    for (int g = 0; g < 4; ++g)  // beyond the last key the first tile is read again
       k[g] = g * tile_rows < keys ? tile_rows_of(scores.k + key + g * tile_rows, keys - g * tile_rows, scores.words,
                                                  copy + g * tile_rows * scores.words)
                                   : k[0];
@@ -176,7 +180,8 @@ HWY_NOINLINE inline void amx_decode_scores(const Bf16Scores& scores, int key, in
   }
 }
 
-/// 32 rows of V two by two, as 16 rows of `words` words: of each 32 columns in halves (in_order), which is faster.
+/// Interleaves 32 rows of V, each with its neighbour, into 16 rows of `words` words. Each 32 columns are interleaved
+/// within 128-bit lanes, which is faster; in_order restores their order later.
 inline void pair_rows_in_halves(const std::uint16_t* const* rows, std::int64_t columns, std::int64_t words,
                                 StreamPrefetcher& ahead, std::uint32_t* to) {
   for (int pair = 0; pair < tile_pairs; ++pair, rows += 2, to += words) {
@@ -195,22 +200,23 @@ inline void pair_rows_in_halves(const std::uint16_t* const* rows, std::int64_t c
   }
 }
 
-/// 32 keys of a block, in decode.
+/// PV of 32 keys of a block in decode.
 struct DecodeAmxBlock {
-  const std::uint32_t* weights;  // [queries][bf16_kv_block / 2], of the first of the keys on
+  const std::uint32_t* weights;  // [queries][bf16_kv_block / 2], from the first of the 32 keys on
   const std::uint32_t* values;   // [16 pairs][words]
   std::int64_t words, columns;
   int queries;
-  bool begins, ends, first;  // the block; nothing was accumulated before it
+  bool begins, ends, first;  // whether these keys begin, end the block; whether no block was accumulated before
 };
 
-/// Configures tiles with one row a query, except for those of values.
+/// Configures the tiles of sums and of weights with one row per query.
 inline void shape_decode_tiles(AmxTiles& tiles, int queries) {
   for (int tile = 0; tile <= amx_a; ++tile) tiles.shaped(tile, queries, tile_pairs);
 }
 
-/// o[query][words] = the block's chain, plus alpha times what was there: queries are the rows of a tile, 64 columns at
-/// a time. Until the block ends its sums stay in `sums`, [words / 16][16 queries][16].
+/// Adds 32 keys to the block's chain and, if they end the block, computes o[query][words] = fma(o, alpha, chain).
+/// Queries are the rows of tiles; 64 columns are computed at a time. Until the block ends its sums stay in `sums`,
+/// [words / 16][16 queries][16].
 HWY_NOINLINE inline void amx_decode_outputs(const DecodeAmxBlock& decode, const float* alpha, StreamPrefetcher& ahead,
                                             float* sums, float* o) {
   constexpr std::int64_t row_of_sums = 4 * tile_rows, row_of_weights = 2 * bf16_kv_block;
@@ -224,7 +230,7 @@ HWY_NOINLINE inline void amx_decode_outputs(const DecodeAmxBlock& decode, const 
         else tile_load<C>(sum_at(v), row_of_sums);
       });
       add_amx_products<1, VECTORS>(
-          0, 1, []<int>(int, int) {},  // the weights are loaded
+          0, 1, []<int>(int, int) {},  // the weights are loaded already
           [&]<int B>(int v, int) {
             tile_load<B>(decode.values + c + v * 16, 4 * decode.words);
             ahead.fetch_eight();

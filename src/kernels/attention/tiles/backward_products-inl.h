@@ -1,8 +1,8 @@
 // src/kernels/attention/tiles/backward_products-inl.h: the five products of the backward pass for 64 query rows and 64
 // keys, in f32 and f64.
 //
-//   S^T = K Q^T      dP^T = V dO^T      lanes are rows: elements of K and V as broadcasts        pair_products
-//   dQ^T += K^T dS^T                    lanes are rows: elements of K as broadcasts              add_to_queries
+//   S^T = K Q^T      dP^T = V dO^T      lanes are rows: elements of K and V as broadcasts        pair_columns
+//   dQ^T += K^T dS^T                    lanes are rows: elements of K as broadcasts              query_columns
 //   dV += P^T dO     dK += dS^T Q       lanes are columns: weights and dS as broadcasts          add_to_keys
 //
 // No sum crosses a lane; each is a chain over D, over the block's keys, over the block's rows.
@@ -20,8 +20,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Returns the broadcasts of a register tile of `vectors` vectors. 6 x 4 gains 3 to 8 % over 8 x 2 at D = 64 on an AMD
-/// EPYC, 12 x 2 loses up to 2 %.
+/// Returns the rows (broadcasts) of a register tile of `vectors` vectors. 6 x 4 gains 3 to 8 % over 8 x 2 at D = 64 on
+/// an AMD EPYC, 12 x 2 loses up to 2 %.
 inline constexpr int gradient_tile(int vectors) {
   return registers == 16 ? (vectors == 2 ? 6 : 12) : vectors == 4 ? 6 : vectors == 1 ? 16 : 8;
 }
@@ -33,8 +33,8 @@ HWY_INLINE void in_pairs(int first, int last, F&& visit) {
   for (; v + 2 <= last; v += 2) visit.template operator()<2>(v);
   if (v < last) visit.template operator()<1>(v);
 }
-/// [0, count) in tiles of the largest size, then of 4, then of 1: visit<ROWS>(first). A rest of two behind tiles of six
-/// joins the last one: 4 + 4.
+/// Splits [0, count) into tiles of `most`, then of 4, then of 1: visit<ROWS>(first). If two would be left after tiles
+/// of six, the last eight become 4 + 4.
 template <int VECTORS, int most = gradient_tile(VECTORS), typename F>
 HWY_INLINE void in_tiles(std::int64_t count, F&& visit) {
   std::int64_t r = 0;
@@ -51,7 +51,7 @@ struct Matrix {
   const T* row(std::int64_t i) const { return base + i * stride; }
 };
 
-/// What a sum is added to: the value in memory, or 0 without reading memory.
+/// Returns what a sum is added to: the value in memory or, if it begins, 0 without reading memory.
 template <typename T>
 struct Before {
   hn::Mask<Tag<T>> there;
@@ -59,8 +59,8 @@ struct Before {
   HWY_INLINE Vector<T> operator()(const T* place) const { return hn::MaskedLoad(there, Tag<T>(), place); }
 };
 
-/// Computes to[key][lane] for `keys` rows of K (or V), of `words` words, and VECTORS vectors of transposed rows
-/// x[word][R]. DotPairs: times `factor`.
+/// Computes to[key][lane], the products of `keys` rows of K (or V), of `words` words each, with VECTORS vectors of
+/// transposed query rows x[word][R]; with DotPairs times `factor`.
 template <class Mac, int VECTORS>
 HWY_NOINLINE void pair_columns(const Matrix<typename Mac::Item>& rows, int keys, std::int64_t words,
                                const typename Mac::Word* x, typename Mac::Sum factor, typename Mac::Sum* to,
@@ -82,7 +82,8 @@ HWY_NOINLINE void pair_columns(const Matrix<typename Mac::Item>& rows, int keys,
   });
 }
 
-/// total[column][lane] += the chain over keys [begin, end) of K[key][column] * x[key][lane]; `begins`: to 0.
+/// Computes total[column][lane] += the chain over keys [begin, end) of K[key][column] * x[key][lane]. `begins`: total
+/// begins at 0, and memory is not read.
 template <typename T, int VECTORS>
 HWY_NOINLINE void query_columns(const Matrix<T>& k, int begin, int end, std::int64_t dim, const T* x, T* total,
                                 bool begins, TilePrefetch& ahead) {
@@ -115,8 +116,8 @@ struct KeyTotals {
   }
 };
 
-/// total[key][column] += the chain over rows [begin, end) of weights[key][row] * x[row][column], ROWS keys from `first`
-/// on.
+/// Computes total[key][column] += the chain over rows [begin, end) of weights[key][row] * x[row][column], for ROWS keys
+/// from the one at `weights` on.
 template <typename T, int ROWS, int VECTORS>
 HWY_INLINE void key_tile(const T* weights, const Matrix<T>& x, int begin, int end, const KeyTotals<T>& total,
                          StepPrefetch prefetch) {
@@ -154,7 +155,7 @@ HWY_NOINLINE void key_columns(const T* weights, int keys, const Matrix<T>& x, co
   });
 }
 
-/// All columns. x: rows of query_block, padded to whole vectors.
+/// Adds to all columns of the totals. x: query_block rows, padded to whole vectors.
 template <typename T, typename F>
 HWY_INLINE void add_to_keys(const T* weights, int keys, const Matrix<T>& x, const F& range_of,
                             const KeyTotals<T>& total, TilePrefetch& ahead) {

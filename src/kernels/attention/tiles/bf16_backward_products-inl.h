@@ -5,8 +5,8 @@
 //   dV += P^T dO     dK += dS^T Q       lanes are columns: pairs of rows as broadcasts                 bf16_add_columns
 //   dQ += dS K                          lanes are columns: pairs of keys as broadcasts                 bf16_add_columns
 //  No sum crosses a lane; each is a chain over D, over the block's keys, over the block's rows. The chains start at 0
-// and are added to the sums in memory at the end: starting from memory would cost 5 to 8 points of the peak in
-// latency.
+// and are added to the sums in memory at the end: if they started from memory, latency would cost 5 to 8 percentage
+// points of peak.
 #if defined(ATTN_BF16_BACKWARD_PRODUCTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_BACKWARD_PRODUCTS_INL_H
 #undef ATTN_BF16_BACKWARD_PRODUCTS_INL_H
@@ -22,7 +22,7 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Rows of results: the sums times `scale`, rounded to bf16; a zero is +0, a NaN is canonical.
+/// Rows of results: sums times `scale`, rounded to bf16; a zero is +0, a NaN is canonical.
 struct RoundedRows {
   std::uint16_t* base = nullptr;  // null: results are not stored
   std::int64_t stride = 0, columns = 0;
@@ -49,7 +49,7 @@ struct PairTotals {
   float* base;
   std::int64_t stride;
   bool begins = false;
-  RoundedRows ends = {};  // the last sums: rounded results go here, and nothing to `base`
+  RoundedRows ends = {};  // set with the last sums: their rounded results are stored here, and nothing at `base`
 
   PairTotals from_column(std::int64_t c) const {
     return {base + c, stride, begins, ends.base != nullptr ? ends.from_column(c) : RoundedRows{}};
@@ -73,8 +73,8 @@ HWY_INLINE void add_tile(RegisterTile<DotPairs, ROWS, VECTORS>& tile, const Pair
       total.ends.store(first + r, sum[r][0].raw, VECTORS == 2 ? sum[r][VECTORS - 1].raw : _mm512_setzero_ps());
 }
 
-/// total[row][column] += the chain over the pairs of range_of(row, rows of a tile): left[row * ROW + pair * STEP] times
-/// x[pair][column].
+/// Computes total[row][column] += the chain of left[row * ROW + pair * STEP] times x[pair][column] over the pairs of
+/// items that range_of(first row, rows of the tile) returns.
 template <int VECTORS, int ROW, int STEP, typename F>
 HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t stride,
                                    const F& range_of, const PairTotals& total, TilePrefetch& ahead) {
@@ -88,12 +88,12 @@ HWY_NOINLINE void bf16_add_columns(const std::uint32_t* left, int rows, const st
     add_tile(sums, total, first, rows);
   };
   constexpr int most = gradient_tile(2);
-  if constexpr (ROW == 1)  // query rows: whole vectors of them
+  if constexpr (ROW == 1)  // query rows: memory has whole tiles of them
     for (int first = 0; first < rows; first += most) tile.template operator()<most>(first);
   else in_tiles<VECTORS, most>(rows, tile);
 }
 
-/// All columns, from operands as wide as the totals.
+/// Does so for all columns; rows of x are as long as those of the totals.
 template <int ROW, int STEP, typename F>
 HWY_INLINE void bf16_add(const std::uint32_t* left, int rows, const std::uint32_t* x, std::int64_t columns,
                          const F& range_of, const PairTotals& total, TilePrefetch& ahead) {
@@ -107,13 +107,13 @@ HWY_INLINE __m512i bf16_columns(const std::uint16_t* row, std::int64_t c, std::i
   return _mm512_maskz_loadu_epi16(
       columns - c >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint64_t{1} << (columns - c)) - 1), row + c);
 }
-/// Lanes of bf16 that are infinite or NaN; x without its signs, doubled.
+/// Returns the lanes of bf16 that are infinite or NaN. `twice`: the bits doubled, which drops the signs.
 HWY_INLINE __mmask32 bf16_not_finite(__m512i twice) {
   return _mm512_cmpge_epu16_mask(twice, _mm512_set1_epi16(static_cast<short>(0xFF00)));
 }
 
-/// Rows of bf16 as words (low, high) of two neighbours: columns_of(row, c) are 32 columns of one. What is not finite
-/// counts as 0: true where there was such.
+/// Interleaves rows of bf16, each even row with the next one, into words (low, high); columns_of(row, c) returns 32
+/// columns of a row. A number that is not finite becomes 0. Returns true if there was one.
 template <typename F>
 HWY_INLINE bool bf16_pair_rows(int rows, std::int64_t wide, const F& columns_of, std::uint32_t* to) {
   const auto pair_rows = [&]<bool WILD>() __attribute__((always_inline)) ATTN_BF16_ATTR {

@@ -1,5 +1,5 @@
-// src/kernels/attention/tiles/bf16_decode-inl.h: decode rows in bf16: scores scaled and masked, their softmax, and the
-// loader of V by pairs of keys. K needs none of its own: its words are pairs of columns (SameFormat).
+// src/kernels/attention/tiles/bf16_decode-inl.h: decode in bf16: scales and masks scores, computes their softmax, and
+// loads V by pairs of keys. K needs no loader of its own: its words are pairs of columns (SameFormat).
 #if defined(ATTN_BF16_DECODE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_DECODE_INL_H
 #undef ATTN_BF16_DECODE_INL_H
@@ -16,9 +16,10 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Sums of products of the keys [begin, end) times the scales (of keys, of each 16 side by side; or null) and `scale`,
-/// -inf where a query does not see (null: all do) and around them as far as units of 32 keys reach; their maxima.
-/// `ahead`: what is prefetched meanwhile, or null.
+/// Completes the scores of keys [begin, end): multiplies the sums of products by the keys' scales (`of_keys`: one
+/// pointer per 16 keys, or null) and by `scale`, and raises `maximum`. Scores are -inf where a query does not see the
+/// key (`visible` null: all keys are seen), and for the other keys of the units of 32 at both ends. `ahead`: what is
+/// prefetched meanwhile, or null.
 HWY_NOINLINE inline void finish_decode_scores(const DecodeScoreRows<float>& scores, float scale, float* maximum,
                                               const float* const* of_keys, int begin, int end, int queries,
                                               const Word* visible, StreamPrefetcher* ahead) {
@@ -59,8 +60,8 @@ HWY_INLINE void store_pairs(__m512 low, __m512 high, std::uint32_t* to) {
   _mm512_store_si512(to, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
 }
 
-/// decode_softmax: weights of `rows` rows rounded to bf16, pairs of them as words [row][128] and transposed to p
-/// [pair][max_decode_rows], of which their sum is to be made. `keep`: they stay where the scores were, not rounded.
+/// Computes the weights of `rows` rows, rounds them to bf16 and stores pairs of them: as words [row][128], and
+/// transposed to p [pair][max_decode_rows], which is summed later. `keep`: the unrounded weights replace the scores.
 HWY_NOINLINE inline void decode_softmax(const QueryTileScratch<float>& scratch,
                                         const DecodeScores<float, bf16_kv_block>& block, int rows, int begin, int end,
                                         std::uint32_t* words, StreamPrefetcher& ahead, bool keep) {
@@ -85,8 +86,9 @@ HWY_NOINLINE inline void decode_softmax(const QueryTileScratch<float>& scratch,
             block.p + first * max_decode_rows, std::int64_t{max_decode_rows});
 }
 
-/// Such weights of the keys [begin, end) times the scales of their values (of each 16 side by side): pairs of them as
-/// words [row][128], 0 beyond the end as far as a unit of 32 keys reaches.
+/// Multiplies the unrounded weights of the keys [begin, end), which decode_softmax kept, by the scales of their values
+/// (one pointer per 16 keys), rounds them and stores pairs of them as words [row][128]; 0 beyond the end of the keys,
+/// up to the end of a unit of 32.
 HWY_NOINLINE inline void scale_decode_weights(const DecodeScores<float, bf16_kv_block>& block, int rows, int begin,
                                               int end, const float* const* scales, std::uint32_t* words) {
   for (int i = begin / 32 * 32; i < end; i += 32) {
@@ -106,22 +108,24 @@ HWY_AFTER_NAMESPACE();
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// The sum of such weights: a chain over the pairs, rows in the lanes.
+/// Sums the rounded weights of decode rows: a chain over the pairs, rows in the lanes.
 struct DecodeWeightSum {
-  const std::uint32_t* p = nullptr;  // [pair][max_decode_rows], of the part's first pair; null: it is made elsewhere
+  // [pair][max_decode_rows], from the part's first pair on; null: the sum is computed elsewhere
+  const std::uint32_t* p = nullptr;
   float* sum = nullptr;
   std::int64_t step = max_decode_rows;
   __m256 chain = _mm256_setzero_ps();
 
-  /// For a register tile. Tiles other than the first add zeros: a loop without the sum would be a second copy of the
-  /// code.
+  /// Returns the sum for one register tile. Only the first tile sums the weights; the others add zeros, because a loop
+  /// without the sum would be a second copy of the code.
   HWY_INLINE DecodeWeightSum of_tile(bool first, bool begins) const {
     alignas(32) static constexpr std::uint32_t zeros[max_decode_rows] = {};
     DecodeWeightSum own = first && p != nullptr ? *this : DecodeWeightSum{zeros, nullptr, 0};
     if (own.sum != nullptr && !begins) own.chain = _mm256_load_ps(sum);
     return own;
   }
-  HWY_INLINE void add() {  // times (1, 1)
+  // adds the next pair of weights times (1, 1)
+  HWY_INLINE void add() {
     const __m256i pair = _mm256_load_si256(reinterpret_cast<const __m256i*>(p)), ones = _mm256_set1_epi32(0x3F803F80);
     asm("vdpbf16ps %2, %1, %0" : "+v"(chain) : "v"(pair), "v"(ones));
     p += step;
@@ -142,8 +146,8 @@ struct DecodeWeightPairs {
   DecodeWeightPairs from(int pair) const { return {p + pair * stride, stride, row_stride}; }
 };
 
-/// The loader of bf16 values by pairs of keys: rows of V, an even number of them. The DecodePvTile also sums the
-/// weights, a chain that is bound by latency.
+/// The loader of bf16 values by pairs of keys: `rows` has an even number of rows of V. The DecodePvTile that uses it
+/// also sums the weights, because that chain alone would be bound by latency.
 struct PairValues {
   using Compute = float;
   template <int VECTORS>
@@ -155,7 +159,7 @@ struct PairValues {
 
   template <int ROWS, int VECTORS, int TIMES, class F>
   HWY_INLINE void each(int, std::int64_t column, F&& visit) const {
-    // only the last vector may reach past the row
+    // only the last vector may be incomplete
     const __mmask16 last = first_lanes(value_dim - column - (VECTORS - 1) * 16);
     const __mmask32 last_two = 0xFFFF | static_cast<__mmask32>(last) << 16;
     for (int pair = 0; pair < pairs; ++pair) {

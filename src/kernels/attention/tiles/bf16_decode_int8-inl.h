@@ -1,8 +1,8 @@
 // src/kernels/attention/tiles/bf16_decode_int8-inl.h: the loaders of int8 K and V that are multiplied as bf16, which
 // holds int8 exactly.
 //
-// From Element::sign_magnitude8: the two bytes of a number's bf16 are looked up by its magnitude, in tables of 128. The
-// scale of a key multiplies its score, that of a value its weight (docs/numerics.md section 3.8).
+// The loaders read Element::sign_magnitude8: the two bytes of a number's bf16 are looked up by its magnitude, in tables
+// of 128. The scale of a key multiplies its score, that of a value its weight (docs/numerics.md section 3.8).
 #if defined(ATTN_BF16_DECODE_INT8_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_DECODE_INT8_INL_H
 #undef ATTN_BF16_DECODE_INT8_INL_H
@@ -24,14 +24,14 @@ namespace attn::kernels::HWY_NAMESPACE {
 /// Returns whether this processor has byte table look-ups.
 inline bool has_int8_lut() { return __builtin_cpu_supports("avx512vbmi") != 0; }
 
-/// ForwardKernel::int8_form of rows that are multiplied from registers.
+/// ForwardKernel::int8_form: sign_magnitude8 if these loaders can read the rows, else i8.
 inline Element bf16_byte_form(std::int64_t dim, std::int64_t value_dim, std::int64_t group) {
   const bool registers_take_them = has_int8_lut() && group >= dim && group >= value_dim &&
                                    keys_in_int8_tiles(dim, group) && values_in_int8_tiles(value_dim, group);
   return registers_take_them ? Element::sign_magnitude8 : Element::i8;
 }
 
-/// Byte `which` of bf16(0) ... bf16(127).
+/// Returns byte `which` (0: the low one) of bf16(0) ... bf16(127).
 constexpr std::array<std::uint8_t, 128> bytes_of_numbers(int which) {
   std::array<std::uint8_t, 128> bytes{};
   for (int n = 1, exponent = 127; n < 128; ++n) {
@@ -44,7 +44,7 @@ constexpr std::array<std::uint8_t, 128> bytes_of_numbers(int which) {
 alignas(64) inline constexpr std::array<std::uint8_t, 128> low_bytes = bytes_of_numbers(0), high_bytes =
                                                                                                 bytes_of_numbers(1);
 
-/// 64 numbers of sign_magnitude8 as bf16; within each group of 16 bytes the first 8 of them to `first`, the others to
+/// Converts 64 numbers of sign_magnitude8 to bf16. Of each group of 16 bytes the first 8 go to `first`, the others to
 /// `last`.
 class Int8ToBf16Lut {
  public:
@@ -62,7 +62,8 @@ class Int8ToBf16Lut {
   static __m512i load(const std::array<std::uint8_t, 128>& bytes, int at) {
     return _mm512_load_si512(bytes.data() + at);
   }
-  /// Looks up the lower seven bits of each byte. In assembly, as DotPairs: an instruction of AVX-512 VBMI.
+  /// Looks up the lower seven bits of each byte. Written in assembly, because the rest of the target must run on
+  /// processors without AVX-512 VBMI.
   static HWY_INLINE __m512i of_table(const __m512i (&table)[2], __m512i bytes) {
     asm("vpermi2b %2, %1, %0" : "+v"(bytes) : "v"(table[0]), "v"(table[1]));
     return bytes;
@@ -70,7 +71,8 @@ class Int8ToBf16Lut {
   __m512i low_[2], high_[2], sign_;
 };
 
-/// The loader of int8 keys for DotPairs: a column is a pair, two of them are a word. Sums are without the keys' scales.
+/// The loader of int8 keys for DotPairs. A 32-bit word has four elements of a key, so two pairs; each pair is a column
+/// of the tile. The sums do not include the keys' scales.
 struct Int8PairKeys : Int8KeyGroups {
   static constexpr int step = static_cast<int>(KvRows::k_interleave_width) / 2;
 
@@ -88,7 +90,7 @@ struct Int8PairKeys : Int8KeyGroups {
 
    private:
     Int8ToBf16Lut numbers_;
-    // of four words: first halves first
+    // of four words, the first pairs come first
     __m512i by_pairs_ = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     Words<VECTORS> words_;
     Vector<float> pair_[VECTORS][2];
@@ -100,7 +102,8 @@ struct Int8PairKeys : Int8KeyGroups {
 struct Int8PairValues : Int8ValueGroups {
   template <int ROWS, int VECTORS, int, class F>
   HWY_INLINE void each(int row, std::int64_t column, F&& visit) const {
-    constexpr int pieces = VECTORS / 4, lines = pieces == 0 ? 2 : 2 * pieces;  // of 64 columns
+    // pieces: groups of 64 columns
+    constexpr int pieces = VECTORS / 4, lines = pieces == 0 ? 2 : 2 * pieces;
     static_assert(VECTORS == 1 || VECTORS % 4 == 0);
     const Int8ToBf16Lut numbers;
     const std::int64_t stride = at.width(column);
@@ -111,7 +114,7 @@ struct Int8PairValues : Int8ValueGroups {
       int keys = count = group.count;
       std::int64_t step = stride;
       for (; keys > 0; keys -= 2, value += 2 * stride) {
-        if (keys == 1) step = 0;  // a key without another: itself, with weight 0
+        if (keys == 1) step = 0;  // an odd last key is paired with itself, with weight 0
         Vector<float> values[VECTORS];
         if constexpr (VECTORS == 1) {
           values[0] = sixteen(numbers, value, step);
@@ -131,7 +134,8 @@ struct Int8PairValues : Int8ValueGroups {
       }
     }
   }
-  /// Four vectors of which the x-th has columns 4x ... 4x + 3 of each 16, to vectors of neighbouring columns.
+  /// Reorders each four vectors. Before, the x-th of them has columns 4x ... 4x + 3 of each 16 columns; after, it has
+  /// 16 adjacent columns.
   template <int VECTORS>
   static HWY_INLINE void order(Vector<float> (&sum)[VECTORS]) {
     ATTN_UNROLL_FOR (int x = 0; x + 4 <= VECTORS; x += 4) {
@@ -147,7 +151,7 @@ struct Int8PairValues : Int8ValueGroups {
   }
 
  private:
-  /// Pairs of 16 columns.
+  /// Returns the pairs of 16 columns of two rows, `step` bytes apart.
   static HWY_INLINE Vector<float> sixteen(const Int8ToBf16Lut& numbers, const std::int8_t* value, std::int64_t step) {
     const __m128i low = _mm_loadu_si128(reinterpret_cast<const __m128i*>(value)),
                   high = _mm_loadu_si128(reinterpret_cast<const __m128i*>(value + step));

@@ -1,5 +1,5 @@
-// src/kernels/attention/tiles/bf16_prefill-inl.h: what bf16 products share: pairs as 32-bit words, and their dot
-// product.
+// src/kernels/attention/tiles/bf16_prefill-inl.h: declares what all bf16 products of attention use: pairs as 32-bit
+// words, and their dot product.
 #if defined(ATTN_BF16_PREFILL_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_PREFILL_INL_H
 #undef ATTN_BF16_PREFILL_INL_H
@@ -18,7 +18,7 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-inline constexpr int bf16_rows = 64;  // one row per lane, four vectors
+inline constexpr int bf16_rows = 64;  // query rows of a tile, one per lane: four vectors
 
 using Bf16Scores = ScoreOperands<DotPairs>;
 

@@ -1,10 +1,10 @@
 // src/kernels/attention/tiles/decode_int8-inl.h: the loaders of int8 K and V for decode rows, converted in registers.
 //
-//   keys     16 words side by side, of as many keys: columns 4i | 4i + 1 | 4i + 2 | 4i + 3, each byte shifted out with
-//            its sign
-//   values   64 columns side by side, then those of the next row
-//  Each byte is converted and multiplied by its row's scale: the same operations, so the same bits, as on rows that
-// were converted before (kv_block_cache-inl.h); but a row takes a quarter of the loads of f32 and is not stored.
+//   keys     a 32-bit word holds the columns 4i, 4i + 1, 4i + 2, 4i + 3 of a key; the words of 16 keys are adjacent;
+//            a byte is extracted by two shifts, the second of which extends its sign
+//   values   64 columns of a row are adjacent, then the same columns of the next row
+//  Each byte is converted and multiplied by its row's scale. These are the operations, so the bits, of rows that are
+// converted before (kv_block_cache-inl.h), but a row takes a quarter of the loads of f32 and is not stored.
 #if defined(ATTN_DECODE_INT8_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_DECODE_INT8_INL_H
 #undef ATTN_DECODE_INT8_INL_H
@@ -19,27 +19,27 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Returns whether these loaders can read K: whole 32-bit words, each with one scale.
+/// Returns whether these loaders can read K: it needs whole 32-bit words, each with one scale.
 inline bool keys_in_int8_tiles(std::int64_t columns, std::int64_t scale_group) {
   return columns % KvRows::k_interleave_width == 0 &&
          (scale_group % KvRows::k_interleave_width == 0 || scale_group >= columns);
 }
-/// Returns whether they can read V: each vector in one cache line and with one scale, also the last one, which may
-/// overlap the vector before it (DecodeOutput).
+/// Returns whether these loaders can read V: each vector needs one cache line and one scale, also the last vector,
+/// which may overlap the vector before it (DecodeOutput).
 inline bool values_in_int8_tiles(std::int64_t columns, std::int64_t scale_group) {
   constexpr int N = lanes<float>;
   const std::int64_t last_line = columns % KvRows::line;
   return (last_line == 0 || last_line >= N) && (scale_group >= columns || (columns % N == 0 && scale_group % N == 0));
 }
-/// Returns whether they can read both, in this representation, for a head that begins at key `first`: blocks must be
-/// whole groups of rows.
+/// Returns whether these loaders can read both K and V in the representation `form`, for a head that begins at key
+/// `first`: blocks must be whole groups of rows.
 inline bool in_int8_tiles(const AttentionProblem& p, Element form, std::int64_t first) {
   return p.k.element == form && p.v.element == form && keys_in_int8_tiles(p.dim, p.k.scale_group) &&
          values_in_int8_tiles(p.value_dim, p.v.scale_group) && first % KvRows::group_rows == 0;
 }
 
-/// Keys of int8 for a tile: vectors from key `first` of the block on. The vector of key `last` is there again where a
-/// tile has more.
+/// The int8 keys of a tile: vectors of keys from key `first` of the block on. A tile with more vectors reads the vector
+/// of key `last` again.
 struct Int8KeyGroups {
   using Compute = float;
   static constexpr int most = registers == 16 ? 2 : 4;
@@ -53,8 +53,8 @@ struct Int8KeyGroups {
     tile.template operator()<1>();
   }
 
-  /// Where the words of VECTORS vectors of keys are, those of the next columns a group's 16 further on; the tile of the
-  /// first row prefetches the same place of later groups.
+  /// The addresses of the words of VECTORS vectors of keys; the words of the next columns are group_rows (16) words
+  /// further on. The tile of the first query row also prefetches the same words of later groups.
   template <int VECTORS>
   struct Words {
     const float *at[VECTORS], *scales[VECTORS];
@@ -73,7 +73,7 @@ struct Int8KeyGroups {
       at[v] += KvRows::group_rows;
       return words;
     }
-    /// Prefetches, for every LINE vectors, the line that was read last.
+    /// Prefetches the line of a later group that corresponds to the line read last; one for every LINE vectors.
     template <int LINE>
     HWY_INLINE void prefetch(int point, int points) const {
       constexpr int lines = prefetches_ahead<float> ? (VECTORS + LINE - 1) / LINE : 0;
@@ -84,8 +84,8 @@ struct Int8KeyGroups {
   };
 };
 
-/// The scores of the keys of some ranges of a block. Keys around them get scores too, as far as vectors reach, but none
-/// beyond `most`.
+/// Computes the scores of the active ranges of a block. Vectors are whole, so keys around a range get scores too, but
+/// no key beyond `most`.
 template <class Mac, class Keys>
 HWY_NOINLINE void decode_int8_scores(const DecodeQueries<Mac>& q, const KvRows& head, Int8GroupCursor& cursor,
                                      const ActiveRanges& ranges, int most, const DecodeScoreRows<float>& to) {
@@ -136,7 +136,7 @@ struct Int8Keys : Int8KeyGroups {
     }
 
    private:
-    /// Those of a vector of keys.
+    /// Returns the scales of a vector of keys.
     HWY_INLINE Vector<float> scales_of(const float* of_first) const {
       const Tag<float> d;
       constexpr int N = lanes<float>;
@@ -152,32 +152,34 @@ struct Int8Keys : Int8KeyGroups {
   };
 };
 
-/// Where a row's columns are in its group: as many adjacent ones as a cache line has, fewer at the end.
+/// Computes where a row's columns are in its group: as many columns as a cache line has are adjacent, fewer at the end
+/// of the row.
 struct ByteColumns {
   std::int64_t columns, scale_group;
 
   explicit ByteColumns(const KvRows& head) : columns(head.row_stride), scale_group(head.scale_group) {}
-  /// From a row to the next.
+  /// Returns the bytes from a row to the next.
   std::int64_t width(std::int64_t column) const {
     const std::int64_t left = columns - column / KvRows::line * KvRows::line;
     return left < KvRows::line ? left : KvRows::line;
   }
-  /// From a group's first byte to a column of its first row.
+  /// Returns the bytes from a group's first byte to a column of its first row.
   static constexpr std::int64_t offset(std::int64_t column) {
     return column / KvRows::line * KvRows::line * KvRows::group_rows + column % KvRows::line;
   }
-  /// Which scale a column has.
+  /// Returns the index of a column's scale.
   std::int64_t scale_of(std::int64_t column) const { return scale_group >= columns ? 0 : column / scale_group; }
 };
 
-/// Values of int8: keys [begin, end) of a block.
+/// The int8 values of keys [begin, end) of a block.
 struct Int8ValueGroups {
   using Compute = float;
   ByteColumns at;
   const Int8GroupCursor& cursor;
   int begin, end;
 
-  /// Keys of one group. A loop over them is written out: in a lambda the sums of a register tile would be in memory.
+  /// Adjacent keys of one group. Each loader writes out its loop over them: in a lambda the sums of a register tile
+  /// would be in memory.
   struct Keys {
     const std::int8_t* value;  // the first key's row, from a column on
     int count;
@@ -206,7 +208,7 @@ struct Int8Values : Int8ValueGroups {
     std::int64_t scale_of[VECTORS];
     ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) scale_of[x] = at.scale_of(column + x * N);
     const std::int64_t stride = at.width(column), scale_stride = cursor.scale_stride();
-    // tiles that share a step's lines prefetch one each
+    // tiles whose steps read the same lines prefetch one line each
     const std::int64_t share = column / width % step_keys * line - column % line;
     for (int key = begin, count; key < end; key += count) {
       const Keys group = keys_from(key, row, column);

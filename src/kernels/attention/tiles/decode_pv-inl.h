@@ -26,8 +26,9 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 inline constexpr bool prefetches_ahead = (HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX2) && sizeof(T) == 4;
 
-/// Calls tile.template operator()<TIMES>(), where TIMES says how often each line is prefetched: once in AVX2, whose
-/// steps are short, because more would take 10 % more time.
+/// Calls tile.template operator()<TIMES>(), where TIMES says how often each line is prefetched: prefetch_repeats times
+/// if K and V exceed the last-level cache, else once. AVX2 prefetches once, because its steps are short and more
+/// prefetches would take 10 % more time.
 template <int LINES, class Tile>
 HWY_INLINE void by_distance(const StreamPrefetcher& ahead, const Tile& tile) {
   if constexpr (LINES > 0 && registers == 32) {
@@ -35,7 +36,7 @@ HWY_INLINE void by_distance(const StreamPrefetcher& ahead, const Tile& tile) {
   }
   tile.template operator()<1>();
 }
-/// The lines that a step prefetches; if none are due, the lines that it reads.
+/// Returns the lines that a step prefetches; if none are due, those that it reads.
 template <int LINES, int TIMES>
 HWY_INLINE PrefetchAddresses<TIMES> take(StreamPrefetcher& ahead, const void* used) {
   if constexpr (LINES > 0) return ahead.take<LINES, TIMES>(address_of(used));
@@ -45,8 +46,9 @@ HWY_INLINE PrefetchAddresses<TIMES> take(StreamPrefetcher& ahead, const void* us
 /// PV of a block is computed in parts of this many keys; prefetching continues between them.
 inline constexpr int decode_pv_keys = 32;
 
-/// Where the sums of a part go: to o[row][stride], which is rescaled by alpha, after the last part of a block; until
-/// then they are kept `to_sums` elements after the output.
+/// Where the sums of a part go. `begins`, `ends`: the part is the first, the last of its block; `first`: no block was
+/// accumulated before. The last part of a block computes o = fma(o, alpha, sum), [row][stride]. Until then the sums are
+/// kept `to_sums` elements after the output.
 template <typename T>
 struct PvEpilogue {
   const T* alpha;
@@ -75,7 +77,7 @@ struct PvEpilogue {
   }
 };
 
-/// The loader of values in rows: those of `keys` keys.
+/// The loader of values that are stored in rows, for `keys` keys.
 template <class Format>
 struct RowValues {
   using Compute = typename Format::Compute;
@@ -88,8 +90,8 @@ struct RowValues {
   int keys;
   StreamPrefetcher* ahead;
 
-  /// Calls visit(values, share) for every key in order: the VECTORS vectors of columns from `column` on; share(r)
-  /// prefetches row r's share of what the step prefetches.
+  /// Calls visit(values, share) for every key in order, with VECTORS vectors of columns from `column` on; share(r)
+  /// prefetches the part of the step's lines that falls to row r.
   template <int ROWS, int VECTORS, int TIMES, class F>
   HWY_INLINE void each(int, std::int64_t column, F&& visit) const {
     for (int key = 0; key < keys; ++key) {
@@ -116,7 +118,7 @@ struct DecodeWeights {
   std::int64_t stride;
   static constexpr std::int64_t row_stride = 1;
 };
-/// A tile that does not sum the weights.
+/// The `Sum` of a tile that does not sum the weights.
 struct NoWeightSum {
   NoWeightSum of_tile(bool, bool) const { return {}; }
   void add() const {}
@@ -130,7 +132,7 @@ struct DecodePvTile {
   Values values;
   Weights p;
   PvEpilogue<T> epilogue;
-  Sum weight_sum = {};  // made by the first tile
+  Sum weight_sum = {};  // computed by the first tile
 
   template <int ROWS, int VECTORS>
   HWY_INLINE void operator()(int row, std::int64_t column, T* o) const {

@@ -41,20 +41,20 @@ struct DecodeScoreRows {
   DecodeScoreRows from(int key) const { return {s + key, stride}; }
 };
 
-/// The loader of keys in evenly spaced rows: 16 bytes of N rows are transposed in a step. Two vectors of keys share a
-/// broadcast element of Q, and are chains enough to hide an FMA's latency.
+/// The loader of keys in evenly spaced rows: a step transposes 16 bytes of N rows. Two vectors of keys share a
+/// broadcast element of Q, and give enough chains to hide an FMA's latency.
 template <class Format>
 struct RowKeys {
   using Compute = typename Format::Compute;
   using Word = typename Format::Word;
   static constexpr int N = lanes<Compute>, most = 2;  // vectors of a tile
-  static constexpr bool four_rows = registers == 32;  // whether registers hold four rows of that many
+  static constexpr bool four_rows = registers == 32;  // whether there are registers for four rows of `most` vectors
   static constexpr int words = transposed_columns<Word>, step = words * Format::word_items;
   static constexpr bool whole_steps = false;
   template <int VECTORS>
   static constexpr int lines =
       prefetches_ahead<Compute> && (VECTORS > 1 || registers == 16) ? (VECTORS * N + 3) / 4 : 0;
-  const Word* first[most];  // of each N keys
+  const Word* first[most];  // the first row of each N keys
   std::int64_t stride;      // words from row to row
   StreamPrefetcher* ahead;
 
@@ -78,7 +78,7 @@ struct RowKeys {
     HWY_INLINE Vector<Compute> column(int v, int i) const {
       return Format::item(words_[v][i / Format::word_items], i % Format::word_items);
     }
-    /// Prefetches the share of one of `steps` points between two calls of next().
+    /// Prefetches the share of point `point`; there are `points` points between two calls of next().
     HWY_INLINE void prefetch(int point, int points) const {
       prefetch_share<lines<VECTORS>>(prefetched_, point, points);
     }
@@ -107,7 +107,7 @@ struct DecodeQkTile {
   DecodeQueries<Mac> q;
   Keys keys;
 
-  /// All rows, with `vectors` (1, or Keys::most) times N keys.
+  /// Computes all rows for `vectors` (1 or Keys::most) vectors of keys.
   HWY_NOINLINE void operator()(int vectors, const DecodeScoreRows<T>& to) const {
     constexpr int most = Keys::most;
     int row = 0;
@@ -172,8 +172,9 @@ HWY_INLINE bool evenly_spaced(const Word* const* rows, int count) {
   return even;
 }
 
-/// Scores of the keys of some ranges of a block with rows k. Where N rows are not evenly spaced (keys across pages) or
-/// are fewer, they are copied to `copy`, N rows. The last N keys of a range may overlap those before.
+/// Computes the scores of the active ranges of a block whose rows are `k`. N rows that are not evenly spaced (because
+/// keys are in several pages), and fewer than N rows, are first copied to `copy`, which has N rows. The last N keys of
+/// a range may overlap those before.
 template <class Mac, class Format>
 HWY_NOINLINE void decode_row_scores(const DecodeQueries<Mac>& q, const typename Format::Word* const* k,
                                     const ActiveRanges& ranges, typename Format::Word* copy, StreamPrefetcher& ahead,
@@ -220,8 +221,8 @@ HWY_NOINLINE inline Word seen_keys(const Word* visible, int r, int count) {
   return seen;
 }
 
-/// Of the keys [begin, end): -inf where `visible` (the block's words; null: all) has no bit for the row, and the rows'
-/// maxima.
+/// For the keys [begin, end): sets scores to -inf where `visible` (the block's words; null: all keys are seen) has no
+/// bit for the row, and raises the rows' maxima.
 template <typename T>
 HWY_NOINLINE void decode_maxima(const DecodeScoreRows<T>& to, T* maximum, int rows, int begin, int end,
                                 const Word* visible) {

@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Rows of bf16 values, two by two as pairs.
+/// Rows of bf16 values; each row of words holds pairs from two adjacent rows of V.
 struct PairedRows {
   const std::uint32_t* base;
   std::int64_t stride;
@@ -40,20 +40,21 @@ HWY_INLINE void accumulate_tile(const RegisterTile<Mac, COLUMNS, VECTORS>& tile,
   }
 }
 
-/// The output of a block for some vectors: weights p [words][query_tile_rows], values[n] the n-th row of words of V.
+/// The operands and the output of PV for a block and some vectors of query rows: weights p [words][query_tile_rows];
+/// values[n] is the n-th row of words of V.
 template <class Mac, class Values>
 struct OutputOperands {
   using T = typename Mac::Sum;
   const typename Mac::Word* p;
   Values values;
-  std::int64_t words;  // of the chain: keys, or pairs of them
+  std::int64_t words;  // length of the chain: keys, or pairs of keys
   T* o;
   const T* alpha;
   bool fresh;
   TilePrefetch* ahead;
 };
 
-/// COLUMNS value columns x VECTORS: a chain over the words.
+/// Computes COLUMNS value columns x VECTORS vectors of query rows, each a chain over the words.
 template <int COLUMNS, int VECTORS, class Mac, class Values>
 HWY_INLINE void output_tile(const OutputOperands<Mac, Values>& out, std::int64_t column) {
   constexpr int R = query_tile_rows<typename Mac::Sum>;
@@ -73,8 +74,8 @@ HWY_NOINLINE void output_columns(const OutputOperands<Mac, Values>& out, std::in
   for (; column < value_dim; ++column) output_tile<1, VECTORS>(out, column);
 }
 
-/// Computes keys [0, keys) of the block, from weight row `row`, for the vectors [first, last), into `o` from value
-/// column `column` on.
+/// Adds the products of keys [0, keys), whose weights begin at row `row`, to `o` for the vectors [first, last), from
+/// value column `column` on.
 template <typename T>
 HWY_INLINE void output_block(const QueryTileScratch<T>& scratch, const T* const* v_rows, int keys, std::int64_t column,
                              std::int64_t value_dim, int row, int first, int last, bool fresh) {
@@ -87,13 +88,13 @@ HWY_INLINE void output_block(const QueryTileScratch<T>& scratch, const T* const*
   });
 }
 
-/// Whether a target has register tiles for the edges of a causal mask or a window: query tiles of four vectors, and
-/// registers for all of them.
+/// Whether a target has register tiles for blocks on the edge of a causal mask or a window: query tiles need four
+/// vectors, and registers for all of them.
 template <typename T>
 inline constexpr bool edge_tiles = query_tile_vectors<T> == 4 && tile_vectors == 4;
 
-/// COLUMNS value columns of all vectors over an edge of the mask. Computed one vector at a time, each broadcast would
-/// be used once and each chain would have few keys.
+/// Computes COLUMNS value columns of all vectors for a block on the edge of the mask. If each vector were computed
+/// alone, each broadcast would be used once and each chain would have few keys.
 template <typename T, int COLUMNS>
 HWY_INLINE void edge_tile(const ActiveRanges& ranges, const T* p, const T* const* v_rows, std::int64_t column, T* o,
                           const T* alpha, bool fresh) {
@@ -110,7 +111,7 @@ HWY_INLINE void edge_tile(const ActiveRanges& ranges, const T* p, const T* const
   accumulate_tile(tile, o, alpha, fresh);
 }
 
-/// Computes a block over an edge of the mask, in whole register tiles; returns the first column that is left.
+/// Computes PV of a block on the edge of the mask, in whole register tiles; returns the first column that is left.
 template <typename T>
 HWY_NOINLINE std::int64_t output_edge(const ActiveRanges& ranges, const QueryTileScratch<T>& scratch,
                                       const T* const* v_rows, std::int64_t value_dim, bool fresh) {

@@ -13,22 +13,23 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// The scores of a block: what they are made of, and where they go. Mac: MultiplyAdd, or DotPairs, whose words are
-/// pairs of columns.
+/// The operands of the scores of a block, and where the scores go. Mac: MultiplyAdd, or DotPairs, whose words are pairs
+/// of columns.
 template <class Mac>
 struct ScoreOperands {
   using T = typename Mac::Sum;
   const typename Mac::Word* q;         // transposed, [words][query_tile_rows]
   const typename Mac::Word* const* k;  // the block's rows
-  std::int64_t words;                  // of a row
-  float scale;                         // bf16: of the sums; otherwise queries are scaled before
+  std::int64_t words;                  // words of a row
+  float scale;                         // bf16: factor of the sums; f32, f64: queries are scaled before
   T *s, *alpha;
   TilePrefetch* ahead;               // what the tiles prefetch, or null
-  const float* key_scale = nullptr;  // bf16: of int8 keys, or null
+  const float* key_scale = nullptr;  // bf16: scales of int8 keys, or null
 };
 
-/// KEYS x VECTORS scores from key `key` and vector `vector` on: each a chain over the words of a row; -inf where
-/// `visible` (the block's words; null: all) has no bit for the lane. The lanes' running maximum goes through `alpha`.
+/// Computes KEYS x VECTORS scores from key `key` and vector `vector` on. Each is a chain over the words of a row, and
+/// is -inf where `visible` (the block's words; null: all keys are seen) has no bit for the lane. `alpha` holds the
+/// running maximum of each lane.
 template <class Mac, int KEYS, int VECTORS>
 HWY_INLINE void score_tile(const ScoreOperands<Mac>& scores, int key, int vector, const Word* visible) {
   using T = typename Mac::Sum;
