@@ -19,8 +19,9 @@ class Differentiated {
   SavedAttention saved_;
 };
 
-/// Returns dq, dk, dv, dsinks, dw of an additive score and the gradients of the bias terms. `plan` null: the best
-/// kernel. `dlogsumexp`: an incoming gradient of the logsumexp, in addition to the case's incoming gradient.
+/// Returns dq, dk, dv and, if the case has them, dsinks, dw of an additive score, and the gradients of bias terms and
+/// of looked-up tensors. `plan` null: the best kernel. `dlogsumexp`: an incoming gradient of the logsumexp, in addition
+/// to the case's incoming gradient.
 Results gradients_by(const BackwardPlan* plan, const Inputs& in, const Tensor& dlogsumexp = {});
 
 }  // namespace attn::cases

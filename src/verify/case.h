@@ -46,7 +46,7 @@ struct Case {
   std::string storage = "same";  // dtype of the cache: same, int8
 
   std::int64_t m = 1, n = 1, k = 1, bias_row = 0;  // matmul: M N K addend(0 or 1); rows: N
-  std::int64_t packed = 0;                         // only for the bench; 1: weights are packed once, before
+  std::int64_t packed = 0;                         // only for the bench; 1: weights are packed once before the products
   std::int64_t rows = 1;                           // softmax and other row operations: rows of N elements
 
   std::int64_t idle_us = 0;  // only for the bench: the caller sleeps before each call
@@ -61,7 +61,7 @@ Case parse_case(const std::string& line);
 /// Returns the line for a case; fields with default values are left out.
 std::string to_line(const Case& c);
 
-/// Names the user of a case.
+/// The uses of a case: the quick verification, the full verification, the bench.
 enum Use : unsigned { smoke = 1, full = 2, bench = 4 };
 /// Returns the cases of tests/cases/, operation by operation; `uses` is a sum of Use values.
 std::vector<std::string> case_lines(unsigned uses);

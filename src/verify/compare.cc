@@ -1,4 +1,5 @@
-// src/verify/compare.cc: implements attn::verify: the tables, the ways to compute, the first difference, the digest.
+// src/verify/compare.cc: implements attn::verify: computes each case in every way, and reports the first difference and
+// the digest.
 #include "verify/compare.h"
 
 #include "runtime/format.h"

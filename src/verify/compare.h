@@ -17,7 +17,7 @@ class Digest {
   std::uint64_t state_ = 0xCBF29CE484222325u;
 };
 
-/// Runs each line with each way. `progress` may be empty.
+/// Computes the case of each line in each way, and compares the results. `progress` may be empty.
 VerifyReport compare(const std::vector<std::string>& lines, const std::vector<Way>& ways,
                      const std::function<void(std::int64_t, std::int64_t)>& progress = {});
 

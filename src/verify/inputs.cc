@@ -301,7 +301,7 @@ Inputs widened(const Inputs& inputs) {
                              &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
     if ((wide.*x).defined()) wide.*x = (inputs.*x).to(Dtype::f32);
   if (inputs.cached && inputs.cached->cache.options().storage == KvStorage::int8) {
-    // f32: not rounded to 16 bits
+    // gathered as f32, so that rows are not rounded to 16 bits
     const KvCache::Rows rows = inputs.cached->cache.gather(inputs.cached->sequences, Dtype::f32);
     wide.k = rows.k;
     wide.v = rows.v;

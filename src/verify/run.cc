@@ -55,7 +55,7 @@ const std::map<std::string, kernels::Unary> unary_ops = {
     {"sin", kernels::Unary::sin},   {"cos", kernels::Unary::cos},        {"sigmoid", kernels::Unary::sigmoid},
     {"silu", kernels::Unary::silu}, {"gelu", kernels::Unary::gelu_none}, {"gelu_tanh", kernels::Unary::gelu_tanh}};
 
-/// `table`: kernels::Reference or kernels::RowTarget.
+/// Computes a row or elementwise operation with the functions of `table`: kernels::Reference or kernels::RowTarget.
 template <class Table>
 Results rows_by(const Table& table, const Case& c, const Inputs& in) {
   const Element element = element_of_compute(in.x.dtype());
@@ -95,8 +95,8 @@ Results by_build(const Build& build, const Case& c, const Inputs& in) {
   return c.op == "matmul" ? matmul_by_reference(build.rest, in) : rows_by(build.rest, c, in);
 }
 
-/// Multiplies with a target's kernels; bf16 only if the processor has its dot product. `packed`: B is packed panel by
-/// panel before.
+/// Multiplies with a target's kernels; bf16 only if the processor has the bf16 dot product. `packed`: B is packed
+/// before the product, piece by piece.
 Results matmul_by_target(const kernels::GemmTarget& target, bool packed, const Inputs& in) {
   const bool pairs = in.a.dtype() == Dtype::bf16;
   if (in.a.dtype() == Dtype::f16 || (pairs && !(target.has_pairs && runtime::cpu().avx512_bf16))) return {};
@@ -122,7 +122,7 @@ Results attention_by_target(const kernels::AttentionTarget& target, Partition pa
                                                                   : target.f32;
   if (c.dtype == Dtype::f16 || kernel.rows == 0 || (c.dtype == Dtype::bf16 && !runtime::cpu().avx512_bf16)) return {};
   if (c.is_backward()) return {};
-  // the library computes these in f32
+  // the library computes these 16-bit cases in f32
   if (size_of(c.dtype) == 2 && (c.storage != "same" || c.score == "additive" || c.weights != "none")) return {};
   Attended a(in);
   attend_by_query_tiles(kernel, a.call, partition);
@@ -249,7 +249,7 @@ std::vector<Way> target_ways(const std::string& name) {
       target != nullptr && target->bf16.step != nullptr)
     for (const auto& [build, kernel] : {std::pair{"generic", kernels::bf16_gradient_reference_generic(tiles)},
                                         std::pair{"fma", kernels::bf16_gradient_reference_fma(tiles)}})
-      if (kernel != nullptr)  // gives the same bits as the processor's kernels
+      if (kernel != nullptr)  // this reference code must give the bits of the processor's kernels
         ways.push_back({runtime::format("{} bf16 reference {}", name, build), name,
                         [kernel = kernel](const Case& c, const Inputs& in) {
                           const BackwardPlan plan{"ref", kernel};

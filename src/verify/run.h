@@ -18,17 +18,18 @@ struct Way {
   std::function<Results(const Case&, const Inputs&)> run;
 };
 
-/// Computes with the reference code, in the build for this processor. f32 and f64.
+/// Computes a case with the reference code, in the build for this processor; f32 and f64 only.
 Results by_specification(const Case& c, const Inputs& in);
 /// Returns the two builds of the reference code as separate ways.
 std::vector<Way> specification_ways();
-/// Returns the ways of one instruction set: query tiles, heads together, keys split; matrix products; rows and
-/// elementary functions.
+/// Returns the ways of one instruction set. Attention: query tiles, heads together, key splits; the backward pass and
+/// its bf16 reference code. Then matrix products, and rows and elementary functions.
 std::vector<Way> target_ways(const std::string& target);
 /// Returns the library's own functions on `threads` threads.
 Way library_way(int threads);
 
-/// Returns the product of matmul's inputs into y; bf16 uses the processor's dot product of pairs.
+/// Returns the problem of multiplying matmul's inputs into y; bf16 inputs are multiplied as bf16, by the processor's
+/// dot product of pairs or its tiles.
 kernels::GemmProblem gemm_problem(const Inputs& in, const Tensor& y);
 /// Calls the library's row or elementwise function of an operation; writes to `out` if it is defined.
 Tensor row_result(const Case& c, const Inputs& in, const Tensor& out);
