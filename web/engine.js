@@ -1,0 +1,132 @@
+// web/engine.js: the library, compiled to WebAssembly, as an object; for browsers and Node 18 and later.
+import { Files } from './engine/files.js';
+
+const FOLDER = 'model';
+
+/** Returns the bytes of base64 text that holds a gzip. */
+async function unpacked(base64) {
+  const packed = Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return new Uint8Array(await new Response(stream).arrayBuffer());
+}
+
+/** The bytes of the engine: of the packed page, or of the file beside the page while it is worked on. */
+async function engineOfThePage() {
+  const element = document.getElementById('attn-engine');
+  if (element !== null) return unpacked(element.textContent);
+  const response = await fetch(new URL('engine.wasm', document.baseURI));
+  if (!response.ok) throw new Error(`engine.wasm: ${response.status}`);
+  return response.arrayBuffer();
+}
+
+/**
+ * Explains attention, draws it, and runs small models. Each method throws an Error whose message is the library's line.
+ * After a failure of the machine (no memory left, say) the engine has started anew and the next call works.
+ */
+export class Engine {
+  #module;
+  #instance;
+  #files;
+  #onToken = null;
+  #hasModel = false;
+
+  /**
+   * Compiles and starts the engine.
+   * @param {BufferSource | WebAssembly.Module} [source]  the engine's bytes; without it those of the page
+   * @returns {Promise<Engine>}
+   */
+  static async open(source) {
+    const engine = new Engine();
+    source ??= await engineOfThePage();
+    engine.#module = source instanceof WebAssembly.Module ? source : await WebAssembly.compile(source);
+    await engine.#start();
+    engine.version = engine.#answer('attn_version');
+    return engine;
+  }
+
+  /**
+   * @param {{text: string | string[], to?: string | null, options?: object, cut?: Object<string, string[]>,
+   *     matrices?: Object<string, {shape: number[], data: number[]}>}} request
+   * @returns {Promise<string>} the JSON of `attn explain --json`, docs/explain_json.md
+   */
+  explain(request) { return this.#call('attn_explain', request); }
+
+  /** @returns {Promise<string>} the drawing of `attn explain --svg`; the request is that of `explain` */
+  svg(request) { return this.#call('attn_svg', request); }
+
+  /**
+   * Loads a model and its tokenizer. The files are kept in memory.
+   * @param {Object<string, Uint8Array>} files  config.json, model.safetensors, tokenizer.json
+   * @returns {Promise<{layers: number, heads: number, width: number, context: number, vocabulary: number,
+   *     parameters: number}>}
+   */
+  async load(files) {
+    this.#hasModel = false;
+    this.#files.files.clear();
+    for (const [name, bytes] of Object.entries(files)) this.#files.files.set(`${FOLDER}/${name}`, bytes);
+    const facts = JSON.parse(await this.#call('attn_load', FOLDER));
+    this.#hasModel = true;
+    return facts;
+  }
+
+  /**
+   * @param {{text: string, layer?: number, head?: number, gradients?: boolean, language?: 'en' | 'zh'}} request
+   * @returns {Promise<string>} the JSON of `attn explain --model --json`
+   */
+  explainModel(request) { return this.#call('attn_explain_model', request); }
+
+  /**
+   * Continues a text.
+   * @param {{prompt: string, tokens?: number, temperature?: number, seed?: number, top_k?: number, top_p?: number,
+   *     stop?: string[]}} request
+   * @param {(piece: string) => boolean | void} [onToken]  gets each new piece of text; false ends the text
+   * @returns {Promise<string>} the new text
+   */
+  async generate(request, onToken) {
+    this.#onToken = onToken ?? null;
+    try {
+      return await this.#call('attn_generate', request);
+    } finally {
+      this.#onToken = null;
+    }
+  }
+
+  /** Compares the kernels with the reference code; only Node's engine has it. Returns the digest. */
+  async verify(quick = true) { return this.#answer('attn_verify', quick ? 1 : 0); }
+
+  async #start() {
+    const before = this.#files?.files;
+    this.#files = new Files(() => this.#instance.exports.memory);
+    if (before !== undefined) this.#files.files = before;
+    const imports = this.#files.imports(this.#module);
+    imports.attn = { on_token: (at, size) => (this.#onToken?.(this.#files.text(at, size)) === false ? 0 : 1) };
+    this.#instance = await WebAssembly.instantiate(this.#module, imports);
+    this.#instance.exports._initialize();
+  }
+
+  /** Calls a function of the engine and returns its answer, or throws it. */
+  #answer(name, ...given) {
+    const { exports } = this.#instance;
+    const failed = exports[name](...given);
+    const text = this.#files.text(exports.attn_answer(), exports.attn_answer_bytes());
+    if (failed) throw new Error(text);
+    return text;
+  }
+
+  /** Does the same for a function that takes a text or an object as JSON; starts the engine anew after a trap. */
+  async #call(name, request) {
+    const bytes = new TextEncoder().encode(typeof request === 'string' ? request : JSON.stringify(request));
+    try {
+      const at = this.#instance.exports.attn_request(bytes.length);
+      if (at === 0) throw new RangeError('no memory for the request');
+      this.#files.bytes(at, bytes.length).set(bytes);
+      return this.#answer(name);
+    } catch (error) {
+      if (error.constructor === Error) throw error;
+      await this.#start();
+      const lost = this.#hasModel ? '; load the model again' : '';
+      this.#hasModel = false;
+      throw new Error(`the engine failed (${error.message}) and was started anew${lost}`);
+    }
+  }
+}
