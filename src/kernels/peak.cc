@@ -1,4 +1,4 @@
-// src/kernels/peak.cc: loops that measure a core's peak rates, compiled once for every instruction set.
+// src/kernels/peak.cc: implements the loops that measure a core's peak rates; compiled once for every instruction set.
 #include "kernels/peak.h"
 #include "kernels/x86/amx.h"
 #include "runtime/cpu.h"

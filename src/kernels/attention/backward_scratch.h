@@ -26,8 +26,8 @@ struct BackwardScratch {
   // only with a score expression:
   T* before = nullptr;                // [64][R]    scores before the expression
   T* given = nullptr;                 // [16][R]    contributions of pairs to a lookup
-  T* places[2] = {nullptr, nullptr};  // places of the expression, and of its derivatives
-  void* lines = nullptr;              // line sums of its lookups
+  T* places[2] = {nullptr, nullptr};  // values of the places of the expression, and of its derivatives
+  void* lines = nullptr;              // LineSums of its lookups
 
   static std::int64_t sum_rows(const AttentionProblem& p) { return parameter_count(p) + p.bias_count; }
   static const ScoreProgram& expression(const AttentionProblem& p) {

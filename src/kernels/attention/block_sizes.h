@@ -32,7 +32,7 @@ inline constexpr int tile_keys(int vectors, int registers) {
 /// The minimum number of query tiles of a task for which copying K and V once pays off.
 inline constexpr int least_copying_tiles = 4;
 
-/// On the causal diagonal, which vectors of query rows take part is decided once for so many keys.
+/// On the causal diagonal, which vectors of query rows take part is decided once for this many adjacent keys.
 inline constexpr int trim_keys = 16;
 
 }  // namespace attn::kernels

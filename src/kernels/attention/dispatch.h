@@ -13,12 +13,14 @@ namespace attn::kernels {
 struct ForwardKernel {
   // most rows of a query tile; `attend` accepts any number of tiles of one head and computes them one by one
   int rows = 0;
-  int task_tiles = 1;  // most query tiles of a task that are faster together, because they share converted K and V
+  // the most query tiles of a task for which it is faster to compute them together, because they share converted K and
+  // V
+  int task_tiles = 1;
   std::size_t (*scratch_bytes)(const AttentionProblem&);
   std::size_t (*partial_bytes)(const AttentionProblem&, const QueryTile&);
   /// Computes the tile over all keys.
   bool (*attend)(const AttentionProblem&, const QueryTile&, void* memory);
-  /// `attend_splits` computes the splits [first, last) of 1,024 keys into adjacent `partials`; the next function merges
+  /// `attend_splits` computes the splits [first, last) of 1,024 keys into adjacent `partials`; `attend_merge` merges
   /// those of all splits. The bits are those of `attend`.
   void (*attend_splits)(const AttentionProblem&, const QueryTile&, std::int64_t first, std::int64_t last,
                         void* partials, void* memory);

@@ -54,7 +54,7 @@ struct AmxSplit {
     std::int64_t wanted = std::min(std::max(wanted_parts, 2 * p.threads), work / least_amx_work);
     if (problem.m <= transposed_rows_most)  // reading b takes most of the time
       wanted = std::max(wanted, std::min(most_few_rows_parts, 2 * problem.n * p.k / few_rows_part_bytes));
-    // minimum per part
+    // the minimum number of panels of a part
     const std::int64_t least_panels = few ? amx_group / 2 : problem.m <= transposed_rows_most ? 1 : amx_part_panels;
     while (parts() < wanted) {
       const bool high = p.m >= 64 * row_parts,

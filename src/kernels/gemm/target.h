@@ -16,8 +16,8 @@ struct GemmTarget {
   std::int64_t (*parts)(const GemmProblem& problem, bool packed) noexcept;
   std::size_t (*scratch_bytes)(const GemmProblem& problem, bool packed) noexcept;
   void (*run)(const GemmProblem& problem, std::int64_t part, void* scratch, const void* packed) noexcept;
-  /// Returns whether A must be packed too and all threads should pack B once before the product, because otherwise
-  /// several parts would pack the same data of B.
+  /// Returns whether all threads should pack B once before the product, because otherwise several parts would pack the
+  /// same data of B. Without AMX this is so only if A must be packed too.
   bool (*packs_both)(const GemmProblem& problem) noexcept;
   std::int64_t (*pieces)(const GemmProblem& problem) noexcept;
   std::size_t (*packed_bytes)(const GemmProblem& problem) noexcept;

@@ -14,8 +14,8 @@ inline Address address_of(const void* memory) { return reinterpret_cast<Address>
   __builtin_prefetch(reinterpret_cast<const void*>(at), 0, 2);
 }
 
-/// The same, at exactly this place in the code: the compiler may group other prefetches, which then delay each other
-/// and the next loads.
+/// Does the same as prefetch_l2, at exactly this place in the code: the compiler may group other prefetches, which then
+/// delay each other and the next loads.
 [[gnu::always_inline]] inline void prefetch_l2_pinned(Address at) {
 #if defined(__x86_64__)
   asm volatile("prefetcht1 %0" : : "m"(*reinterpret_cast<const char*>(at)));
@@ -30,7 +30,7 @@ template <int LINES, class F>
 [[gnu::always_inline]] inline void prefetch_share_of(F&& place, int step, int steps) {
   for (int i = step * LINES / steps; i < (step + 1) * LINES / steps; ++i) prefetch_l2_pinned(place(i));
 }
-/// The same for adjacent lines from `at` on.
+/// Does the same as prefetch_share_of, for adjacent lines from `at` on.
 template <int LINES>
 [[gnu::always_inline]] inline void prefetch_share(Address at, int step, int steps) {
   prefetch_share_of<LINES>([at](int i) { return at + static_cast<Address>(i) * 64; }, step, steps);

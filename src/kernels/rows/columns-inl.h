@@ -1,4 +1,5 @@
-// src/kernels/rows/columns-inl.h: sums and softmax along the columns of a matrix in memory; each lane is a column.
+// src/kernels/rows/columns-inl.h: computes sums and softmax along the columns of a matrix in memory; each lane is a
+// column.
 #if defined(ATTN_ROWS_COLUMNS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ROWS_COLUMNS_INL_H
 #undef ATTN_ROWS_COLUMNS_INL_H
@@ -23,7 +24,7 @@ template <class D, int W>
 struct Columns {
   hn::Vec<D> v[W];
 
-  HWY_INLINE Columns() {}  // explicit, so that it is compiled for this target, as the vectors' own constructors are
+  HWY_INLINE Columns() {}  // written out, so that it is compiled for this target, as the vectors' constructors are
 };
 
 /// Sums each of W vectors of columns over n rows, in the order of `tree_sum`. `load(i, w)` returns vector w of row i.

@@ -71,7 +71,7 @@ struct BlockTree {
   int depth = 0;
   std::int64_t blocks = 0;
 
-  // explicit, so that it is compiled for this target, as the vectors' own constructors are
+  // written out, so that it is compiled for this target, as the vectors' constructors are
   HWY_INLINE BlockTree() {}
 
   template <typename Add>

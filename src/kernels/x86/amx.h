@@ -1,10 +1,11 @@
-// src/kernels/x86/amx.h: AMX: eight tile registers of 16 rows of 64 bytes, and the bf16 product of two of them.
+// src/kernels/x86/amx.h: declares AMX: eight tile registers of 16 rows of 64 bytes, and the bf16 product of two of
+// them.
 //
 //   tile_dot<C, A, B>():   C[m][n] += sum over pairs k of A[m][k] B[k][n]     m, n < 16 f32, k < 16 pairs of bf16
 //  The order of the sum, for each element: the even and the odd members of the pairs form two chains of fused
 // multiply-adds from +0, k ascending; the sum of both chains is added to C. Denormals are read and written as 0,
-// rounding is to nearest. Written in assembly, because the rest of the target must run on processors without the
-// instructions.
+// rounding is to nearest. The instructions are written in assembly, because the rest of the target must run on
+// processors without them.
 #pragma once
 
 #if defined(__x86_64__)

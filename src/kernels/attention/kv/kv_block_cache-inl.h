@@ -5,7 +5,7 @@
 // tiles of the task, as far as they fit in L2. Conversion is exact; int8 is then multiplied by its scale with one
 // rounding, as kernels/ref does.
 //  Rows at a large power-of-two stride ([B, T, H, D] in memory) conflict in the cache sets (ScheduleHints): the query
-// tiles of a task then read a copy. (1, 16, 1024, 64) takes 0.86 of the time.
+// tiles of a task then read a copy. (1, 16, 1024, 64) takes 0.86 of the time that it takes without the copy.
 #if defined(ATTN_KV_BLOCK_CACHE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_KV_BLOCK_CACHE_INL_H
 #undef ATTN_KV_BLOCK_CACHE_INL_H

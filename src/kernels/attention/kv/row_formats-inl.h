@@ -1,5 +1,6 @@
-// src/kernels/attention/kv/row_formats-inl.h: how decode reads stored rows of K and V in registers: one struct for each
-// format of rows. int8, which is stored in groups of rows, has its own loaders (tiles/decode_int8-inl.h).
+// src/kernels/attention/kv/row_formats-inl.h: defines how decode reads stored rows of K and V in registers, by one
+// struct for each format of rows. int8, which is stored in groups of rows, has its own loaders
+// (tiles/decode_int8-inl.h).
 //
 //   RowFormat   Compute      the type of the scores
 //               Item, Word   an element of a row; what a transpose moves as a whole: one or two items

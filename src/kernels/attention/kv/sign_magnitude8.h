@@ -1,8 +1,9 @@
-// src/kernels/attention/kv/sign_magnitude8.h: int8 values in two representations: two's complement and sign-magnitude.
+// src/kernels/attention/kv/sign_magnitude8.h: describes int8 values in two representations: two's complement and
+// sign-magnitude.
 //
-//   Element::i8                two's complement: what vectors widen to whole numbers by one operation
-//   Element::sign_magnitude8   the magnitude, with the sign as the top bit: such a byte indexes a table of 128
-//                              directly; two's complement would need two more operations before the products
+//   Element::i8                two's complement: vectors widen it to integers by one operation
+//   Element::sign_magnitude8   the magnitude, with the sign as the top bit: the byte indexes a table of 128 directly,
+//                              where two's complement would need two more operations before the products
 //                              (tiles/bf16_decode_int8-inl.h)
 #pragma once
 #include <cstdint>

@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// As many stored elements as a vector of f32 holds; they are converted exactly.
+/// BytesOfVector has as many int8 as a vector has f32. The functions `widen` convert stored elements exactly.
 using BytesOfVector = hn::Rebind<std::int8_t, Tag<float>>;
 HWY_INLINE Vector<float> widen(Tag<float> d, hn::Vec<BytesOfVector> bytes) {
   return hn::ConvertTo(d, hn::PromoteTo(hn::Rebind<std::int32_t, Tag<float>>(), bytes));

@@ -30,7 +30,7 @@ HWY_INLINE Word bits_of_64(const std::uint8_t* bytes, bool value) {
   return value ? word : ~word;
 }
 
-/// bits_of_bytes, with vectors for whole words.
+/// Does what bits_of_bytes does, by vectors for whole words.
 struct VectorBits {
   HWY_NOINLINE Word operator()(const std::uint8_t* bytes, std::int64_t stride, bool value, int count) const {
     return stride == 1 && count == 64 ? bits_of_64(bytes, value) : bits_of_bytes(bytes, stride, value, count);

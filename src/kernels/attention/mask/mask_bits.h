@@ -41,8 +41,8 @@ inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool v
   return (value ? word : ~word) & bits_between(0, count);
 }
 
-/// Returns the mask of row i of (b, h) for the keys first ... first + count - 1, one bit per key, without lengths.
-/// `bits_of`: bits_of_bytes, or its vector version.
+/// Returns the mask of row i of (b, h) for the keys first ... first + count - 1, one bit per key; lengths are not
+/// applied. `bits_of`: bits_of_bytes, or its vector version.
 template <class F>
 Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first,
                int count, F&& bits_of) {

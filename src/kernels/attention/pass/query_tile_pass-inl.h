@@ -1,5 +1,5 @@
-// src/kernels/attention/pass/query_tile_pass-inl.h: the state that all forward passes of a query tile share: maximum,
-// sum and output of a split (1,024 keys), and their merging into totals.
+// src/kernels/attention/pass/query_tile_pass-inl.h: holds the state that all forward passes of a query tile share:
+// maximum, sum and output of a split (1,024 keys), and their merging into totals.
 #if defined(ATTN_QUERY_TILE_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_QUERY_TILE_PASS_INL_H
 #undef ATTN_QUERY_TILE_PASS_INL_H

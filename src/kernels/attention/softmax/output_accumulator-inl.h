@@ -1,9 +1,9 @@
-// src/kernels/attention/softmax/output_accumulator-inl.h: the output accumulator of a query tile, which is rescaled,
-// merged and divided.
+// src/kernels/attention/softmax/output_accumulator-inl.h: defines the output accumulator of a query tile, which is
+// rescaled, merged and divided.
 //
 //   many rows: [column][rows], a line is a vector of rows      decode rows: [row][columns], a line is a row
 //
-// An element of it goes through the same operations either way.
+// An element of the output goes through the same operations in both layouts.
 #if defined(ATTN_OUTPUT_ACCUMULATOR_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_OUTPUT_ACCUMULATOR_INL_H
 #undef ATTN_OUTPUT_ACCUMULATOR_INL_H
@@ -108,7 +108,7 @@ struct OutputAccumulator {
         hn::Store(hn::Mul(hn::Load(d, at), factor), d, at);
     }
   }
-  /// Computes fma(this, own factors, other * its factors).
+  /// Computes o = fma(o, factors, other * other_factors); the factors belong to query rows.
   HWY_NOINLINE void merge(const T* factors, const OutputAccumulator& other, const T* other_factors) const {
     const Tag<T> d;
     for (int n = 0; n < lines; ++n) {
@@ -128,8 +128,8 @@ struct OutputAccumulator {
         hn::Store(hn::Load(d, from), d, at);
     }
   }
-  /// Computes fma(o, factor, +0); + 0 because a negative result too small for T would be -0. Returns false when some
-  /// result of the first `rows` rows is NaN.
+  /// Computes o = fma(o, inverse_sums, +0), then adds +0, because a negative result too small for T would be -0.
+  /// Returns false when some result of the first `rows` rows is NaN.
   HWY_NOINLINE bool divide(const T* inverse_sums, std::int64_t rows) const {
     const Tag<T> d;
     bool numbers = true;

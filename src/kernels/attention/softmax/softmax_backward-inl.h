@@ -162,7 +162,7 @@ class SoftmaxBackward {
           T* const place = scratch_.scores.s + r * R + v * N;
           T* const derivative = scratch_.d + r * R + v * N;
           const auto s = hn::Load(d, place);
-          auto seen = hn::Not(hn::Eq(s, minus_infinity<T>()));  // NaN counts as seen; x86's Ne would say no
+          auto seen = hn::Not(hn::Eq(s, minus_infinity<T>()));  // NaN counts as seen, but x86's Ne is false for it
           if (MASKED && visible) seen = hn::And(seen, lanes_of<T>(visible[r], v));
           const auto p = hn::Mul(weight_of<T>(s, m), inverse);
           auto weight = p, dp = hn::Load(d, derivative);

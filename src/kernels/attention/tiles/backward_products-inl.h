@@ -1,5 +1,5 @@
-// src/kernels/attention/tiles/backward_products-inl.h: the five products of the backward pass for 64 query rows and 64
-// keys, in f32 and f64.
+// src/kernels/attention/tiles/backward_products-inl.h: computes the five products of the backward pass for 64 query
+// rows and 64 keys, in f32 and f64.
 //
 //   S^T = K Q^T      dP^T = V dO^T      lanes are rows: elements of K and V as broadcasts        pair_columns
 //   dQ^T += K^T dS^T                    lanes are rows: elements of K as broadcasts              query_columns
@@ -51,7 +51,7 @@ struct Matrix {
   const T* row(std::int64_t i) const { return base + i * stride; }
 };
 
-/// Returns what a sum is added to: the value in memory or, if it begins, 0 without reading memory.
+/// Returns what a sum is added to: the value in memory or, if the sum begins, 0 without reading memory.
 template <typename T>
 struct Before {
   hn::Mask<Tag<T>> there;

@@ -1,5 +1,5 @@
-// src/kernels/attention/tiles/bf16_backward_products-inl.h: the five products of the backward pass in bf16: vdpbf16ps
-// on pairs.
+// src/kernels/attention/tiles/bf16_backward_products-inl.h: computes the five products of the backward pass in bf16, by
+// vdpbf16ps on pairs.
 //
 //   S^T = K Q^T      dP^T = V dO^T      lanes are rows: pairs of columns of K and V as broadcasts     pair_columns
 //   dV += P^T dO     dK += dS^T Q       lanes are columns: pairs of rows as broadcasts                 bf16_add_columns

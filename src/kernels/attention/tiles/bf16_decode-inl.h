@@ -139,7 +139,7 @@ struct DecodeWeightSum {
   }
 };
 
-/// Weights of pairs of keys: the stride between pairs and between rows.
+/// Weights of pairs of keys, with the strides between pairs and between rows.
 struct DecodeWeightPairs {
   const std::uint32_t* p;
   std::int64_t stride, row_stride;

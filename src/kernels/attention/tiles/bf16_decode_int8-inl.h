@@ -1,5 +1,5 @@
-// src/kernels/attention/tiles/bf16_decode_int8-inl.h: the loaders of int8 K and V that are multiplied as bf16, which
-// holds int8 exactly.
+// src/kernels/attention/tiles/bf16_decode_int8-inl.h: defines the loaders of int8 K and V that are multiplied as bf16,
+// which holds int8 exactly.
 //
 // The loaders read Element::sign_magnitude8: the two bytes of a number's bf16 are looked up by its magnitude, in tables
 // of 128. The scale of a key multiplies its score, that of a value its weight (docs/numerics.md section 3.8).

@@ -1,4 +1,5 @@
-// src/kernels/attention/tiles/decode_int8-inl.h: the loaders of int8 K and V for decode rows, converted in registers.
+// src/kernels/attention/tiles/decode_int8-inl.h: defines the loaders of int8 K and V for decode rows, which convert in
+// registers.
 //
 //   keys     a 32-bit word holds the columns 4i, 4i + 1, 4i + 2, 4i + 3 of a key; the words of 16 keys are adjacent;
 //            a byte is extracted by two shifts, the second of which extends its sign

@@ -1,11 +1,12 @@
-// src/kernels/attention/tiles/decode_pv-inl.h: PV of decode rows: value columns in the lanes; V is read in order.
+// src/kernels/attention/tiles/decode_pv-inl.h: computes PV of decode rows: value columns are in the lanes, and V is
+// read in order.
 //
 //   many rows: lanes are rows, each element of V is broadcast to them      decode rows: most of those lanes would be
 //                                                                          empty; lanes are columns of V, each weight
 //                                                                          is broadcast to them
 //
-// An output element is the same chain over the keys: what the lanes run along changes no bit. One tile for all formats:
-// a loader of values (RowValues and the like) says how they are read, converted and prefetched.
+// An output element is the same chain over the keys in both, so the choice of lanes changes no bit. There is one tile
+// for all formats: a loader of values (RowValues and the like) says how they are read, converted and prefetched.
 #if defined(ATTN_DECODE_PV_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_DECODE_PV_INL_H
 #undef ATTN_DECODE_PV_INL_H

@@ -1,12 +1,12 @@
-// src/kernels/attention/tiles/decode_qk-inl.h: QK^T of decode rows: keys in the lanes, rows of K transposed in
-// registers.
+// src/kernels/attention/tiles/decode_qk-inl.h: computes QK^T of decode rows: keys are in the lanes, and rows of K are
+// transposed in registers.
 //
 //   many rows: lanes are rows, each element of K is broadcast to them      decode rows: most of those lanes would be
 //                                                                          empty; lanes are keys, each element of Q is
 //                                                                          broadcast to them
 //
-// A score is the same chain over the columns either way, so no bit changes. One tile for all formats: a loader of keys
-// (RowKeys and the like) says how they are read, converted and prefetched.
+// A score is the same chain over the columns in both, so the choice of lanes changes no bit. There is one tile for all
+// formats: a loader of keys (RowKeys and the like) says how they are read, converted and prefetched.
 #if defined(ATTN_DECODE_QK_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_DECODE_QK_INL_H
 #undef ATTN_DECODE_QK_INL_H
