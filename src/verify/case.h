@@ -34,7 +34,7 @@ struct Case {
   // another
   std::string lengths = "none";
   std::string layout = "plain";  // attention: plain, turned ([B, T, H, D] in memory); matmul: nn, nt, tn
-  std::string hidden = "plain";  // values of the keys that the lengths hide: plain or nan
+  std::string hidden = "plain";  // values of keys that no row sees by lengths or mask=bool: plain or nan
   double scale = 0;              // of the dot product; 0: 1/sqrt(D)
   double softcap = 0, temperature = 1, dropout = 0;
   std::int64_t sinks = 0;  // 1: one sink for each head
