@@ -1,4 +1,4 @@
-// src/tensor/half.h: converts bf16 and f16 to f32, and f32 to them with rounding to nearest even; inline, for loops
+// src/kernels/half.h: converts bf16 and f16 to f32, and f32 to them with rounding to nearest even; inline, for loops
 // over elements.
 #pragma once
 #include <bit>
@@ -17,7 +17,7 @@ inline std::uint32_t shift_to_nearest_even(std::uint32_t value, int shift) {
 
 inline std::uint16_t to_bf16(float value) {
   const auto word = std::bit_cast<std::uint32_t>(value);
-  // NaN stays NaN, made quiet; the upper bits of its payload are kept
+  // quiet NaN, upper payload bits kept
   if ((word & ~sign_bit) > 0x7f800000u) return static_cast<std::uint16_t>((word >> 16) | 0x40u);
   return static_cast<std::uint16_t>(shift_to_nearest_even(word, 16));
 }

@@ -2,7 +2,7 @@
 #include <attn/dtype.h>
 #include <attn/error.h>
 
-#include "tensor/half.h"
+#include "kernels/half.h"
 
 #include <iterator>
 #include <ostream>

@@ -3,7 +3,7 @@
 #pragma once
 #include <attn/dtype.h>
 
-#include "tensor/half.h"
+#include "kernels/half.h"
 
 #include <limits>
 #include <type_traits>

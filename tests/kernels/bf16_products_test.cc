@@ -4,7 +4,7 @@
 #include "kernels/gemm/product.h"
 #include "kernels/gemm/target.h"
 #include "runtime/cpu.h"
-#include "tensor/half.h"
+#include "kernels/half.h"
 
 #include <attn/runtime.h>
 

@@ -5,7 +5,7 @@
 #include "kernels/reference.h"
 #include "runtime/cpu.h"
 #include "runtime/memory.h"
-#include "tensor/half.h"
+#include "kernels/half.h"
 
 #include <gtest/gtest.h>
 

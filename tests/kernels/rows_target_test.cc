@@ -4,7 +4,7 @@
 #include "kernels/rows/target.h"
 #include "runtime/cpu.h"
 #include "support/guarded.h"
-#include "tensor/half.h"
+#include "kernels/half.h"
 
 #include <gtest/gtest.h>
 

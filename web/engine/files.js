@@ -3,7 +3,7 @@
 const NOT_OPEN = 8, INVALID = 28, NOT_THERE = 44, NOT_SUPPORTED = 52;
 const FOLDER = 3, FILE = 4, ROOT = 3;
 
-/** A read-only file system: `files` maps names without a leading slash to Uint8Arrays. Its functions have WASI's names. */
+/** A read-only file system: `files` maps names without a leading slash to Uint8Arrays. */
 export class Files {
   /** @param {() => WebAssembly.Memory} memory  known after the instance exists */
   constructor(memory) {
@@ -24,7 +24,7 @@ export class Files {
     return { wasi_snapshot_preview1: imports };
   }
 
-  // --- memory ---------------------------------------------------------------------------------------------------------
+  // --- memory -------------------------------------------------------------------------------------------
 
   view() { return new DataView(this.memory().buffer); }
   bytes(at, size) { return new Uint8Array(this.memory().buffer, at, size); }
@@ -65,7 +65,7 @@ export class Files {
     return done;
   }
 
-  // --- WASI -----------------------------------------------------------------------------------------------------------
+  // --- WASI ---------------------------------------------------------------------------------------------
 
   args_sizes_get(count, size) { return this.environ_sizes_get(count, size); }
   args_get() { return 0; }

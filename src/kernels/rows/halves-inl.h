@@ -1,4 +1,4 @@
-// src/kernels/rows/halves-inl.h: converts contiguous bf16 and f16 to f32 and back, with the bits of tensor/half.h.
+// src/kernels/rows/halves-inl.h: converts contiguous bf16 and f16 to f32 and back, with the bits of kernels/half.h.
 #if defined(ATTN_ROWS_HALVES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_ROWS_HALVES_INL_H
 #undef ATTN_ROWS_HALVES_INL_H

@@ -43,7 +43,7 @@ struct RowTarget {
   /// the writes and is therefore called once for many copies.
   void (*stream)(const void* from, void* to, std::int64_t bytes) noexcept;
   void (*end_of_streams)() noexcept;
-  /// Convert n elements of bf16 or f16 to f32, exactly, and back to nearest even, with the bits of tensor/half.h. Null
+  /// Convert n elements of bf16 or f16 to f32, exactly, and back to nearest even, with the bits of kernels/half.h. Null
   /// if the target has no vectors.
   void (*widen)(Element half, const void* x, void* y, std::int64_t n) noexcept = nullptr;
   void (*narrow)(Element half, const void* x, void* y, std::int64_t n) noexcept = nullptr;
