@@ -1,6 +1,6 @@
-# python/attn/_arguments.py: reports a call with arguments that a function does not have in one line,
-# which says which ones are meant.
-"""A table maps the option names of other libraries; a misspelt name is compared with the known names."""
+# python/attn/_arguments.py: reports a call with wrong arguments in one line that says which arguments
+# are meant.
+"""A table maps option names of other libraries to attn's; a misspelt name is compared with the known names."""
 
 import difflib
 import re
@@ -16,7 +16,8 @@ _HEADS = "nothing: heads are a dim of q [B, Hq, T, D], k and v"
 _PACKED = "cu_seqlens_q, and cu_seqlens_k where the keys are others"
 _NOTHING = "nothing: it is not needed here"
 
-# Names in torch, FlashAttention, xformers, transformers, Keras and MLX for options that attn.attention calls otherwise.
+# Maps names that torch, FlashAttention, xformers, transformers, Keras and MLX use for options that attn.attention calls
+# otherwise.
 _ATTENTION = {
     **dict.fromkeys(("is_causal", "causal", "use_causal_mask"), _CAUSAL),
     **dict.fromkeys(("attn_mask", "attention_mask", "allowed"), _MASK),

@@ -1,5 +1,5 @@
 # python/attn/_copies.py: defines the function that pickles and copies call to make an object again.
-"""The extension's own functions cannot be pickled by name; this one can."""
+"""Functions of the extension cannot be pickled by name; this one can."""
 
 
 def made(kind, name, *arguments):

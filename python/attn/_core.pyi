@@ -1,4 +1,5 @@
-# python/attn/_core.pyi: declares the types of the extension. Arrays are NumPy's, torch's or any object with __dlpack__.
+# python/attn/_core.pyi: declares the types of the extension. An array is a NumPy array, a torch tensor or an object
+# with __dlpack__.
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Literal
 

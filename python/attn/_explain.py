@@ -18,14 +18,14 @@ ExplainStep = _core.ExplainStep
 
 
 class _NoStep(KeyError, ValueError):
-    """A KeyError, as for mappings, that is also a ValueError, as elsewhere in attn. Its text is one line, where
-    KeyError would show it in quotes."""
+    """A KeyError, as mappings raise, that is also a ValueError, as attn raises elsewhere. Its text is one line; that of
+    a plain KeyError would be in quotes."""
 
     __str__ = Exception.__str__
 
 
 class _NoNumber(IndexError, ValueError):
-    """An IndexError, as for sequences, that is also a ValueError."""
+    """An IndexError, as sequences raise, that is also a ValueError."""
 
 
 class Explanation:
@@ -63,7 +63,7 @@ class Explanation:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every option but matrices and functions; `attn.explain(text, **options)` is the same run."""
+        """All options except matrices and functions; `attn.explain(text, **options)` is the same run."""
         return json.loads(self._run.options)
 
     @property
@@ -103,7 +103,7 @@ class Explanation:
                                 "the name or the number of a step is needed") from None
         names = [step.name for step in self]
         if name not in names:
-            import difflib  # imported late: it takes 8 ms, which a correct name need not wait for
+            import difflib  # imported here because it takes 8 ms, for which a correct name need not wait
 
             meant = difflib.get_close_matches(name[:100], names, n=1)
             raise _NoStep('Explanation: there is no step '
@@ -170,7 +170,7 @@ def _columns() -> int:
 
 
 def _language(x: Any) -> Any:
-    """Maps the locale's names of Chinese and English to "zh" and "en"; returns everything else unchanged."""
+    """Maps the names that locales use for Chinese and English to "zh" and "en"; returns everything else unchanged."""
     name = re.split(r"[-_.@]", x.lower())[0] if isinstance(x, str) else x
     return ({"cn": "zh", "chinese": "zh", "中文": "zh", "english": "en"}.get(name, name if name in ("en", "zh") else x)
             if isinstance(x, str) else x)
@@ -220,14 +220,14 @@ def explain(
     tokens     "words", "characters" or "auto"; cut_words: your own rule, a function of a text that gives its words
     w_query    your own matrices [dim, heads * dk] instead of random ones: with w_key, w_value;
                `embedding` [ids, dim] may come alone
-    softcap    and temperature, score_mod, dropout_p (by counter, with `seed`): as in attn.attention; bias "alibi",
-               "alibi_symmetric" (by distance both ways) or "relative" (a table drawn from `seed`); sink: a logit, the
-               same for each head. Each is a step of its own
+    softcap    also temperature, score_mod and dropout_p (counter-based, with `seed`): as in attn.attention.
+               bias: "alibi", "alibi_symmetric" (by absolute distance) or "relative" (a table drawn from `seed`).
+               sink: a logit, the same for each head. Each of these is a step of its own
     weights    as in attn.attention: a step shows the requested weights
-    packed     a step compares with the same sentences, packed one after the other; cache "same" or "int8":
-               steps show what a cache returns
+    packed     a step compares the result with that of the same sentences, packed one after the other;
+               cache "same" or "int8": steps show what a cache returns
     query      this row (from 0; -1 is the last) is worked out: every product and sum
-    gradients  also the backward pass, for the loss 1/2 sum of context^2:
+    gradients  shows the backward pass too, for the loss 1/2 sum of context^2:
                the gradients of the context, v, the weights, the scores, q and k
     language   of titles and notes: "en" or "zh" ("cn", "zh-CN")
 

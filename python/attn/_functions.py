@@ -19,7 +19,7 @@ def _imported() -> bool:
     return True
 
 
-# runs while a graph is traced: the graph changes no state
+# runs while a graph is traced, so that this change of state is not part of the graph
 _imported._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
@@ -75,7 +75,7 @@ def scaled_dot_product_attention(
 
 
 def _chosen(results: tuple, plan: bool) -> Any:
-    """Returns what the caller requested: the output, or a tuple that begins with it."""
+    """Returns the requested results: the output alone, or a tuple that begins with it."""
     output, weights, logsumexp, steps, _ = results
     if weights is None and logsumexp is None and not plan:
         return output
@@ -116,8 +116,8 @@ def attention(
     """Attention: softmax over the keys of a score, then the weighted mean of the values;
     with every option of the library.
 
-        s[b,h,i,j] = score(q[b,h,i,:], k[b,g,j,:])          g = h // (Hq / Hk)
-        o[b,h,i,:] = sum_j softmax_j(mod(cap(s) + bias) / temperature, where mask)[j] v[b,g,j,:]
+        s[b,h,i,j] = score(q[b,h,i,:], k[b,g,j,:])          g = h // (Hq / Hk), g' = h // (Hq / Hv)
+        o[b,h,i,:] = sum_j softmax_j(mod(cap(s) + bias) / temperature, where mask)[j] v[b,g',j,:]
 
     q [B, Hq, Tq, D], k [B, Hk, Tk, D], v [B, Hv, Tk, Dv] -> output [B, Hq, Tq, Dv]. Hk and Hv each divide Hq. Rank 3
     means [B, T, D] with one head, rank 2 [T, D].
@@ -130,21 +130,21 @@ def attention(
                     lambda s, b, h, i, j: s - slope[h] * (i - j)
     softcap         c: scores become c * tanh(s / c); 0: off
     temperature     the scores are divided by it, after all other changes
-    sinks           [Hq]: one logit for each head, which takes weight but has no value
+    sinks           [Hq]: an extra logit for each head, which is counted in the softmax's sum but has no value
     query_lengths, key_lengths, key_start, query_start
                     whole numbers [B], a list or an array: which rows and keys exist,
-                    and where row 0 stands (attn.Mask says what for)
+                    and at which position row 0 is (attn.Mask explains them)
     cu_seqlens_q, cu_seqlens_k
-                    whole numbers [N + 1], a list or an array: packed sequences, one behind the other, without padding:
+                    whole numbers [N + 1], a list or an array: packed sequences, one after the other, without padding:
                     q [total, Hq, D], k [total_k, Hk, D], v [total_k, Hv, Dv], or [1, H, total, D] each
-    dropout_p       each weight is dropped with this probability, by seed and positions: the same dropout_seed drops the
-                    same ones. Without a seed one is drawn: for NumPy arrays by attn.manual_seed's generator,
-                    for tensors by torch's
+    dropout_p       each weight is dropped with this probability, depending on the seed and its position: the same
+                    dropout_seed drops the same weights. Without a seed one is drawn: for NumPy arrays from the
+                    generator of attn.manual_seed, for tensors from torch's
     weights         "full" [B, Hq, Tq, Tk], "head_average" [B, Tq, Tk], "column_sums" [B, Hq, Tk],
-                    attn.Weights.rows(indices), or attn.Weights.top_k(n), which gives (weights, keys): the weights too,
-                    without the whole matrix. As text: "rows(0, -1)", "top_k(3)"
+                    attn.Weights.rows(indices), or attn.Weights.top_k(n), which gives (weights, keys): returns the
+                    weights too, without storing the whole matrix. As text: "rows(0, -1)", "top_k(3)"
     return_logsumexp, return_plan
-                    the logsumexp [B, Hq, Tq] too; which kernel ran, and why not the others
+                    return the logsumexp [B, Hq, Tq] too; return which kernel ran, and why not the others
     out             an array that receives the output (not if torch is to compute gradients)
 
     Returns  output, or the tuple (output, weights, logsumexp, plan) of the requested results.
@@ -231,12 +231,12 @@ def attention_scores(q: Array, k: Array, score: Any = None, scale: float | None 
 
 
 def attention_cached(q: Any, cache: _core.KvCache, sequences: Any, **options: Any) -> Any:
-    """`attention` over the keys of a cache: q [B, Hq, Tq, D], row b over sequences[b], each of its own length -> [B,
-    Hq, Tq, Dv].
+    """`attention` over the keys of a cache: q [B, Hq, Tq, D] -> [B, Hq, Tq, Dv]. Batch item b reads sequences[b]; each
+    sequence may have a length of its own.
 
-    The rows stand at the end of their sequence unless query_start says otherwise: append the new keys first, then
-    attend with mask="causal". `options` are those of `attention`; key_lengths and key_start are the cache's own.
-    There are no gradients.
+    The rows are at the end of their sequence unless query_start says otherwise: append the new keys first, then
+    attend with mask="causal". `options` are those of `attention`, except key_lengths and key_start, which the cache
+    sets. There are no gradients.
 
     Bits     those of `attention` on the same keys without a cache.
 

@@ -10,7 +10,7 @@ _SCORE, _SCORE_MOD = (_core.attention_options.index(name) for name in ("score", 
 
 
 class AdditiveWeights(NamedTuple):
-    """Holds the parameters of an additive score; they become an attn.Score where the call is run."""
+    """The parameters of an additive score; they become an attn.Score when the call is run."""
 
     w_q: Any
     w_k: Any
@@ -18,7 +18,7 @@ class AdditiveWeights(NamedTuple):
 
 
 def scores_apart(function: str, options: tuple) -> tuple:
-    """Returns the options with a function that was given as score moved to score_mod."""
+    """Returns the options; a function that was given as score is moved to score_mod."""
     if not callable(options[_SCORE]):
         return options
     if options[_SCORE_MOD] is not None:

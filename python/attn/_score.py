@@ -1,5 +1,5 @@
-# python/attn/_score.py: defines what score functions are written with: tables and functions of expressions.
-"""Each function calls the extension. Where torch traces or transforms a call, attn.torch records the score function
+# python/attn/_score.py: defines the tables and functions from which score functions are written.
+"""Each function calls the extension. If torch traces or transforms a call, attn.torch records the score function
 instead (attn.torch._score_program)."""
 
 from typing import Any

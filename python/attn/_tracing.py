@@ -1,6 +1,6 @@
 # python/attn/_tracing.py: turns a Python score function into the library's expression, by calling it once with symbols.
-"""The arrays that the function indexes (`slope[h]`) are its captured variables, globals or defaults. While it is traced
-they are replaced by tables, so that symbols can index NumPy's and torch's arrays alike."""
+"""A score function may index arrays (`slope[h]`): its captured variables, globals or defaults. While the function is
+traced, tables replace these arrays, so that symbols can index NumPy's and torch's arrays alike."""
 
 import inspect
 import itertools
@@ -20,7 +20,7 @@ _SYMBOLS = (
     "as attn.ScoreTable(x)[index] where it reaches them by an attribute or a container"
 )
 
-# Messages: what to write instead of functions, methods and operators that take no symbols.
+# What to write instead of functions, methods and operators that accept no symbols; used in error messages.
 _INSTEAD = {
     "where": "attn.where(condition, a, b)",
     "exp": "attn.exp(x)",
@@ -87,7 +87,7 @@ def _written(error):
             last = step
         step = step.tb_next
     code = last.tb_frame.f_code
-    # before Python 3.11, or arguments that do not fit
+    # the position is unknown before Python 3.11, and if the arguments do not fit the function
     if not hasattr(code, "co_positions") or code.co_filename.startswith(_OWN):
         return ""
     line, end_line, begin, end = next(itertools.islice(code.co_positions(), last.tb_lasti // 2, None), (None,) * 4)
@@ -97,7 +97,7 @@ def _written(error):
 
 
 def _told(error):
-    """Returns the error text: what was written, and what to write instead."""
+    """Returns the error text: what the function wrote, and what to write instead."""
     first, written = next(iter(str(error).splitlines()), type(error).__name__), _written(error)
     if "ScoreTable" in first and "indices" not in first:
         return (f"{written or first} takes no table, which an array is that the function names; "

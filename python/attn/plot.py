@@ -6,7 +6,7 @@ from typing import Any
 
 from attn import _arguments
 
-_few = 24  # up to this many rows each cell shows its number
+_few = 24  # up to this many rows and columns, each cell shows its number
 
 
 def heat_map(
@@ -20,13 +20,13 @@ def heat_map(
     colour_map: Any = "Blues",
     limits: tuple[float, float] | None = None,
 ) -> Any:
-    """Weights (or scores, or a mask) as a heat map: a row a query, a column a key.
+    """Draws weights (or scores, or a mask) as a heat map: one row for each query, one column for each key.
 
-    values      [Tq, Tk]: a NumPy array, a torch tensor, nested lists. What is not finite stays blank
-    rows        heads of the rows, such as tokens; columns: of the columns
+    values      [Tq, Tk]: a NumPy array, a torch tensor, or nested lists. Cells that are not finite stay blank
+    rows        the labels of the rows, such as tokens; columns: those of the columns
     ax          the axes to draw on; None makes a figure
-    numbers     write the numbers into the cells; None: where there are few
-    limits      (least, greatest) of the colours; None: 0 to 1 for weights, else those of the values
+    numbers     whether to write the numbers into the cells; None: if there are few
+    limits      (least, greatest) of the colours; None: 0 to 1 for weights, else the range of the values
 
     Returns the axes. Raises ValueError for another rank or heads that do not fit, ImportError without matplotlib.
     """

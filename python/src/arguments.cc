@@ -1,5 +1,4 @@
-// python/src/arguments.cc: reports calls whose arguments do not fit a function in one line, where nanobind would print
-// its signatures.
+// python/src/arguments.cc: makes functions report wrong arguments in one line; nanobind would print all signatures.
 #include <nanobind/stl/string.h>
 
 #include "errors.h"
@@ -26,8 +25,8 @@ void add_refusal(nb::handle scope, const std::string& name, const std::string& s
       nb::scope(scope), nb::name(name.c_str()), same_doc.c_str(), extra...);
 }
 
-/// Returns whether the function gets such an overload. Binary operators do not: Python must be able to try the other
-/// operand.
+/// Returns whether the function gets such an overload. Binary operators do not, because Python must be able to try the
+/// operator of the other operand.
 bool is_told(const std::string& name) {
   if (!name.starts_with("_")) return true;
   for (const char* known : {"__init__", "__getitem__", "__repr__", "__str__", "__bool__", "__hash__", "__copy__",
@@ -39,7 +38,7 @@ bool is_told(const std::string& name) {
 }  // namespace
 
 void add_refusals(nb::module_& m) {
-  // the type of functions and static methods; methods have another type
+  // the Python type of functions and static methods; methods of objects have another type
   const nb::object function = nb::borrow(m.attr("where").type());
   for (const char* name :
        {"where", "exp", "tanh", "minimum", "maximum", "info", "verify", "num_threads", "set_num_threads",

@@ -58,8 +58,8 @@ Dtype numpy_dtype(PyArrayObject* x, const Argument& at) {
                    : "its bytes must stand in this machine's order, as x.astype(x.dtype.newbyteorder('=')) has them");
 }
 
-/// Reads pointer, sizes and strides; returns false when a stride is not a whole number of elements or the memory is not
-/// aligned.
+/// Reads pointer, sizes and strides. Returns false if a stride is not a whole number of elements, or if the memory is
+/// not aligned.
 bool describe(PyArrayObject* x, View& to) {
   const auto bytes = static_cast<std::int64_t>(PyArray_ITEMSIZE(x));
   to.data = PyArray_DATA(x);
@@ -129,7 +129,7 @@ View torch_view(nb::handle x, const Argument& at) {
   while (known < dtype_count && torch.dtypes[known] != dtype.ptr()) ++known;
   if (known == dtype_count) refuse_dtype(at, nb::cast<std::string>(nb::str(dtype)).substr(std::strlen("torch.")));
   view.dtype = static_cast<Dtype>(known);
-  // For a lazily negated view, data_ptr shows the bytes before the negation (torch's imaginary part of a conjugate).
+  // data_ptr of a lazily negated view (torch's imaginary part of a conjugate) shows the numbers before the negation.
   if (call(x, torch.is_neg).is(Py_True)) view.copy = call(x, torch.resolve_neg);
   const nb::handle source = view.copy.is_valid() ? nb::handle(view.copy) : x;
   nb::object sizes = nb::steal(PyObject_GetAttr(source.ptr(), torch.shape));
@@ -170,9 +170,9 @@ std::optional<Dtype> dtype_of_dlpack(nb::dlpack::dtype dtype) {
   return std::nullopt;
 }
 
-/// Stops endless recursion: an object's __dlpack__ may compute with attn, but must not pass the object itself to attn
-/// again. nanobind calls __dlpack__ in several ways, so each level of recursion would multiply the calls. After the
-/// first refusal no __dlpack__ is called until the outermost read has ended.
+/// Stops endless recursion. An object's __dlpack__ may compute with attn, but it must not pass the object itself to
+/// attn again. nanobind calls __dlpack__ in several ways, so each level of recursion would multiply the calls. After
+/// the first refusal, no __dlpack__ is called until the outermost read has ended.
 class Asking {
  public:
   explicit Asking(const Argument& at) {
@@ -233,7 +233,7 @@ View dlpack_view(nb::handle x, const Argument& at) {
   return view;
 }
 
-/// Requests large pages for memory of several megabytes that is about to be written. Fresh memory then takes one page
+/// Requests large pages for memory of several megabytes that is about to be written. New memory then takes one page
 /// fault for each 2 MiB instead of each 4 KiB; those faults took a tenth of the time of a linear layer. The system may
 /// ignore the request.
 void expect_writes(const View& view) {
@@ -263,7 +263,7 @@ namespace {
 
 /// Returns a tensor that keeps the view's memory alive.
 Tensor kept(nb::handle x, const View& view) {
-  // Of a torch tensor this holds the memory, not the object, because x.data = y can replace the object's memory.
+  // For a torch tensor this holds its memory and not the object, because x.data = y can give the object other memory.
   nb::object owner = view.copy.is_valid()                 ? view.copy
                      : view.framework == Framework::torch ? call(x, Torch::get().detach)
                                                           : nb::borrow(x);
@@ -369,7 +369,7 @@ NewArray empty_array(const Tensor& like_view, nb::handle like, const Dims& sizes
           tuple_of(sizes), nb::arg("dtype") = nb::handle(torch.dtypes[static_cast<int>(like_view.dtype())]));
       return {array, read.writable(array, "out")};
     }
-    // saves half a microsecond: what the array shares with `like` is not read again
+    // does not read again what the array has in common with `like`, which saves half a microsecond
     nb::object array = (*torch.empty_like)(like);
     const View view{.data = PyLong_AsVoidPtr(call(array, torch.data_ptr).ptr()),
                     .sizes = sizes,

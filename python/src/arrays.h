@@ -13,11 +13,11 @@ namespace attn::python {
 
 namespace nb = nanobind;
 
-/// The library an array came from; results are arrays of the same one. For arrays of other libraries results are
-/// NumPy's.
+/// The library from which an array came; results are arrays of the same library. For arrays of other libraries, results
+/// are NumPy arrays.
 enum class Framework : std::uint8_t { numpy, torch };
 
-/// Describes the memory of a Python array.
+/// The memory of a Python array.
 struct View {
   void* data = nullptr;
   Dims sizes = {}, strides = {};  // in elements
@@ -26,14 +26,14 @@ struct View {
   nb::object copy = {};  // holds the elements if the array's own memory cannot be used
 };
 
-/// Names a function and its argument, for error messages.
+/// A function and its argument, named for error messages.
 struct Argument {
   const char* function;
   const char* name;
 };
 
-/// Reads pointer, sizes and strides. The memory is the array's own. It copies only arrays that are not aligned, arrays
-/// with a stride that is not a whole number of elements, and lazily negated torch tensors.
+/// Reads pointer, sizes and strides of an array; normally the memory is the array's own. Copied are only arrays that
+/// are not aligned, arrays with a stride that is not a whole number of elements, and lazily negated torch tensors.
 ///
 /// Errors   TypeError for anything but an array, for dtypes the library does not have (the error names other byte
 ///          orders and objects), masked arrays, sparse tensors; ValueError for memory that is not the CPU's.
@@ -41,11 +41,11 @@ View view_of(nb::handle x, const Argument& argument);
 
 /// Returns whether `x` is a torch tensor that requires a gradient while torch records gradients.
 bool wants_gradient(nb::handle x);
-/// Throws a TypeError if `x` is a torch tensor that requires a gradient, in a call whose results have none.
+/// Throws a TypeError if `x` is a torch tensor that requires a gradient; for calls whose results have no gradient.
 void refuse_gradient(nb::handle x, const Argument& argument);
 
-/// Reads the arguments of one call as tensors. They are valid as long as the array and the reader live; with `keeps`
-/// they keep the array's memory alive themselves.
+/// Reads the arguments of one call as tensors. The tensors are valid as long as the array and the reader live; with
+/// `keeps` they keep the array's memory alive themselves.
 class Reader {
  public:
   explicit Reader(const char* function, bool keeps = false) : function_(function), keeps_(keeps) {}
@@ -74,7 +74,7 @@ Tensor keep(nb::handle x, const Argument& argument);
 /// Returns the tensor's memory as an array of that framework; nothing is copied.
 nb::object to_python(const Tensor& x, Framework framework);
 
-/// Holds an array and a tensor over its memory.
+/// An array and a tensor over its memory.
 struct NewArray {
   nb::object array;
   Tensor tensor;

@@ -1,5 +1,5 @@
-// python/src/attention.cc: binds attention, scaled_dot_product_attention and attention_scores: converts arguments and
-// results.
+// python/src/attention.cc: binds attention, scaled_dot_product_attention and attention_scores; it converts their
+// arguments and results.
 #include <attn/attention_backward.h>
 #include <attn/autograd.h>
 
@@ -27,7 +27,7 @@ std::optional<Dims> output_sizes(const Tensor& q, const Tensor& v) {
 
 /// Runs the call without gradient history; with `saved` it also returns what a recorded call would keep.
 nb::tuple run(Call& call, nb::handle q, AttentionSaved* saved) {
-  NewArray output;  // the framework's memory if the shapes fit; else the library allocates
+  NewArray output;  // memory of the framework if the output's sizes are known in advance; else the library allocates
   if (!call.out.is_none()) {
     output.array = nb::borrow(call.out);
     output.tensor = call.read.writable(call.out, "out");
@@ -50,8 +50,8 @@ nb::tuple attention_of(nb::handle q, nb::handle k, nb::handle v, nb::handle opti
   return run(call, q, nullptr);
 }
 
-/// Does the same and also returns what attention_resumed needs: (results, (output, max, sum, keys)). `output` is None
-/// if the output of the results serves; `keys` is None if there are none.
+/// Runs attention and also returns what attention_resumed needs: (results, (output, max, sum, keys)). `output` is None
+/// if the output among the results serves; `keys` is None if there are none.
 nb::tuple attention_kept(nb::handle q, nb::handle k, nb::handle v, nb::handle options) {
   Call call("attention", q, k, v, options);
   AttentionSaved saved{.output = {}, .max = {}, .sum = {}, .exact = true};
@@ -62,8 +62,9 @@ nb::tuple attention_kept(nb::handle q, nb::handle k, nb::handle v, nb::handle op
       results, nb::make_tuple(array(saved.output), array(saved.max), array(saved.sum), array(saved.weight_keys)));
 }
 
-/// Makes the inputs that need a gradient require it and returns them, in the order q, k, v, sinks, arrays of the score,
-/// of the bias, of score_mod, as far as given. `needs`: one flag for each input, or None for all.
+/// Makes the inputs that need a gradient require it, and returns them. Their order is q, k, v, sinks, then the arrays
+/// of the score, of the bias and of score_mod; those that are not given are left out. `needs`: one flag for each input,
+/// or None for all.
 std::vector<Tensor> begin_history(Call& call, nb::handle q, nb::handle k, nb::handle v, nb::handle needs) {
   std::vector<Tensor> inputs;
   const std::vector<Leaf> leaves = call.leaves(q, k, v);
@@ -79,7 +80,7 @@ std::vector<Tensor> begin_history(Call& call, nb::handle q, nb::handle k, nb::ha
   return inputs;
 }
 
-/// Does the same as attention_of, but records the call: (results, tape).
+/// Runs attention and records the call: returns (results, tape).
 nb::tuple attention_recorded(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::handle needs) {
   Call call("attention", q, k, v, options, true);
   Tape tape{.inputs = begin_history(call, q, k, v, needs), .outputs = {}, .framework = call.read.framework()};
@@ -92,7 +93,7 @@ nb::tuple attention_recorded(nb::handle q, nb::handle k, nb::handle v, nb::handl
   return nb::make_tuple(shown(result, {}, call), std::move(tape));
 }
 
-/// Returns the tape of a call that attention_kept ran; the options hold the dropout seed that the call returned.
+/// Returns the tape of a call that attention_kept ran. The options must hold the dropout seed that the call returned.
 Tape attention_resumed(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::handle needs, nb::tuple kept) {
   constexpr const char* function = "attention_resumed";
   Call call("attention", q, k, v, options, true);

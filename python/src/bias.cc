@@ -33,7 +33,7 @@ Tensor numbers(nb::handle list, const Argument& at) {
   return tensor<double>(values).to(Dtype::f32);
 }
 
-/// Returns the standard ALiBi slopes; refuses an implausible number of heads before it allocates memory.
+/// Returns the standard ALiBi slopes. An implausible number of heads is refused before memory is allocated.
 Tensor usual_slopes(nb::handle heads, const Argument& at) {
   constexpr std::int64_t most = 1 << 20;
   const std::int64_t count = whole(heads, at);
@@ -65,7 +65,7 @@ PyBias joined(const PyBias& a, const PyBias& b) {
   return sum;
 }
 
-/// Returns the same terms over other arrays; None keeps a term's array.
+/// Returns the same terms over other arrays; for None a term keeps its array.
 PyBias with_arrays(const PyBias& self, const std::vector<nb::object>& arrays) {
   if (arrays.size() != self.arrays.size())
     throw ValueError(
@@ -98,7 +98,7 @@ nb::tuple reduced_term(const PyBias& self) {
   }
 }
 
-/// Reduces several terms to a sum: all but the last, plus the last.
+/// Reduces a bias of several terms to a sum: the bias of all terms but the last, plus the last one.
 nb::tuple reduced(const PyBias& self) {
   if (self.arrays.empty()) return nb::make_tuple(nb::type<PyBias>(), nb::make_tuple());
   if (self.arrays.size() == 1) return reduced_term(self);
@@ -117,7 +117,7 @@ std::string align_text(Align align) {
   return align == Align::unset ? "" : align == Align::top_left ? ", align=\"top_left\"" : ", align=\"bottom_right\"";
 }
 
-/// Returns few numbers as text, so that it can be evaluated again; for many, the dtype and shape.
+/// Returns up to 64 numbers as text that can be evaluated again; of more numbers only the dtype and shape.
 std::string values_text(const Tensor& x) {
   constexpr std::int64_t few = 64;
   if (x.dim() != 1 || x.dtype() != Dtype::f32 || x.numel() > few)

@@ -43,18 +43,19 @@ attends over the sequences of a cache. Raises ValueError for a sequence that is 
 position out of range, attn.CacheFull for an append without room. A call that raises changes nothing. Threads may share
 a cache.)doc";
 
-/// Counts the forks between the process that loaded attn and this one.
+/// Counts the forks that lie between the process that loaded attn and this one.
 constinit std::atomic<unsigned> forks{0};
 [[maybe_unused]] const int counted = pthread_atfork(nullptr, nullptr, [] { ++forks; });
 
-/// A cache that Python threads may share: one thread at a time changes it, several may read it. Locks are taken without
-/// the GIL.
+/// A cache that Python threads may share: one thread at a time may change it, several may read it. The lock is taken
+/// while the GIL is released.
 struct PyCache {
   KvCache cache;
   mutable std::shared_mutex lock;
-  mutable unsigned forks_known = forks;    // read and written with the GIL
+  // the value of `forks` when the lock was made; read and written with the GIL held
+  mutable unsigned forks_known = forks;
   bool half_changed = false;               // only the thread that holds the lock writes it
-  Framework framework = Framework::numpy;  // for gathered rows: the framework of the rows appended last
+  Framework framework = Framework::numpy;  // of gathered rows: that of the rows that were appended last
 
   explicit PyCache(const KvCacheOptions& options) : cache(options) {}
 
@@ -81,7 +82,8 @@ struct PyCache {
   }
 
  private:
-  /// Replaces the lock in a forked child: a thread that the child does not have may hold it and would never release it.
+  /// Replaces the lock in a forked child. A thread that does not exist in the child may hold it and would never release
+  /// it.
   void free_in_child() const {
     if (const unsigned now = forks; std::exchange(forks_known, now) != now)
       ::new (static_cast<void*>(&lock)) std::shared_mutex;
@@ -161,7 +163,7 @@ void construct(PyCache* self, nb::handle key_heads, nb::handle head_dim, nb::han
   new (self) PyCache(options);
 }
 
-/// Returns a method that changes one sequence by a number.
+/// Returns a method that calls `method` with a sequence and a number, and changes the cache.
 template <void (KvCache::*method)(KvSequence, std::int64_t)>
 auto changed_by(const char* function, const char* name) {
   return [function, name](PyCache& self, nb::handle sequence, nb::handle x) {
@@ -171,7 +173,7 @@ auto changed_by(const char* function, const char* name) {
   };
 }
 
-/// Returns a method that reads a number of one sequence.
+/// Returns a method that returns a number of a sequence.
 template <std::int64_t (KvCache::*method)(KvSequence) const>
 auto told(const char* function) {
   return [function](const PyCache& self, nb::handle sequence) {

@@ -39,7 +39,7 @@ PyWeights rows_of(nb::handle x, const Argument& at) {
   return {Weights::rows(keep(indices, at)), {indices}};
 }
 
-/// Parses "rows(0, -1)" and "top_k(2)", as the command writes them; returns nothing for other texts.
+/// Parses "rows(0, -1)" and "top_k(3)", which the command also accepts; returns nullopt for other texts.
 std::optional<PyWeights> listed_weights(const std::string& given, const char* function) {
   const std::size_t open = given.find('(');
   const std::string name = given.substr(0, open);
@@ -86,13 +86,13 @@ struct Option {
   void (*set)(Call& call, nb::handle given);
 };
 
-/// Reads a number of AttentionOptions.
+/// Reads an option that is a number.
 template <double AttentionOptions::* member>
 void set_number(Call& call, nb::handle given, const char* name) {
   call.options.*member = number(given, {call.read.function(), name});
 }
 
-/// Reads lengths, starts or offsets of AttentionOptions.
+/// Reads an option that is an array of lengths, starts or offsets.
 template <Tensor AttentionOptions::* member>
 void set_integers(Call& call, nb::handle given, const char* name) {
   call.options.*member = call.read.integers(given, name);

@@ -1,4 +1,4 @@
-// python/src/call.h: reads the arguments of attention from one tuple of options in a fixed order.
+// python/src/call.h: reads the arguments of attention; all options come in one tuple of fixed order.
 #pragma once
 #include <attn/attention.h>
 
@@ -23,13 +23,13 @@ struct Call {
   nb::handle sinks, out = Py_None;
   bool wants_logsumexp = false;
 
-  /// `options` is a tuple in the order of option_names(). Without k and v (invalid handles) the keys and values are a
-  /// cache's. `keeps`: the tensors stay valid after the call.
+  /// `options` is a tuple in the order of option_names(). If k and v are invalid handles, the keys and values are those
+  /// of a cache. `keeps`: the tensors stay valid after the call.
   Call(const char* function, nb::handle q, nb::handle k, nb::handle v, nb::handle options, bool keeps = false);
 
-  /// Returns the floating arrays among q, k, v, sinks, the score, the bias and score_mod.
+  /// Returns those of the arrays of q, k, v, sinks, the score, the bias and score_mod that are floating.
   std::vector<Leaf> leaves(nb::handle q, nb::handle k, nb::handle v);
-  /// Updates the options after leaves were changed.
+  /// Updates the options after tensors of leaves() were changed.
   void join();
 
  private:
@@ -40,16 +40,16 @@ struct Call {
 nb::tuple option_names();
 
 /// Returns (output, weights, logsumexp, plan, dropout_seed), with None for results that were not requested. `output` is
-/// the array that already holds the output, or invalid.
+/// the array that already holds the output, or an invalid handle.
 nb::tuple shown(const AttentionResult& result, nb::object output, const Call& call);
 
-/// Reads an attn.Mask or its text.
+/// Reads an attn.Mask, or the text of one.
 PyMask mask_of(nb::handle x, const char* function);
 /// Reads None, a name or an attn.Score.
 PyScore score_of(nb::handle x, const char* function);
-/// Reads an attn.ScoreExpression; functions have been traced before.
+/// Reads an attn.ScoreExpression; Python code has already traced functions to such expressions.
 PyScoreExpression expression_of(nb::handle x, const char* function);
-/// Reads a name or an attn.Weights.
+/// Reads a name of weights or an attn.Weights.
 PyWeights weights_of(nb::handle x, const char* function);
 
 }  // namespace attn::python

@@ -1,4 +1,4 @@
-// python/src/checksum.cc: computes a checksum of memory at memory bandwidth, to detect changes.
+// python/src/checksum.cc: computes a checksum of memory as fast as memory can be read, to detect changes.
 #include <bit>
 #include <cstring>
 
@@ -9,8 +9,9 @@
 namespace attn::python {
 namespace {
 
-/// Each step is a bijection of the lane, so a change of one word always changes the result. The rotation moves sign
-/// bits to where the multiplication spreads them. Eight chains hide the multiplication's latency.
+/// Computes a 64-bit checksum in eight chains, which hide the latency of the multiplication. Each step is a bijection
+/// of the chain's value, so a change of one word always changes the result. The rotation moves the words' sign bits to
+/// where the multiplication spreads them.
 std::uint64_t checksum(const unsigned char* bytes, std::size_t size) {
   constexpr int lanes = 8;
   constexpr std::size_t step = lanes * sizeof(std::uint64_t);

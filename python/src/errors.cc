@@ -1,4 +1,4 @@
-// python/src/errors.cc: translates the library's exceptions to Python's.
+// python/src/errors.cc: translates the library's exceptions to Python exceptions.
 #include "errors.h"
 
 #include <attn/cache.h>

@@ -15,14 +15,14 @@ std::string text(fmt::format_string<Values...> form, Values&&... values) {
   return fmt::format(form, std::forward<Values>(values)...);
 }
 
-/// Returns a TypeError with a text like the library's.
+/// Makes a DtypeError, which Python sees as a TypeError, from a format and values.
 template <typename... Values>
 DtypeError type_error(fmt::format_string<Values...> form, Values&&... values) {
   return DtypeError(fmt::format(form, std::forward<Values>(values)...));
 }
 
-/// Clears the Python error that an object raised. Rethrows one that is not an Exception (KeyboardInterrupt,
-/// SystemExit).
+/// Clears the Python error that an object raised. An error that is not an Exception (KeyboardInterrupt, SystemExit) is
+/// rethrown.
 inline void forget_error() {
   if (PyErr_Occurred() != nullptr && PyErr_ExceptionMatches(PyExc_Exception) == 0) throw nb::python_error();
   PyErr_Clear();
@@ -31,8 +31,8 @@ inline void forget_error() {
 /// Returns the type of an object for error messages, such as "numpy.ndarray".
 inline std::string name_of_type(nb::handle x) { return nb::cast<std::string>(nb::type_name(x.type())); }
 
-/// Translates ShapeError, ValueError and FormatError to ValueError, DtypeError to TypeError, IoError to OSError, and a
-/// cache without room to `CacheFull` (a RuntimeError) of the module.
+/// Registers the translation of exceptions: ShapeError, ValueError and FormatError become ValueError, DtypeError
+/// becomes TypeError, IoError becomes OSError, and KvCacheFull becomes the module's `CacheFull` (a RuntimeError).
 void add_errors(nb::module_& m);
 
 }  // namespace attn::python

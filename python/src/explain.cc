@@ -23,7 +23,7 @@ struct Option {
   void (*set)(ExplainOptions& to, nb::handle given);
 };
 
-/// Reads a matrix that stays valid after the call, because steps hold it.
+/// Reads a matrix that stays valid after the call, because the steps hold it.
 template <Tensor ExplainOptions::* member>
 void set_matrix(ExplainOptions& to, nb::handle x, const char* name) {
   to.*member = keep(x, {function, name});
@@ -34,7 +34,7 @@ void set_size(ExplainOptions& to, nb::handle x, const char* name) {
   to.*member = whole(x, {function, name});
 }
 
-/// Calls the caller's own function that splits words.
+/// Wraps the caller's own function that splits a text into words.
 std::function<std::vector<std::string>(const std::string&)> cutter(nb::handle x) {
   if (!PyCallable_Check(x.ptr()))
     throw type_error("{}: cut_words is a {}; a function of a text that gives its words is needed", function,
@@ -136,7 +136,7 @@ std::vector<std::string> hidden_of(const ExplainStep& step) {
   return all;
 }
 
-/// Implements NumPy's __array__: without it numpy.asarray(step) would be an array of one object.
+/// Implements NumPy's __array__. Without it, numpy.asarray(step) would be an array of one object.
 nb::object array_of(const ExplainStep& step, nb::handle dtype, nb::handle copy) {
   if (!step.values.defined()) throw type_error("ExplainStep: {} has words, no numbers; they are in rows", step.name);
   const nb::object values = to_python(step.values, Framework::numpy);
@@ -146,7 +146,8 @@ nb::object array_of(const ExplainStep& step, nb::handle dtype, nb::handle copy) 
   return numpy.attr("array")(values, nb::arg("dtype") = dtype, nb::arg("copy") = copy);
 }
 
-// The state of pickles and copies: the fields in their order. Only a deep copy gets its own values.
+// The functions below read and write the state of pickles and copies: the fields in their order. Only a deep copy gets
+// values of its own.
 
 nb::tuple state_of(const ExplainStep& step) {
   const std::vector<int> hidden = [&] {

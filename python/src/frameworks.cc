@@ -6,7 +6,7 @@
 namespace attn::python {
 namespace {
 
-/// Keeps a reference that is never released.
+/// Returns a new reference to x that is never released.
 nb::object* forever(nb::object x) { return new nb::object(std::move(x)); }
 PyObject* forever_pointer(nb::object x) { return x.release().ptr(); }
 PyObject* name(const char* text) { return PyUnicode_InternFromString(text); }
@@ -21,9 +21,9 @@ nb::object imported(const char* name) {
 PyObject* known_ndarray = nullptr;
 PyObject* known_tensor = nullptr;
 
-/// Returns what `make` returns, made once. It uses no function-local static: an import releases the GIL, and a thread
+/// Calls `make` once and returns its result. It uses no function-local static: an import releases the GIL, and a thread
 /// that then takes the GIL would wait for the static while the first thread waits for the GIL. With the GIL held, a
-/// pointer needs no lock; if two were made at the same time, the first one is used.
+/// pointer needs no lock; if two results were made at the same time, the first one is used.
 template <typename T, typename F>
 T* once(T*& known, F make) {
   if (known == nullptr) {

@@ -1,5 +1,5 @@
-// python/src/frameworks.h: finds the objects of NumPy and torch that the bindings need, once; imports neither before it
-// is needed.
+// python/src/frameworks.h: finds the objects of NumPy and torch that the bindings need, each once. It imports neither
+// library before it is needed.
 #pragma once
 #include <attn/dtype.h>
 
@@ -13,11 +13,11 @@ namespace nb = nanobind;
 
 inline constexpr int dtype_count = 7;
 
-/// Held for the life of the process, because a module may be gone before the last array is.
+/// These references are held as long as the process lives, because a module may be gone before the last array is.
 struct Numpy {
   PyObject* ndarray;
   nb::object *array, *masked;
-  std::array<PyObject*, dtype_count> dtypes{};  // by Dtype; bfloat16 is looked up when needed
+  std::array<PyObject*, dtype_count> dtypes{};  // index: Dtype; bfloat16 is looked up when needed
 
   static const Numpy& get();
   /// Returns NumPy's dtype; for bfloat16 that of ml_dtypes.

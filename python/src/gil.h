@@ -1,4 +1,4 @@
-// python/src/gil.h: releases and takes the GIL, also while the interpreter ends.
+// python/src/gil.h: releases and takes the GIL (Python's global interpreter lock), also while the interpreter ends.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -8,7 +8,7 @@
 namespace attn::python {
 
 /// Runs `take`, which takes the GIL. Before Python 3.14, a daemon thread that waits for the GIL while the interpreter
-/// ends is ended by pthread_exit; its unwinding would reach noexcept functions and abort the process. So the thread
+/// ends is ended by pthread_exit. Its unwinding would reach noexcept functions and abort the process, so the thread
 /// sleeps instead until the process ends.
 template <typename F>
 auto taken_or_asleep(F take) noexcept {
@@ -19,7 +19,7 @@ auto taken_or_asleep(F take) noexcept {
   }
 }
 
-/// Releases the GIL for its lifetime.
+/// Releases the GIL while the object lives.
 class Unlocked {
  public:
   Unlocked() : state_(PyEval_SaveThread()) {}
@@ -33,7 +33,7 @@ class Unlocked {
   PyThreadState* state_;
 };
 
-/// Holds the GIL for its lifetime, on any thread.
+/// Holds the GIL while the object lives, on any thread.
 class Locked {
  public:
   Locked() : state_(taken_or_asleep([] { return PyGILState_Ensure(); })) {}

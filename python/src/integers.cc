@@ -45,7 +45,7 @@ struct Listed {
 
   std::int64_t count_of(nb::handle list) const {
     const Py_ssize_t count = PySequence_Size(list.ptr());
-    if (count < 0) forget_error();  // a range longer than 2^63
+    if (count < 0) forget_error();  // for example a range longer than 2^63
     if (count < 0 || count > most_listed) refuse_count();
     return count;
   }
@@ -78,7 +78,7 @@ nb::object of_numpy(nb::handle x, const Argument& at) {
   const int bytes = nb::cast<int>(dtype.attr("itemsize"));
   const bool as_it_is = kind == "i" && bytes >= 4 && nb::cast<bool>(dtype.attr("isnative"));
   if (as_it_is || (kind != "i" && kind != "u")) return nb::borrow(x);
-  // whole() reports a number that does not fit
+  // whole() raises the error for a number that does not fit
   if (kind == "u" && bytes == 8 && nb::cast<std::int64_t>(x.attr("size")) > 0)
     static_cast<void>(whole(x.attr("max")(), at));
   return x.attr("astype")("int64");

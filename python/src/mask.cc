@@ -28,7 +28,7 @@ or i + Tk - Tq ("bottom_right", as with a cache); a mask without an alignment is
 Mask(text) reads the notation: causal, causal(top_left), window(3, 0), prefix(4), all, none, with & | ~ ( ). Masks of
 arrays have no notation. Raises a ValueError that shows the place that was not understood. A mask is immutable.)doc";
 
-/// Reads the lengths of a call from keywords, each None or integers [B].
+/// Reads the lengths of a call from keyword arguments; each is None or integers [B].
 Lengths lengths_of(const char* function, nb::handle query_lengths, nb::handle key_lengths, nb::handle key_start,
                    nb::handle query_start) {
   const auto numbers = [function](nb::handle x, const char* name) {
@@ -50,8 +50,8 @@ PyMask of_array(const char* made, nb::handle x, const Argument& at) {
   return of_array(made, x, factory(keep(x, at)));
 }
 
-/// Makes a mask from an array whose True hides a pair. Whole numbers are refused: nearly everywhere 1 means "this is a
-/// token" (attention_mask of transformers), but here it would hide the token.
+/// Makes a mask from an array in which True masks a pair. Whole numbers are refused: nearly everywhere 1 means "this is
+/// a token" (attention_mask of transformers), but here it would mask the token.
 template <Mask (*factory)(const Tensor&)>
 PyMask of_hidden(const char* made, nb::handle x, const Argument& at, const char* attend, const char* more) {
   const Tensor hidden = keep(x, at);
@@ -82,7 +82,7 @@ PyMask documents(nb::handle ids, nb::handle key_ids) {
   return mask;
 }
 
-/// Returns a & b or a | b, or ~a without b; NotImplemented if b is not a mask.
+/// Returns a & b or a | b, or ~a if b is an invalid handle; NotImplemented if an operand is not a mask.
 nb::object joined(const char* made, nb::handle a, nb::handle b, Mask (*join)(const Mask&, const Mask&)) {
   const PyMask* const left = as<PyMask>(a);
   const PyMask* const right = b.is_valid() ? as<PyMask>(b) : left;
@@ -97,8 +97,8 @@ nb::object joined(const char* made, nb::handle a, nb::handle b, Mask (*join)(con
   return nb::cast(std::move(mask));
 }
 
-/// Reduces a mask to its text; a mask with arrays to the parts it was made of, so that a copied or saved mask uses
-/// copied or saved arrays.
+/// Reduces a mask for copies and pickles: to its text, or, if it has arrays, to the parts from which it was made, so
+/// that a copy uses copied arrays.
 nb::tuple reduced(const PyMask& self) {
   if (self.made == nullptr) {
     const std::string notation = self.mask.to_string();
@@ -115,7 +115,7 @@ nb::tuple reduced(const PyMask& self) {
                                 : made_again<PyMask>(self.made, self.parts[0], self.parts[1]);
 }
 
-/// Returns the mask itself, which is immutable; a mask with arrays is made again over copies of them.
+/// Returns the mask itself, because it is immutable. If it has arrays, it is made again over copies of them.
 nb::object deep_copied(const PyMask& self, nb::handle memo) {
   if (self.made == nullptr) return nb::cast(self);
   const nb::tuple call = reduced(self);

@@ -8,8 +8,8 @@ namespace nb = nanobind;
 
 namespace {
 
-/// Raises in a second interpreter (such as mod_wsgi's): objects that are looked up once, also in nanobind, belong to
-/// the first interpreter, and the second one would replace them.
+/// Raises an error in a second interpreter of the process (such as mod_wsgi's). Objects that are looked up once, by
+/// this module and by nanobind, belong to the first interpreter, and the second one would replace them.
 void refuse_second_interpreter() {
   static PyInterpreterState* const first = PyInterpreterState_Get();
   static auto* const first_internals = nb::detail::internals;
@@ -39,5 +39,5 @@ NB_MODULE(_core, m) {
   add_runtime(m);
   add_random(m);
   add_checksum(m);
-  add_refusals(m);  // last, because it reads the functions added before
+  add_refusals(m);  // last, because it reads the functions that were added before
 }

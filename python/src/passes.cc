@@ -1,5 +1,5 @@
-// python/src/passes.cc: binds the two passes of attention and the matrix products on the caller's memory; attn.torch
-// builds its operators on them.
+// python/src/passes.cc: binds the forward and the backward pass of attention, and the matrix products, on memory of the
+// caller; attn.torch builds its operators on them.
 #include <attn/attention_backward.h>
 #include <attn/autograd.h>
 #include <attn/ops.h>
@@ -12,8 +12,8 @@
 namespace attn::python {
 namespace {
 
-/// Reads a call: arrays of rank 4 and a tuple of numbers (scale, softcap, causal, window_left, window_right,
-/// bottom_right, dropout_p, dropout_seed); a dropout_seed of None is drawn.
+/// The arguments of a pass: arrays of rank 4, and a tuple of numbers (scale, softcap, causal, window_left,
+/// window_right, bottom_right, dropout_p, dropout_seed). If dropout_seed is None, a seed is drawn.
 struct Pass {
   Reader read;
   Tensor q, k, v;
@@ -40,7 +40,7 @@ struct Pass {
   }
 };
 
-/// Memory for a result, or undefined for None.
+/// Returns the array's memory for a result; undefined for None.
 Tensor memory_of(Reader& read, nb::handle x, const char* name) {
   return x.is_none() ? Tensor() : read.writable(x, name);
 }
@@ -67,8 +67,8 @@ nb::object forward(nb::tuple operands, nb::tuple numbers, nb::handle weights, nb
   return to_python(result, pass.read.framework());
 }
 
-/// Returns the gradients of q, k, v, bias and sinks, with None for those that are not wanted. `saved`: output, max,
-/// sum. `wanted`: flags for k, v, bias, sinks.
+/// Returns the gradients of q, k, v, bias and sinks; None for those that are not requested. `saved`: output, max, sum.
+/// `wanted`: flags for k, v, bias, sinks.
 nb::tuple backward(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::handle grad_output, nb::tuple wanted) {
   constexpr const char* function = "attention_backward";
   Pass pass(function, operands, numbers);

@@ -1,4 +1,5 @@
-// python/src/runtime.cc: binds threads and machine information, and turns notices into warnings.
+// python/src/runtime.cc: binds the functions for threads and machine information, and turns notices of the library into
+// Python warnings.
 #include <attn/memory.h>
 #include <attn/runtime.h>
 
@@ -34,8 +35,8 @@ nb::dict info_of() {
   return all;
 }
 
-/// Prints traces to stderr, as without Python; turns notices into warnings. A handler must not throw: where warnings
-/// are errors, Python's hook for unraisable errors shows the warning.
+/// Handles the library's messages: prints traces to stderr, as without Python, and turns notices into warnings. A
+/// handler must not throw. If warnings are errors, Python's hook for unraisable errors shows the warning.
 void tell(MessageKind kind, std::string_view line) {
   if (kind == MessageKind::trace) {
     std::fprintf(stderr, "%.*s\n", static_cast<int>(line.size()), line.data());

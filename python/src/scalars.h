@@ -24,7 +24,7 @@ std::int64_t whole(nb::handle x, const Argument& argument);
 std::uint64_t seed(nb::handle x, const Argument& argument);
 /// Reads True or False, Python's or NumPy's.
 bool flag(nb::handle x, const Argument& argument);
-/// Returns the index of a word in `words`.
+/// Reads a word and returns its index in `words`.
 int choice(nb::handle x, const Argument& argument, std::initializer_list<const char*> words);
 /// Reads a text.
 std::string word(nb::handle x, const Argument& argument);

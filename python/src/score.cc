@@ -1,4 +1,4 @@
-// python/src/score.cc: binds attn.Score: the function that computes one number from a query and a key.
+// python/src/score.cc: binds attn.Score, which says how a score is computed from a query and a key.
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 

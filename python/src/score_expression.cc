@@ -74,7 +74,8 @@ struct Operand {
     else valid = false;
   }
 
-  /// Reads an array without dims as a number; if it requires a gradient, as a table, like one that the function names.
+  /// Reads an array without dims as a number. If it requires a gradient, reads it as a table, like the arrays that the
+  /// function indexes.
   void of_array(nb::handle x) {
     if (nb::object rank = nb::getattr(x, "ndim", nb::none());
         !PyLong_Check(rank.ptr()) || !nb::cast<bool>(rank.attr("__eq__")(0))) {
@@ -158,8 +159,8 @@ Expression parsed(nb::handle given, nb::handle tables) {
   return result;
 }
 
-/// Reduces an expression to its text and its arrays by name; if each name stands for one array, they make the same
-/// expression again.
+/// Reduces an expression for copies and pickles to its text and its arrays by name. If each name stands for one array,
+/// the two make the same expression again.
 nb::tuple reduced(const Expression& self) {
   const std::string notation = self.expression.to_string();
   std::set<std::string> names{"s", "b", "h", "i", "j", "exp", "tanh", "abs", "min", "max", "where", "inf", "nan"};
@@ -207,7 +208,7 @@ void add_operators(Class& c) {
   add_operator(c, "__ne__", nullptr, [](const auto& a, const auto& b) { return a != b; });
 }
 
-/// Adds a module function of one expression.
+/// Adds a function of one expression to the module.
 void add_function(nb::module_& m, const char* name, Unary f) {
   m.def(
       name,
@@ -275,7 +276,7 @@ void add_score_expression(nb::module_& m) {
   t.def(
        "__init__",
        [](PyScoreTable* self, nb::handle values, nb::handle name) {
-         // an array that the function captures already is a table while the function is traced
+         // while a function is traced, an array that it captured is already a table
          const PyScoreTable* const given = as<PyScoreTable>(values);
          const std::string shown = !name.is_none() ? word(name, {"ScoreTable", "name"}) : given ? given->name : "table";
          const bool same = given && shown == given->name;

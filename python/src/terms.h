@@ -1,5 +1,5 @@
-// python/src/terms.h: pairs masks, biases, scores and expressions with the arrays they are made of, so that gradients
-// reach these arrays.
+// python/src/terms.h: pairs masks, biases, scores and expressions with the arrays from which they are made, so that
+// gradients reach these arrays.
 #pragma once
 #include <attn/attention.h>
 
@@ -11,8 +11,8 @@
 
 namespace attn::python {
 
-/// A mask. `arrays`: the arrays that it holds. If it holds any, `made` and `parts` make it again: `made` is the name of
-/// a method of Mask or of a function of the module operator, `parts` are its arguments.
+/// A mask. `arrays`: the arrays that it holds. If it holds any, a copy is made from `made` and `parts`: `made` is the
+/// name of a method of Mask or of a function of the module operator, and `parts` are its arguments.
 struct PyMask {
   Mask mask;
   std::vector<nb::object> arrays = {};
@@ -20,28 +20,28 @@ struct PyMask {
   std::vector<nb::object> parts = {};
 };
 
-/// A plan. `told`: the steps of a plan that was copied or pickled, because on a machine with other kernels the
-/// library's numbers have another meaning.
+/// A plan. `told`: the steps of a plan that was copied or pickled. They are stored as text, because the plan's numbers
+/// mean something else on a machine with other kernels.
 struct PyPlan {
   Plan plan;
   std::vector<PlanStep> told = {};
   std::vector<PlanStep> steps() const { return told.empty() ? plan.steps() : told; }
 };
 
-/// A choice of weights. `arrays`: the indices, if it has any.
+/// The choice of weights to return. `arrays`: the indices, if there are any.
 struct PyWeights {
   Weights weights;
   std::vector<nb::object> arrays = {};
 };
 
-/// A bias. `arrays`: for each term the array it was made of, or None (copied numbers).
+/// A bias. `arrays`: for each term the array from which it was made, or None for copied numbers.
 struct PyBias {
   Bias bias;
   std::vector<nb::object> arrays;
 };
 
-/// Returns the result of __reduce__: T's method `name` with these arguments makes the object again. Arrays stay arrays:
-/// the bias of a copied module uses the copied parameter.
+/// Returns the result of __reduce__ with which a call of T's method `name` with these arguments makes the object again.
+/// Arrays stay arrays: the bias of a copied module uses the copied parameter.
 template <typename T, typename... Arguments>
 nb::tuple made_again(const char* name, Arguments&&... arguments) {
   return nb::make_tuple(nb::module_::import_("attn._copies").attr("made"),
@@ -73,7 +73,7 @@ struct PyScoreExpression {
   }
 };
 
-/// Returns the same term over other values.
+/// Returns the same bias term over other values.
 Bias with_values(const Bias::Term& term, const Tensor& values);
 
 void add_mask(nb::module_& m);

@@ -1,5 +1,5 @@
-# python/attn/integrations/_eager_mask.py: makes masks of transformers' "eager" form, whose numbers are computed only
-# when code other than attn reads them.
+# python/attn/integrations/_eager_mask.py: makes masks in the form of transformers' "eager" implementation;
+# the numbers of a mask are computed only when code other than attn reads them.
 import copy
 
 import torch
@@ -10,7 +10,7 @@ from attn.torch import _call
 
 
 def blind_rows(allowed):
-    """Returns [B, 1, Tq, 1], true for rows to which the mask shows no key; None if there are none."""
+    """Returns [B, 1, Tq, 1], true for rows that see no key under the mask; None if there are none."""
     sees = allowed.any(dim=-1, keepdim=True)
     return None if sees.device.type != "cpu" or sees.all() else ~sees
 
@@ -19,9 +19,9 @@ class EagerMask(torch.Tensor):
     """An additive mask [B, 1, Tq, Tk] (0, or the dtype's lowest number where a key is masked)
     that does not yet take memory.
 
-    attn's function reads the short form: `allowed` (bool), or, where that is None, keys up to the row (`causal`
-    computes that mask). Every other operation computes the numbers and reads them, so code that does not know attn
-    computes the same as under "eager".
+    attn's function reads the short form: `allowed` (bool); or, if that is None, the mask is causal (`causal` computes
+    it). Every other operation computes the numbers and reads them, so code that does not know attn computes the same
+    as under "eager".
     """
 
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -32,7 +32,7 @@ class EagerMask(torch.Tensor):
 
     def __init__(self, allowed, causal, shape, dtype, device):
         self._allowed, self._causal, self._numbers = allowed, causal, None
-        self._shared = self._blind = False  # blind: not computed yet
+        self._shared = self._blind = False  # _blind False: not computed yet
 
     def numbers(self):
         """Returns the mask as an ordinary tensor."""
@@ -43,15 +43,15 @@ class EagerMask(torch.Tensor):
         return self._numbers
 
     def short_form(self, rows, keys):
-        """Returns (causal, mask, blind), which replace the mask in a call of that many rows and keys. blind:
-        rows that see no key, or None."""
+        """Returns (causal, mask, blind), which replace the mask in a call with that many rows and keys. blind:
+        true for rows that see no key, or None."""
         if self._shared or self.shape[2:] != (rows, keys):
             return False, self.numbers(), None
         if self._blind is False:
             self._blind = None if self._allowed is None else blind_rows(self._allowed)
         return self._allowed is None, self._allowed, self._blind
 
-    # Methods that torch does not dispatch to subclasses.
+    # torch does not dispatch these methods to subclasses
     def tolist(self):
         return self.numbers().tolist()
 
@@ -70,8 +70,8 @@ class EagerMask(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        # Operations that write to the numbers, or return a view that may be written to:
-        # after them `allowed` no longer describes the mask.
+        # Some operations write to the numbers, or return a view that may be written to: after them
+        # `allowed` no longer describes the mask.
         shared = any(argument.alias_info is not None for argument in func._schema.arguments)
 
         def numbers(mask):
@@ -102,7 +102,7 @@ def eager_mask(
         mask_function=mask_function, attention_mask=attention_mask,
         allow_is_bidirectional_skip=allow_is_bidirectional_skip, device=device, **options,
     )  # fmt: skip
-    # One row whose mask a compiled function will read (generate with a static cache): graphs take ordinary tensors.
+    # For one row whose mask a compiled function will read (generate with a static cache), graphs need ordinary tensors.
     if not _call.is_direct() or (q_length == 1 and not allow_is_causal_skip):
         return masking_utils.eager_mask(dtype=dtype, **given)
     allowed = masking_utils.sdpa_mask(allow_is_causal_skip=allow_is_causal_skip, **given)

@@ -1,4 +1,4 @@
-# python/attn/integrations/_model_source.py: finds out from a transformers model's source
+# python/attn/integrations/_model_source.py: determines from the source of a transformers model
 # whether it calls the registered attention function.
 import functools
 import inspect
@@ -7,7 +7,8 @@ import sys
 
 from transformers import PreTrainedModel
 
-# Classes chosen by name, as in FALCON_ATTENTION_CLASSES[config._attn_implementation]: an unknown name is a KeyError.
+# Finds classes that are chosen by name, as in FALCON_ATTENTION_CLASSES[config._attn_implementation]: with an unknown
+# name these raise a KeyError.
 _BY_NAME = re.compile(r"\b(?!ALL_)[A-Z_0-9]+\[\s*(?:self\.)?(?:\w*config\.)?_?attn_implementation\s*\]")
 _OF_ITS_OWN = re.compile(r"^class \w*Attention\w*\((?:torch\.)?nn\.Module\):", re.MULTILINE)
 
@@ -28,7 +29,7 @@ def _sources(model_class):
 
 
 def calls_attention(model_class):
-    """Returns whether the files name the registered functions or contain no attention;
+    """Returns whether the files name the registered functions, or contain no attention at all;
     true also for a model whose source cannot be read."""
     sources = _sources(model_class)
     named = any(source is None or "ALL_ATTENTION_FUNCTIONS" in source for source in sources)
@@ -36,5 +37,5 @@ def calls_attention(model_class):
 
 
 def lacks_a_class(model_class):
-    """Returns whether the files choose the attention class from their own list of names."""
+    """Returns whether the files choose the attention class by name from a list of their own."""
     return any(source is not None and _BY_NAME.search(source) for source in _sources(model_class))

@@ -36,7 +36,7 @@ def _heads(x, count):
 
 
 def _padded(mask, keys):
-    """Extends a mask that covers only the first keys: the others are masked."""
+    """Extends a mask that covers only the first keys, so that the other keys are masked."""
     missing = keys - mask.shape[-1]
     if missing <= 0:
         return mask
@@ -60,12 +60,12 @@ def _joined(weights, values, seen):
 def _step_by_step(q, k, v, scale, softcap, seen, bias, precision):
     """Computes the operator's function body, each step rounded to its type: (output, the scores after each step).
 
-    This order decides the bits of 16-bit results: q and k are each multiplied by sqrt(scale), and the softmax with its
-    sum is in the inputs' type unless softmax_precision names another. Uses whole matrices, as the function body does.
+    This order decides the bits of 16-bit results: q and k are each multiplied by sqrt(scale), and the softmax, its sum
+    included, is in the inputs' type unless softmax_precision names another. Stores whole matrices, as the body does.
     """
     dtype = q.dtype
     factor = dtype.type(np.sqrt(scale))
-    with np.errstate(all="ignore"):  # scores of masked keys
+    with np.errstate(all="ignore"):  # masked keys may hold any values
         raw = attn.attention_scores(q * factor, k * factor, score="dot")
         capped = raw if not softcap else np.tanh(raw / dtype.type(softcap)) * dtype.type(softcap)
         added = capped if bias is None else capped + bias.astype(dtype)
@@ -241,7 +241,7 @@ def attention(
             bias = (attn_mask if attn_mask.dtype in (q.dtype, np.float32)
                     else attn_mask.astype(q.dtype if q.dtype == np.float64 else np.float32))
 
-    # without columns each score is 0, whatever the scale
+    # with D = 0 each score is 0, whatever the scale
     scale = scale if scale is not None else max(1, q.shape[-1]) ** -0.5
     mode = qk_matmul_output_mode if wants_qk else None
     softcap = softcap or 0.0
@@ -258,7 +258,7 @@ def attention(
 
 
 class Attention(OpRun):
-    """Replaces the reference's own Attention: onnx.reference.ReferenceEvaluator(model, new_ops=[Attention]) uses it."""
+    """Replaces the reference's own Attention in onnx.reference.ReferenceEvaluator(model, new_ops=[Attention])."""
 
     op_domain = ""
 
@@ -309,7 +309,7 @@ def _first_line(error):
 
 
 def _checked(model):
-    """Returns a model, given as such or as path or bytes, after onnx has checked it."""
+    """Returns a model, given as an object, a path or bytes, after onnx has checked it."""
     if isinstance(model, os.PathLike):
         model = os.fspath(model)
     if not isinstance(model, (ModelProto, str, bytes)):

@@ -24,14 +24,15 @@ from attn.torch.functional import _FULL, _NONE, attend
 
 try:
     from transformers.utils.output_capturing import _active_collector
-except ImportError:  # in another place in other versions: then weights are returned where the model asks for them
+except ImportError:  # other versions have it elsewhere: then weights are returned only if the model requests them
     _active_collector = None
 
 __all__ = ["attention", "register"]
 
 # Options that change the result and are not supported: an error is better than a wrong number.
 _REFUSED = ("score_mod", "block_mask", "head_mask")
-# Parameters that an eager function may have: supported here too, or (a window) already in the mask.
+# Options that an eager function may take and that need no refusal: supported here too, or (a window) already in the
+# mask.
 _KNOWN = frozenset(
     "module query key value query_states key_states value_states attention_mask scaling dropout is_causal softcap "
     "s_aux sinks position_bias output_attentions sliding_window".split()
@@ -45,17 +46,17 @@ _parts = (
 
 @functools.lru_cache(maxsize=None)
 def _unknown(module_class):
-    """Returns the options that the model's own eager function takes and this integration does not support."""
+    """Returns those options of the model's own eager function that this integration does not support."""
     eager = getattr(sys.modules.get(module_class.__module__), "eager_attention_forward", None)
     named = inspect.signature(eager).parameters.values() if inspect.isfunction(eager) else ()
     return tuple(p.name for p in named if p.kind is not p.VAR_KEYWORD and p.name not in (*_KNOWN, *_REFUSED))
 
 
 def _weights_wanted():
-    """Returns whether transformers now collects attention weights; few models pass output_attentions on."""
+    """Returns whether transformers is now collecting attention weights; few models pass output_attentions on."""
     if _active_collector is None:
         return False
-    # Dynamo reads no context variable; the collector then has a plain variable beside it
+    # Dynamo cannot read a context variable; for it the collector also has a plain variable.
     collected = _active_collector.global_var if torch.compiler.is_compiling() else _active_collector.get()
     return collected is not None and any("attentions" in name for name in collected)
 
@@ -68,8 +69,8 @@ def _chosen(indices, keys):
 
 
 def _block_mask(module, block_indices, causal, mask, query, key, position_ids):
-    """Returns the module's own mask of the blocks that its rows chose, in the form of "eager";
-    without a mask it is causal."""
+    """Returns the module's own mask of the blocks that its rows chose, in the form of "eager". Without a mask the
+    indexer's mask is causal, so a call that is not causal gives it a mask of ones."""
     if not hasattr(module, "indexer"):
         raise TypeError(f"attention: block_indices are given, of which {type(module).__name__} makes no mask: "
                         "it has no indexer")
@@ -82,8 +83,8 @@ def _block_mask(module, block_indices, causal, mask, query, key, position_ids):
 
 
 def _check(tensors, elsewhere):
-    """Raises an error for an argument that is not a tensor as a layer passes it;
-    shapes that do not match each other are reported later."""
+    """Raises an error for an argument that is not a tensor as a layer passes it.
+    Shapes that do not fit each other are reported later, by the call."""
     _call.check_tensors("attention", tensors, tuple(tensors)[3:], anywhere=elsewhere)
     query, key = tensors["query"], tensors["key"]
     batch = max(x.shape[0] if x.dim() else 0 for x in (query, key))
@@ -129,8 +130,8 @@ def _with_sinks(query, key, value, causal, mask, bias, sinks):
 
 
 def _as_eager(blind, value, output, weights):
-    """Computes a row that sees no key (mostly padding) as eager does:
-    the mask's number dominates the scores, so all keys get the same weight."""
+    """Computes rows that see no key (mostly padding) as eager does:
+    there the mask's number outweighs the scores, so that all keys get the same weight."""
     mean = value.mean(dim=2, keepdim=True).repeat_interleave(output.shape[1] // value.shape[1], dim=1)
     return torch.where(blind, mean, output), (
         None if weights is None else torch.where(blind, 1 / value.shape[2], weights)
@@ -159,11 +160,12 @@ def attention(
 
     query [B, Hq, Tq, D], key [B, Hk, Tk, D], value [B, Hk, Tk, Dv] -> ([B, Tq, Hq, Dv], weights or None).
 
-    attention_mask: bool (True takes part) or floating (added), broadcastable to [B, Hq, Tq, Tk]. None means every key;
-    or, if the module says `is_causal` and there is more than one row, the keys up to the row, counted from the first
-    key (so keys of a static cache that are not written yet are not seen). `softcap`, `s_aux` (one logit for each head,
-    which takes weight) or `sinks` (one logit for each row: [B, Hq, Tq, 1]), `position_bias` (added), `indices` and
-    `block_indices` (the keys, or blocks of keys, that a row chose) are as the models pass them.
+    attention_mask: bool (True takes part) or floating (added), broadcastable to [B, Hq, Tq, Tk]. With None, every key
+    is seen. But if the module sets `is_causal` and there is more than one row, a row sees the keys up to its own
+    index, counted from the first key (so keys of a static cache that are not written yet are not seen). The other
+    arguments are as the models pass them: `softcap`, `s_aux` (one logit for each head, counted in the softmax's sum),
+    `sinks` (one such logit for each row: [B, Hq, Tq, 1]), `position_bias` (added), `indices` and `block_indices` (the
+    keys, or blocks of keys, that a row chose).
     """
     _call.check_tensors("attention", {"query": query}, anywhere=True)
     elsewhere = "ONNX is written" if _call.writes_onnx() else None
@@ -174,7 +176,7 @@ def attention(
         sinks=sinks, indices=indices, block_indices=block_indices,
     )  # fmt: skip
     _check(tensors, elsewhere is not None)
-    # Dynamo cannot trace through the cache.
+    # _unknown has a cache, through which Dynamo cannot trace
     for name in _REFUSED if torch.compiler.is_compiling() else (*_REFUSED, *_unknown(type(module))):
         if options.get(name) is not None:
             raise ValueError(
@@ -249,8 +251,8 @@ def attention(
 
 
 def _suited(model, name):
-    """Returns `name`, or "eager" for a part that never calls the function;
-    refuses a whole model that never does, as "sdpa" is refused."""
+    """Returns `name`, or "eager" for a part of a model that never calls the function.
+    Refuses a whole model that never calls it, as transformers refuses "sdpa"."""
     cls, config = type(model), model.config
     parts = [part for part in (getattr(config, key, None) for key in config.sub_configs) if part is not None]
     _parts.update((id(part), part) for part in parts)
@@ -268,7 +270,7 @@ def _suited(model, name):
 
 
 def _watch():
-    """Wraps the one place where models check an implementation: when they are made, and in set_attn_implementation."""
+    """Wraps the method in which models check an implementation: when they are made, and in set_attn_implementation."""
     original = PreTrainedModel.get_correct_attn_implementation
 
     @functools.wraps(original)

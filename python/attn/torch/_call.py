@@ -1,6 +1,6 @@
 # python/attn/torch/_call.py: prepares one call of attention for the operators,
 # and decides how a tensor is passed to the library.
-"""Tensors of rank 4 and a few numbers: both passes, the operator and its definition in torch share this form."""
+"""A call is a few tensors of rank 4 and a few numbers; both passes, the operator and its definition share this form."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ FLOATS = (torch.float32, torch.float64, *HALVES)
 
 
 class Numbers(NamedTuple):
-    """Holds the arguments of a call that are not tensors."""
+    """The arguments of a call that are not tensors."""
 
     scale: float
     softcap: float = 0.0
@@ -41,12 +41,13 @@ def is_direct():
 
 
 def is_forward():
-    """Returns whether forward-mode derivatives are computed (torch.func.jvp, dual_level):
-    direct memory access and the operators would lose them."""
+    """Returns whether forward-mode derivatives are being computed (torch.func.jvp, dual_level).
+    Reading memory directly, and the operators, would lose them."""
     return forward_ad._current_level >= 0
 
 
-# what torch.compiler.assume_constant_result sets, without importing the compiler: a trace has one level
+# What torch.compiler.assume_constant_result sets, without importing the compiler. Within one trace the level does not
+# change.
 is_forward._dynamo_marked_constant = True
 
 
@@ -82,8 +83,8 @@ def is_plain(x):
 
 
 def is_memory(x):
-    """Returns whether the library may read `x` if it is a tensor: not a meta tensor, nor a subclass with operations of
-    its own (FakeTensor, DTensor)."""
+    """Returns whether the library may read `x`, if it is a tensor at all. Not readable are meta tensors, and subclasses
+    with operations of their own (FakeTensor, DTensor)."""
     return (not isinstance(x, torch.Tensor)
             or (type(x) in TENSORS or type(x).__torch_dispatch__ is _NO_DISPATCH) and not x.is_meta)
 
@@ -98,8 +99,8 @@ def wants_gradient(*tensors):
 
 
 def check_tensors(function, tensors, optional=(), anywhere=False):
-    """Raises a TypeError for anything but a dense tensor, and a ValueError for a tensor outside the CPU, unless
-    `anywhere`. Meta tensors pass, because they have no values. None passes for the names in `optional`."""
+    """Raises a TypeError for anything but a dense tensor and, unless `anywhere`, a ValueError for a tensor outside the
+    CPU. Meta tensors are accepted, because they have no values. None is accepted for the names in `optional`."""
     for name, x in tensors.items():
         if (is_plain(x) and not (x.is_nested or x.is_quantized)) or (x is None and name in optional):
             continue
@@ -157,7 +158,7 @@ def integers(function, name, x):
 
 def plain_number(x):
     """Returns the value of a number. With dynamic=True the compiler passes numbers, also defaults, as symbols; a guard
-    then compiles the graph again for another value."""
+    then makes it compile the graph again for another value."""
     if not isinstance(x, (torch.SymInt, torch.SymFloat)):
         x = int(x) if isinstance(x, int) else float(x)  # converts subclasses (IntEnum)
         if not torch.compiler.is_compiling():
@@ -168,7 +169,7 @@ def plain_number(x):
 
 
 def drops(dropout_p):
-    """Returns whether attention's dropout_p needs a seed."""
+    """Returns whether this dropout_p of attention needs a seed."""
     return dropout_p is not None and number("attention", "dropout_p", dropout_p) > 0
 
 
@@ -187,12 +188,12 @@ def draw_seed():
 
 
 def seed_of(seed):
-    """Returns the bits of such a tensor as the unsigned seed of the library."""
+    """Returns the bits of a tensor of draw_seed() as the library's unsigned seed; None for None."""
     return None if seed is None else seed.item() % 2**64
 
 
 def output_like(q, width):
-    """Allocates the output: laid out as q; row-major if its last dim differs from q's."""
+    """Allocates the output: laid out as q if its last dim equals q's, else row-major."""
     return torch.empty_like(q) if width == q.shape[-1] else q.new_empty((*q.shape[:-1], width))
 
 
@@ -228,8 +229,8 @@ def backward(operands, numbers, seed, saved, grad_output, wanted):
 
 
 def _wide_backward(operands, numbers, seed, grad_output, wanted):
-    """Runs both passes in float32: the gradient of a float32 bias beside 16-bit tensors needs float32's accuracy, which
-    the rounded output cannot give."""
+    """Runs both passes in float32. The gradient of a float32 bias beside 16-bit tensors needs the accuracy of float32,
+    which the rounded output cannot give."""
     dtype = operands[0].dtype
     operands = (*(x.float() for x in operands[:3]), *operands[3:])
     output, _, maximum, total = forward(operands, numbers, seed, "none", saves=True)

@@ -1,7 +1,7 @@
-# python/attn/torch/_compiler.py: adds rules to torch's compiler for the symbols of a score function that it traces.
-"""torch's compiler (2.13) has no rule for `~` of an object. Inside a `torch.utils.checkpoint` it does not enter modes
-of torch's functions, but leaves them. This module adds both rules to the compiler's own classes, for attn's symbols
-only; in a version with other classes the compiler's own error stays."""
+# python/attn/torch/_compiler.py: adds rules to torch's compiler for the symbols with which score functions are traced.
+"""torch's compiler (2.13) has no rule for `~` of an object. In `torch.utils.checkpoint` it fails to enter a mode of
+torch's functions, but leaves it. This module adds rules for both cases to the compiler's own classes, for attn's
+symbols only; in a version with other classes the compiler's own error stays."""
 
 import operator
 
@@ -21,7 +21,7 @@ def _tell_of_inversion():
         return None
 
     BuiltinVariable.call_invert = call_invert
-    # drops a cached rule for `~` of objects
+    # removes a cached rule for `~` of objects
     BuiltinVariable.call_function_handler_cache.pop((operator.invert, UserDefinedObjectVariable), None)
 
 

@@ -1,8 +1,8 @@
-# python/attn/torch/_encoded.py: encodes a call of attn.attention as tensors and one text, for torch's operators,
-# and decodes it.
-"""A table of this process holds objects that Python made before the call (a Mask, a Bias, an expression); the text
-names their keys. An entry stays for ever if a graph may use it again, else as long as the text. The tensors of a Bias,
-a Score or an expression are tensors of the call."""
+# python/attn/torch/_encoded.py: encodes a call of attn.attention as tensors and one text, the form that
+# torch's operators take, and decodes it.
+"""Objects that Python made before the call (a Mask, a Bias, an expression) are put into a table of this process; the
+text has their keys. An entry stays for ever if a graph may use it again, else as long as the text. The tensors of a
+Bias, a Score or an expression are tensors of the call."""
 
 import functools
 import os
@@ -19,16 +19,16 @@ from attn.torch import _call, _mutations, _score_program
 _OPTIONS = _core.attention_options
 AT = {name: n for n, name in enumerate(_OPTIONS)}
 _BETWEEN = "\x1f"
-# The version of the texts and of what the passes hand on. It ends each text, so that cached graphs of other versions
-# do not match.
+# The version of the texts and of the data that one pass hands to the next. It ends each text, so that cached graphs of
+# other versions do not match.
 _FORMAT = "3"
 _table = weakref.WeakValueDictionary()  # held objects by key
-_for_ever = []  # entries that graphs name: (key, held)
+_for_ever = []  # the entries that graphs name: (key, object)
 
 
 def _constant(function):
-    """Does what torch.compiler.assume_constant_result does, without importing the whole
-    compiler (1.3 s) when nothing is compiled."""
+    """Does what torch.compiler.assume_constant_result does. That one imports the whole compiler (1.3 s),
+    even if nothing is compiled."""
     function._dynamo_marked_constant = True
     return function
 
@@ -39,7 +39,7 @@ class _Held:
 
 
 class _Texts(str):
-    """The texts of a call; keeps the objects that they name alive."""
+    """The texts of a call; it also keeps the objects that they name alive."""
 
     held = ()
 
@@ -48,7 +48,8 @@ def _hold(x, name):
     """Puts an object into the table; returns (key, held)."""
     if name == "score_mod":
         x = trace(x)
-    # A key that no other process uses, not even a child of this one: a saved graph must not find another object there.
+    # No other process may use the same key, not even a child of this one: a saved graph must not find another object
+    # under it.
     place, held = os.urandom(16).hex(), _Held(x)
     _table[place] = held
     return place, held
@@ -67,7 +68,7 @@ def _tensors_of(x):
 
 
 def _over(x, tensors):
-    """Returns the same Bias, Score or expression over other tensors."""
+    """Returns the same Bias, Score or expression with other tensors in place of its own."""
     others = iter(tensors)
     arrays = [next(others) if isinstance(array, Tensor) else None for array in x.arrays]
     if not isinstance(x, _core.ScoreExpression):
@@ -92,15 +93,15 @@ def _notation(x, name):
             return f"s{x.__reduce__()[1][0]}"
         if name == "score_mod" and not (x := trace(x)).arrays:
             return f"m{x.__reduce__()[1][0]}"
-    except TypeError:  # its text cannot be parsed back
+    except TypeError:  # the text of x cannot be parsed back
         pass
     return None
 
 
 @_constant
 def _text_for_ever(x, name):
-    """Returns its text, or its key in the table for ever; "!" or "?" followed by the message for an error. Under
-    torch.compile this runs once, while the call is traced."""
+    """Returns the text of x, or the key under which x stays in the table for ever. For an error, returns "!" or "?"
+    followed by the message. Under torch.compile this runs once, while the call is traced."""
     try:
         text = _notation(x, name)
         if text is not None:
@@ -129,7 +130,7 @@ def _at(place):
 
 @_constant
 def chosen_weights(text):
-    """Returns (kind, count) of an encoded Weights, or of the text of one."""
+    """Returns (kind, count) of the weights that an encoded option requests."""
     weights = _at(text[1:]) if text[0] == "o" else _core._weights(text[1:])
     return weights.kind, weights.count
 
@@ -147,7 +148,8 @@ _WEIGHTS = ("none", "full", "head_average", "column_sums")
 
 
 def _check_weights(x):
-    """Raises the library's errors for a call that is only traced: the shapes of the results depend on `weights`."""
+    """Checks `weights` for a call that is only traced, because the shapes of the results depend on it; raises the same
+    errors as the library."""
     needed = "one of " + ", ".join(f'"{name}"' for name in (*_WEIGHTS, "rows(0, 5)", "top_k(3)"))
     if isinstance(x, str):
         if x not in _WEIGHTS and not _reads_weights(x):
@@ -219,8 +221,8 @@ def without(texts, name):
 
 
 def as_held(texts):
-    """Returns the texts over the tensors that Bias, Score and expression were made with; these may have values where
-    the call's tensors have none."""
+    """Returns the texts with references to the original Bias, Score and expression, and so to their own tensors. These
+    may have values where the call's tensors have none."""
     return _BETWEEN.join(f"o{text[1:].partition(':')[0]}" if text[0] == "w" else text for text in texts.split(_BETWEEN))
 
 

@@ -1,6 +1,6 @@
 # python/attn/torch/_flops.py: counts the operations of attn's operators for torch's FlopCounterMode.
-"""Counts as torch does for its own functions: two for each multiplication of the matrix products, for all pairs of a
-query and a key of a sequence, masked or not; the backward pass of attention counts the scores once more."""
+"""Counts as torch does for its own functions. Each multiplication of a matrix product counts as two operations, for
+all pairs of a query and a key of a sequence, masked or not. The backward pass of attention counts the scores again."""
 
 import math
 
@@ -30,7 +30,7 @@ def _products(q, k, v):
 
 
 def _general_products(tensors, texts):
-    # score_mod costs no products, and may look up tensors without values
+    # score_mod is left out: it has no products, and it may look up tensors that have no values here
     q, k, v, options = decoded(tensors, as_held(without(texts, "score_mod")))
     lengths, key_lengths = (None if x is None else torch.as_tensor(x)
                             for x in (options[AT[name]] for name in ("cu_seqlens_q", "cu_seqlens_k")))
@@ -40,9 +40,9 @@ def _general_products(tensors, texts):
         key_lengths = lengths if key_lengths is None else key_lengths
         pairs = q.shape[1] * int((lengths.diff() * key_lengths.diff()).sum())
     scores, arrays = 2 * pairs * k.shape[-1], getattr(options[AT["score"]], "arrays", ())
-    if len(arrays) == 1:  # general: W on the queries first
+    if len(arrays) == 1:  # general: first the product of W and the queries
         scores += 2 * q.numel() * k.shape[-1]
-    elif len(arrays) == 3:  # additive: two projections, then one number a pair and hidden element
+    elif len(arrays) == 3:  # additive: two projections, then one number for each pair and hidden element
         scores = 2 * arrays[2].numel() * (q.numel() + k.numel() + pairs)
     return scores, 2 * pairs * v.shape[-1]
 

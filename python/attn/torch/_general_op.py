@@ -1,5 +1,5 @@
 # python/attn/torch/_general_op.py: defines attn.attention with all of its options as torch operators.
-"""`torch.ops.attn.general`: the tensors of a call in a list, everything else in a text (_encoded.py).
+"""`torch.ops.attn.general` takes the tensors of a call in a list and everything else in a text (_encoded.py).
 
 The backward pass runs the call again on the library's tape; its gradients have gradients of their own."""
 
@@ -56,8 +56,8 @@ def _empty_outputs(tensors, texts):
 
 @torch.library.custom_op("attn::general", mutates_args=(), device_types="cpu")
 def general(tensors: Sequence[Tensor], texts: str) -> list[Tensor]:
-    """Returns output, weights, keys of top_k, logsumexp, and the stamps by which the backward
-    passes detect changes of arrays that the texts name."""
+    """Returns output, weights, keys of top_k, logsumexp, and stamps (_mutations.py): by these the backward
+    passes detect that an array which the texts name was changed."""
     output, weights, logsumexp, _, _ = _core.attention(*decoded(tensors, texts))
     weights, keys = weights if isinstance(weights, tuple) else (weights, None)
     dtypes = (output.dtype, torch.int64, _call.compute_dtype(output.dtype))
@@ -72,7 +72,7 @@ def _(tensors, texts):
 
 
 class _Recorded:
-    """Records a call on the library's tape; `places` says which of the call's tensors the tape's inputs are."""
+    """Records a call on the library's tape; `places` says which tensors of the call are the inputs of the tape."""
 
     def __init__(self, tensors, texts, wanted, stamps):
         _mutations.check_stamps(held_arrays(texts), stamps)
@@ -80,7 +80,8 @@ class _Recorded:
         left = dict(enumerate(tensors))
         places = []
         for leaf in _core.attention_inputs(q, k, v, options):
-            place = next((n for n, x in left.items() if x is leaf), None)  # each once: q, k and v may be one tensor
+            # each place once: q, k and v may be one tensor
+            place = next((n for n, x in left.items() if x is leaf), None)
             left.pop(place, None)
             places.append(place)
         needs = [place in wanted for place in places]
@@ -94,7 +95,7 @@ class _Recorded:
 
 
 def _spread(grads, given):
-    """Places the given gradients in the list (output, weights, logsumexp)."""
+    """Returns the list (output, weights, logsumexp) with the given gradients at their places, else None."""
     found = [None] * 3
     for n, x in zip(given, grads):
         found[n] = x
@@ -120,8 +121,8 @@ def general_second(
     flows: Sequence[Tensor], grads: Sequence[Tensor], given: Sequence[int], tensors: Sequence[Tensor], texts: str,
     wanted: Sequence[int], stamps: Tensor
 ) -> list[Tensor]:
-    """Returns the gradients of the tensors `wanted` and of `grads`,
-    from the gradients of `general_backward`'s results."""
+    """Returns the gradients of the tensors `wanted`, and of `grads`,
+    for incoming gradients of `general_backward`'s results."""
     call = _Recorded(tensors, texts, wanted, stamps)
     _, second = call.tape.backward(_spread(grads, given), True)
     by_place = dict(zip(wanted, flows))
@@ -148,7 +149,7 @@ def _can_have(tensors, needs):
 
 
 def _first(apply, grads, saved, texts, needs):
-    """Returns a gradient or None for each tensor that was saved before the stamps."""
+    """Returns for each tensor that was saved before the stamps its gradient, or None."""
     *tensors, stamps = saved
     found = [None] * len(tensors)
     flows = [(place, x) for place, x in zip((0, 1, None, 2), grads) if x is not None and place is not None]
@@ -198,7 +199,7 @@ torch.library.register_autograd("attn::general_backward", _second_gradients, set
 
 
 def _one_by_one(apply, constants):
-    """Runs a batch of calls one after another. `constants`: how many of the arguments are not tensors."""
+    """Runs a batch of calls one after another. `constants`: how many of the first arguments are not tensors."""
 
     def run(info, in_dims, *args):
         fixed, tensors, dims = args[:constants], args[constants:], in_dims[constants:]
@@ -246,7 +247,7 @@ class _TransformedBackward(torch.autograd.Function):
     def backward(ctx, *flows):
         count = len(ctx.given)
         *tensors, _ = ctx.saved_tensors[count:]
-        # Tensors that another transform, or an outer autograd, needs gradients of; they need not have had one here.
+        # Another transform, or an outer autograd, may need gradients of tensors for which this call computed none.
         asked = _can_have(tensors, ctx.needs_input_grad[3 + count : -1])
         every, by_place = sorted({*ctx.wanted, *asked}), dict(zip(ctx.wanted, flows))
         flows = [by_place[n].contiguous() if n in by_place else torch.zeros_like(tensors[n]) for n in every]

@@ -1,4 +1,4 @@
-# python/attn/torch/_linear.py: defines linear maps with attn's matrix products, as torch operators.
+# python/attn/torch/_linear.py: defines linear layers and matrix products as torch operators that run attn's products.
 """Computes x W^T + b with the library's order of summation: the bits of a row do not depend on
 the batch or the number of threads."""
 
@@ -29,8 +29,8 @@ def _(a, b):
 
 
 def _keep_factors(ctx, inputs, output=None):
-    """Saves the factors that the wanted gradients need. A factor that is not saved may be changed after the call,
-    as with torch's own function."""
+    """Saves the factors that the requested gradients need. As with torch's own function, a factor that is not saved
+    may be changed after the call."""
     needs = ctx.needs_input_grad
     ctx.save_for_backward(*(_mutations.owned(x) if needed else None for x, needed in zip(inputs[:2], needs[1::-1])))
 
@@ -72,7 +72,7 @@ def _linear_gradients(ctx, grad, product=mm):
 
 
 def _rows(x):
-    """Returns a matrix of the last dim's rows; also for no rows and for rows of length 0."""
+    """Reshapes x to a matrix whose rows run along the last dim; works also without rows and for rows of length 0."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
@@ -99,7 +99,7 @@ torch.library.register_autograd("attn::linear", _linear_gradients, setup_context
 
 
 def _batches(apply, info, in_dims, args):
-    """Batches: a batched left operand beside one right operand becomes more rows;
+    """Runs a batch of products. If only the left operand is batched, its items become more rows of one product;
     batched right operands run one after another."""
     x, d = args[0], in_dims[0]
     if d is None or any(n is not None for n in in_dims[1:]) or info.batch_size == 0:
@@ -146,7 +146,7 @@ _ops.under_func("linear", _Transformed.apply)
 
 
 def _is_usual(x, weight, bias):
-    """Returns whether the tensors are dense and fit, and nothing observes the call; then no check is needed."""
+    """Returns whether the tensors are dense and fit each other, and nothing observes the call: no check is needed."""
     if not (_call.is_plain(x) and _call.is_plain(weight) and (bias is None or _call.is_plain(bias))
             and _call.is_direct()):
         return False
@@ -176,8 +176,8 @@ def _check(x, weight, bias):
 def linear(input: Tensor, weight: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     """torch.nn.functional.linear on the CPU: input [.., in], weight [out, in], bias [out] -> [.., out].
 
-    Dtypes: float32, float64, bfloat16, float16, the same for all; bfloat16 by the processor's own dot product where it
-    has one. Errors: TypeError, ValueError.
+    Dtypes: float32, float64, bfloat16, float16, the same for all. bfloat16 uses the processor's bf16 dot product if
+    it has one. Errors: TypeError, ValueError.
     """
     if _is_usual(input, weight, bias):
         return (_Direct.apply if _call.wants_gradient(input, weight, bias) else linear_direct)(input, weight, bias)

@@ -1,6 +1,6 @@
 # python/attn/torch/_multihead.py: implements torch.nn.MultiheadAttention with attn's products and attention,
 # including the returned weights.
-"""Uses the fused pass for every mask, dropout and gradient; requested weights come from the same pass."""
+"""Every mask, dropout and gradient goes through the fused pass, and returned weights come from the same pass."""
 
 import math
 
@@ -30,7 +30,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
     """A subclass of torch.nn.MultiheadAttention with the same arguments, parameters, state dict and pickles.
 
     Shapes: query [N, L, E], key [N, S, kdim], value [N, S, vdim] with batch_first, else [L, N, E] and so on, unbatched
-    [L, E]; gives the output in query's layout, and weights [N, L, S] (per head [N, H, L, S] with
+    [L, E]. Returns the output in query's layout, and the weights [N, L, S] (for each head [N, H, L, S] with
     average_attn_weights=False) or None. Differs from torch: a row whose keys are all masked gives out_proj.bias and
     weights 0, never NaN; the contents of a masked key change nothing; dropout draws one seed from torch's generator.
     Tensors that are not dense or not on the CPU are computed by torch. Errors: TypeError, ValueError.
@@ -71,7 +71,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         kind = (_NONE if not need_weights
                 else _AVERAGE if _call.flag(_NAME, "average_attn_weights", average_attn_weights) else _FULL)
         output, weights = attend(q, k, v, numbers, mask, bias, weights=kind)
-        # [N, H, L, D] -> the caller's layout
+        # converts [N, H, L, D] to the caller's layout
         output = output.permute(0, 2, 1, 3) if self.batch_first or not batched else output.permute(2, 0, 1, 3)
         output = linear(output.flatten(-2), self.out_proj.weight, self.out_proj.bias)
         if batched:
@@ -105,8 +105,8 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return batch, rows, keys
 
     def _is_torch_fused(self, query, key, value, attn_mask):
-        """Returns whether torch would take its fused inference path,
-        which uses the mask and ignores the is_causal hint."""
+        """Returns whether torch would use its fused inference path,
+        which applies the mask and ignores the is_causal hint."""
         if (self.training or query is not key or key is not value or query.dim() != 3 or not self.batch_first
                 or self.num_heads % 2):
             return False
@@ -115,7 +115,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return attn_mask.dtype is torch.bool and not _call.wants_gradient(query, *self.parameters())
 
     def _project(self, query, key, value, batched):
-        """Returns q, k, v as [N, H, T, D]; the learned key and the zero key follow the others."""
+        """Returns q, k, v as [N, H, T, D]; the learned key and the zero key are appended if the module has them."""
         heads = self.num_heads
 
         def split(x, parts):
@@ -153,7 +153,7 @@ class MultiheadAttention(torch.nn.MultiheadAttention):
         return q, k, v
 
     def _masks(self, attn_mask, key_padding_mask, sizes, extra, batched, dtype):
-        """Returns (bool mask of visible pairs or None, float mask or None), in rank 4."""
+        """Returns (bool mask, True for visible pairs, or None; float mask or None), both of rank 4."""
         seen, added = [], []
         if attn_mask is not None:
             shape = ((1, 1, *attn_mask.shape) if attn_mask.dim() == 2

@@ -1,6 +1,6 @@
 # python/attn/torch/_mutations.py: detects whether an array that a backward pass reads again was changed after the call.
-"""torch counts the in-place changes of a tensor. Memory without such a count (NumPy's arrays, tensors of inference
-mode, DLPack arrays) is watched by a checksum, or copied if torch itself saves it."""
+"""torch counts the in-place changes of a tensor. NumPy arrays, tensors of inference mode and DLPack arrays have no such
+count: a checksum watches their memory, or they are copied if torch itself saves them."""
 
 import numpy
 import torch
@@ -18,18 +18,18 @@ def of_options(options):
 
 
 def _once(x, strides):
-    """Returns the elements of a broadcast array once."""
+    """Returns each stored element of a broadcast array once."""
     return x[tuple(slice(1) if stride == 0 else slice(None) for stride in strides)] if 0 in strides else x
 
 
 def owned(x):
-    """Returns `x` for torch to save. torch does not save tensors of inference mode, so these are copied."""
+    """Returns `x`, or a copy, for torch to save: torch does not save tensors of inference mode, so these are copied."""
     return _copy(x) if x is not None and x.is_inference() else x
 
 
 def owned_mask(x):
-    """Returns a mask for torch to save. A bool mask is copied: torch's own functions also save a converted copy, so it
-    may be changed after the call."""
+    """Returns a mask, or a copy, for torch to save. A bool mask is copied, so it may be changed after the call: torch's
+    own functions also save a converted copy."""
     return _copy(x) if x is not None and x.dtype is torch.bool else owned(x)
 
 
@@ -47,19 +47,19 @@ def _memory(x):
 
 
 def _stamp(x):
-    """Returns a 64-bit number that differs once `x` is changed: its version counter, or a checksum."""
+    """Returns a 64-bit number that changes if `x` is changed: its version counter, or a checksum."""
     if isinstance(x, torch.Tensor) and not x.is_inference():
         return x._version
     return 0 if x is None else _core.checksum(_memory(x)) - 2**63
 
 
 def watched(arrays):
-    """Returns the list that `check` compares, from (name, array)."""
+    """Returns the list that `check` compares later, from pairs (name, array)."""
     return [(name, x, _stamp(x)) for name, x in arrays]
 
 
 def stamps(arrays):
-    """Returns the version counters and checksums alone, as a tensor that one pass of a graph hands to the next."""
+    """Returns only the version counters and checksums, as a tensor that one pass of a graph hands to the next."""
     return torch.tensor([stamp for _, _, stamp in watched(arrays)], dtype=torch.int64)
 
 
@@ -68,7 +68,7 @@ def check_stamps(arrays, stamps):
 
 
 def check(watched):
-    """Raises a RuntimeError, like torch's own, for an array that was changed."""
+    """Raises a RuntimeError like torch's own if an array was changed."""
     for name, x, stamp in watched:
         if _stamp(x) != stamp:
             raise RuntimeError(f"attention: {name} of shape {list(x.shape)} was changed in place after the call; its "

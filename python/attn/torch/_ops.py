@@ -120,7 +120,7 @@ def _attention_gradients(ctx, grad_output, grad_weights, *_):
 
 
 def _as_inputs(found, needs):
-    """Returns the wanted gradients of q, k, v, mask, bias, sinks, in that order."""
+    """Returns the gradients of q, k, v, mask, bias, sinks, in that order; None for those that are not requested."""
     q, k, v, bias, sinks = (x if needed else None for x, needed in zip(found, (*needs[:3], *needs[4:6])))
     return q, k, v, None, bias, sinks
 
@@ -137,7 +137,8 @@ def _keep_backward(ctx, inputs, output):
 
 
 def _second_gradients(ctx, *flows):
-    """Returns the gradients of the gradients, computed by the definition, so that they can be differentiated again."""
+    """Returns the gradients of the gradients. They are computed by the unfused definition, so that they can be
+    differentiated again."""
     grad_output, *operands, seed = ctx.saved_tensors
     flow, (q, k, v, bias, sinks) = _unfused.second_gradients(operands, ctx.numbers, seed, grad_output, flows)
     return (flow, q, k, v, None, bias, sinks) + (None,) * 13
@@ -150,15 +151,16 @@ torch.library.register_autograd("attn::attention_backward", _second_gradients, s
 
 
 def calls_of_items(apply, info, in_dims, args):
-    """Returns the results of one call after another. An empty batch runs one item for the shapes and the gradient
-    history: the results are a sum over no item."""
+    """Runs a batch of calls one after another and returns their results. For an empty batch it runs one item, a sum
+    over no items, so that the results have shapes and a gradient history."""
     none = info.batch_size == 0
     item = lambda x, d, n: x if d is None else x.sum(d, dtype=x.dtype) if none else x.select(d, n)  # noqa: E731
     return [apply(*(item(x, d, n) for x, d in zip(args, in_dims))) for n in range(max(1, info.batch_size))]
 
 
 def _each(apply, info, in_dims, args):
-    """Splits the batched arguments into items. Empty results stay whole."""
+    """Splits the batched arguments into items, runs them, and stacks the results. Empty results of rank 1 or less are
+    not stacked."""
     calls = calls_of_items(apply, info, in_dims, args)
     there = [x.numel() > 0 or x.dim() > 1 for x in calls[0]]
     return tuple(torch.stack(x)[: info.batch_size] if some else x[0]
@@ -166,7 +168,7 @@ def _each(apply, info, in_dims, args):
 
 
 def _folded(x, d, info, batch):
-    """Reshapes [V, B, ...] to [V * B, ...]; a tensor shared by all items stays shared."""
+    """Reshapes [V, B, ...] to [V * B, ...]; a tensor that all items share stays shared."""
     if x is None or (d is None and x.shape[0] == 1 and batch is not None):
         return x
     x = x.movedim(d, 0) if d is not None else x.expand(info.batch_size, *x.shape)
@@ -186,8 +188,8 @@ def _sizes(x, d):
 
 
 def _attention_batches(apply, info, in_dims, args):
-    """Runs a batch of calls as one call with more batch items;
-    with dropout, or with sinks that differ by item, one after another."""
+    """Runs a batch of calls as one call with more batch items. With dropout, or with sinks that differ between items,
+    the calls run one after another."""
     q, k, v, mask, bias, sinks, seed, *rest = args
     if seed is not None or in_dims[5] is not None or info.batch_size == 0 or 0 in _sizes(q, in_dims[0]):
         return _each(apply, info, in_dims, args)
@@ -241,8 +243,8 @@ _library = torch.library.Library("attn", "FRAGMENT")
 
 
 def under_func(operator, function):
-    """Registers `function` as the operator's implementation under torch.func, also in a graph: the operator's own
-    registered gradient does not support transforms."""
+    """Registers `function` as the operator's implementation under torch.func, also in a graph, because the operator's
+    own registered gradient does not support transforms."""
     _library.impl(operator, function, "FuncTorchDynamicLayerFrontMode")
 
 
@@ -250,12 +252,12 @@ under_func("attention", Transformed.apply)
 under_func("attention_backward", TransformedBackward.apply)
 
 
-# --- the same without the dispatcher ----------------------------------------------------------------------------------
+# --- the same operator without torch's dispatcher --------------------------------------------------------------------
 
 
 class Direct(torch.autograd.Function):
-    """attention(q, k, v, mask, bias, sinks, seed, numbers, weights) -> output, weights or None: a tenth of the
-    operator's overhead, where nobody but autograd asks what was done."""
+    """attention(q, k, v, mask, bias, sinks, seed, numbers, weights) -> output, weights or None. It has a tenth of the
+    operator's overhead, for calls that only autograd observes."""
 
     @staticmethod
     def forward(ctx, q, k, v, mask, bias, sinks, seed, numbers, weights):

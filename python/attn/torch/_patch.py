@@ -1,4 +1,4 @@
-# python/attn/torch/_patch.py: replaces torch's functions by attn's, and restores them.
+# python/attn/torch/_patch.py: replaces functions of torch by attn's, and restores them.
 """Calls that attn does not support (other devices, layouts and subclasses,
 and calls that torch refuses) go to torch's own function."""
 
@@ -30,7 +30,7 @@ def _sdpa(original):
                 return functional.scaled_dot_product_attention(
                     query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
             except (TypeError, ValueError):
-                pass  # then torch reports the error in its own words
+                pass  # torch then reports the error in its own words
         return original(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
     return scaled_dot_product_attention
@@ -50,11 +50,11 @@ def _linear_of(original):
 
 
 class _Place:
-    """A function of torch.nn.functional: torch's own, and how many patches replace it."""
+    """A function of torch.nn.functional: torch's own one, and how many patches replace it now."""
 
     def __init__(self, name, make):
         self.name, self.make, self.users, self.original = name, make, 0, None
-        self._made = {}  # stays for ever
+        self._made = {}  # never removed: torch's function -> attn's
 
     def enter(self):
         if self.users == 0:
@@ -62,8 +62,8 @@ class _Place:
             place = self._made.get(self.original)
             if place is None:
                 place = self._made[self.original] = self.make(self.original)
-                # torch.jit.script cannot compile attn's code, so it puts torch's own operator into its graph. It
-                # recognises functions by their id.
+                # torch.jit.script cannot compile attn's code. It recognises functions by their id, so this makes it
+                # put torch's own operator into its graph instead.
                 if (operator := _find_builtin(self.original)) is not None:
                     _register_builtin(place, operator)
             setattr(_F, self.name, place)
@@ -79,7 +79,7 @@ _places = {"sdpa": _Place("scaled_dot_product_attention", _sdpa), "linear": _Pla
 
 
 class Patch:
-    """Returned by `patch`: `undo()`, or the end of a `with` block, takes the patch back. A second undo does nothing."""
+    """The result of `patch`: `undo()`, or the end of a `with` block, undoes the patch. A second undo does nothing."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
@@ -107,9 +107,9 @@ def patch(linear: bool = False) -> Patch:
     >>> with attn.torch.patch(linear=True):
     ...     y = model(x)                   # doctest: +SKIP
 
-    or `p = attn.torch.patch()` and later `p.undo()`. Patches nest, in any order and from any thread: torch's own
-    functions are back when the last one is undone. Tensors that are not plain, dense and on the CPU, and calls that are
-    wrong, go to torch's own functions. attn's linear computes float32 and bfloat16.
+    Without `with`: `p = attn.torch.patch()` and later `p.undo()`. Patches nest, in any order and from any thread:
+    torch's own functions are back when the last patch is undone. Tensors that are not plain, dense and on the CPU, and
+    wrong calls, go to torch's own functions. attn's linear computes float32 and bfloat16.
     Raises TypeError unless `linear` is True or False.
     """
     return Patch(("sdpa", "linear") if _call.flag("patch", "linear", linear) else ("sdpa",))

@@ -1,7 +1,7 @@
 # python/attn/torch/_recorded.py: runs attn.attention with all of its options under torch's autograd,
 # by the library's own tape.
-"""Between the passes torch keeps only tensors, as for its own functions. The backward pass lets the library record the
-call from them, without computing it again, and takes gradients, and gradients of gradients, from the record."""
+"""Between the passes torch keeps only tensors, as for its own functions. In the backward pass the library makes its
+record of the call from them, without computing the call again, and takes gradients (also of gradients) from it."""
 
 import torch
 
@@ -20,25 +20,25 @@ def _wants_gradient(x):
 
 
 class _Arguments:
-    """Holds q, k, v and the options of a call between its passes. torch saves the floating tensors, but not masks,
-    lengths and the arrays of objects."""
+    """The q, k, v and options of a call between its passes. torch saves the floating tensors; masks, lengths and the
+    arrays of objects stay here."""
 
     def __init__(self, q, k, v, options):
         self.given = [q, k, v, *options]
         self.places = [n for n, x in enumerate(self.given) if isinstance(x, torch.Tensor) and x.is_floating_point()]
 
     def let_go(self):
-        """Returns the tensors to save and releases them here;
-        leaves stay, because the caller holds their memory anyway."""
+        """Returns the tensors that torch must save, and drops them here.
+        Leaves stay here too, because the caller holds their memory anyway."""
         tensors = [self.given[n] for n in self.places]
         for n, x in zip(self.places, tensors):
             if not (x.is_leaf and x.requires_grad):
                 self.given[n] = None
-        # a leaf is saved detached: x.data = y must not exchange it
+        # a leaf is saved detached, because x.data = y would exchange the memory of the leaf itself
         return [_mutations.owned(x.detach() if x.is_leaf else x) for x in tensors]
 
     def over(self, tensors, with_leaves=False):
-        """Returns the call over the saved tensors; with `with_leaves` over its leaves themselves,
+        """Returns the call with the saved tensors; with `with_leaves` the leaves themselves take their place,
         so that gradients of gradients reach them."""
         call = self.given.copy()
         for n, x in zip(self.places, tensors):
@@ -47,7 +47,7 @@ class _Arguments:
         return *call[:3], tuple(call[3:])
 
     def named(self, tensors):
-        """Returns (name, tensor) for the saved tensors; the output comes last."""
+        """Returns pairs (name, tensor) for the saved tensors; the output comes last."""
         return zip((*(_NAMES[n] for n in self.places), "the output"), tensors)
 
 
@@ -70,7 +70,7 @@ class _Recorded(torch.autograd.Function):
     def backward(ctx, *grads):
         _mutations.check(ctx.read)
         arguments, tensors = ctx.arguments, ctx.saved_tensors
-        # the record holds all of them
+        # if gradients of gradients may follow, the record reads all of these again
         read = ctx.read + _mutations.watched(arguments.named(tensors)) if torch.is_grad_enabled() else ctx.read
         tape = _core.attention_resumed(*arguments.over(tensors), ctx.needs, tensors[len(arguments.places) :])
 
@@ -95,8 +95,8 @@ def _gradients(tape, read, grads, inputs):
 
 
 class _Gradients(torch.autograd.Function):
-    """Computes the gradients of a record so that they can be differentiated again. Inputs:
-    those of the record, then the incoming gradients."""
+    """Computes the gradients of a record in such a way that they can be differentiated again. Its inputs are
+    the inputs of the record, then the incoming gradients."""
 
     @staticmethod
     def forward(ctx, tape, read, outputs, given, count, *tensors):
@@ -118,14 +118,14 @@ class _Gradients(torch.autograd.Function):
 
 def _unrecorded(q, k, v, options):
     results = _core.attention(q, k, v, options)
-    # increments the version, so that another record that read `out` detects the change
+    # raises the version counter, so that another record that reads `out` detects the change
     if isinstance(options[_OUT], torch.Tensor):
         torch.autograd.graph.increment_version(options[_OUT])
     return results
 
 
 def attention(q, k, v, options):
-    """Does what _core.attention does, with gradients; dropout takes its seed from torch's generator."""
+    """Runs _core.attention with gradients; dropout takes its seed from torch's generator."""
     if options[_SEED] is None and _call.drops(options[_DROPOUT_P]):
         seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64).item() % 2**64
         options = options[:_SEED] + (seed,) + options[_SEED + 1 :]

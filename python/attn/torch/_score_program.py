@@ -1,8 +1,8 @@
 # python/attn/torch/_score_program.py: records a score function as lines of text and tensors,
-# where torch traces or transforms the call.
-"""A tensor that the function indexes becomes an argument of the operator, with its own gradient. The function is called
-once, with symbols that torch.compile can trace; its operations are recorded one on each line, and the operator builds
-the library's expression from the lines."""
+# for calls that torch traces or transforms.
+"""A tensor that the function indexes becomes an argument of the operator, with a gradient of its own. The function is
+called once, with symbols that torch.compile can trace. Its operations are recorded, one on each line, and the operator
+builds the library's expression from the lines."""
 
 import functools
 import operator
@@ -22,7 +22,7 @@ _COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
 _UNARY = ("neg", "pos", "invert", "abs")
 _FUNCTIONS = ("where", "exp", "tanh", "minimum", "maximum")
 
-# Functions that build the library's expressions, by name.
+# The functions that build the library's expressions, by their name in a line.
 _MAKERS = {
     **{name: getattr(operator, name) for name in (*_ARITHMETIC, *_COMPARISONS, *_UNARY)},
     **{name: getattr(_core, name) for name in _FUNCTIONS},
@@ -45,7 +45,7 @@ _OF_TORCH = {
 
 class Symbol:
     """A value of a score function while it is traced: the operation and its operands,
-    and the number of its line once that is written."""
+    and the number of its line when that has been written."""
 
     def __init__(self, name, *operands, place=None):
         self.name, self.operands, self.place = name, operands, place
@@ -81,7 +81,7 @@ class Table:
     __torch_function__ = Symbol.__torch_function__
 
 
-Symbol.__name__, Table.__name__ = "ScoreExpression", "ScoreTable"  # errors name them like the library's own
+Symbol.__name__, Table.__name__ = "ScoreExpression", "ScoreTable"  # error texts then name the library's own classes
 
 
 def _lookup(array, index):
@@ -90,7 +90,7 @@ def _lookup(array, index):
 
 
 def _operand(x):
-    """Converts an operand for an operation; returns NotImplemented for an unknown type."""
+    """Converts an operand of an operation; returns NotImplemented for an unknown type."""
     if isinstance(x, (Symbol, _core.ScoreExpression)):
         return x
     if isinstance(x, Table):
@@ -107,7 +107,7 @@ def _operand(x):
 
 
 def made(name, *operands):
-    """Returns the symbol of an operation; raises a TypeError for an operand of an unknown type."""
+    """Returns the symbol for the result of an operation; raises a TypeError for an operand of an unknown type."""
     first = operands[:1] if name == "table" else ()
     taken = [*first]
     for x in operands[len(first) :]:
@@ -146,8 +146,8 @@ _compiler.symbol = Symbol
 
 
 def traced(*values):
-    """Returns whether one of the values belongs to a function that is traced here. Elsewhere a tensor is an ordinary
-    array; in a graph a number is not one."""
+    """Returns whether one of the values belongs to a score function that is being traced here. A tensor does if the
+    call is traced or transformed. While torch compiles a graph, every value does."""
     for x in values:
         if isinstance(x, (Symbol, Table)) or (isinstance(x, torch.Tensor) and not _call.is_direct()):
             return True
@@ -158,7 +158,7 @@ _score.by_torch = sys.modules[__name__]
 
 
 def _between(function, args, kwargs):
-    """Implements a torch operation that was given a symbol beside tensors."""
+    """Implements a torch operation on tensors that was given a symbol too."""
     if not kwargs:
         if function.__name__ in ("__getitem__", "getitem"):
             return _lookup(*args)
@@ -169,7 +169,7 @@ def _between(function, args, kwargs):
 
 
 class _Lookups(TorchFunctionMode):
-    """Handles the indexing of a tensor with symbols in a tuple. In a graph torch would call the tensor's own method,
+    """Handles the indexing of a tensor with a tuple of symbols. In a graph, torch would call the tensor's own method,
     which does not know symbols."""
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
@@ -251,7 +251,7 @@ def expression(text, tensors):
 
 def _made_of(text, tensors):
     values = list(_core._symbols())
-    # one table for each tensor, so that it gets one gradient
+    # one table for each tensor, so that the tensor gets one gradient
     tables = functools.cache(lambda n: _core.ScoreTable(tensors[n]))
     for line in text.split(_LINE):
         name, *fields = line.split(_FIELD)

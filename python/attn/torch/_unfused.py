@@ -1,6 +1,6 @@
 # python/attn/torch/_unfused.py: computes attention by its definition in torch operations,
 # for gradients that the fused pass does not give.
-"""These are gradients of the weights and gradients of gradients; every matrix is computed whole."""
+"""Such gradients are those through the returned weights, and gradients of gradients. Every matrix is stored whole."""
 
 from typing import Sequence
 
@@ -12,7 +12,7 @@ from attn.torch._call import Numbers, compute_dtype, seed_of
 
 
 def visible(q, k, mask, numbers):
-    """Returns the visible pairs: bool, broadcastable to [B, H, L, S]."""
+    """Returns a bool mask that is true for visible pairs, broadcastable to [B, H, L, S]."""
     rows, keys = q.shape[-2], k.shape[-2]
     i = torch.arange(rows, device=q.device).unsqueeze(1) + (keys - rows if numbers.bottom_right else 0)
     j = torch.arange(keys, device=q.device)
@@ -29,11 +29,11 @@ def visible(q, k, mask, numbers):
 @torch.library.custom_op("attn::kept", mutates_args=(), device_types="cpu")
 def _kept(seed: Tensor, sizes: Sequence[int], bottom_right: bool, dropout_p: float) -> Tensor:
     """Returns which weights dropout keeps: bool [B, H, L, S].
-    A call of the library with equal weights shows its own choice."""
+    A call of the library with equal weights shows which ones it keeps."""
     rows, keys = sizes[2:]
     flat, key = (torch.zeros((*sizes[:3], 1), dtype=torch.float32),
                  torch.zeros((sizes[0], 1, keys, 1), dtype=torch.float32))
-    # Dropout depends on positions: use the call's alignment, with a window that hides nothing.
+    # Dropout depends on positions, so this uses the call's alignment, with a window that masks nothing.
     numbers = Numbers(scale=1.0, window_left=keys + rows, window_right=keys + rows, bottom_right=bottom_right,
                       dropout_p=dropout_p)
     weights = _core.attention_forward((flat, key, key, None, None, None), (*numbers, seed_of(seed)), "full",
@@ -72,7 +72,7 @@ def attend(operands, numbers, seed):
     dtype = compute_dtype(q.dtype)
     heads = q.shape[1]
     seen = visible(q, k, mask, numbers)
-    # Keys that no row sees may hold any value, even NaN.
+    # Keys that no row sees may hold any value, even NaN, so they are replaced by zeros.
     used = seen.expand(q.shape[0], heads, q.shape[2], k.shape[2]).any(dim=2).unsqueeze(-1)
     q = q.to(dtype)
     k = torch.where(used, for_heads(k.to(dtype), heads), 0)
@@ -138,8 +138,8 @@ def gradients(operands, numbers, seed, kind, grad_output, grad_weights):
 
 
 def second_gradients(operands, numbers, seed, grad_output, flows):
-    """Differentiates `gradients` (from the output alone): returns the gradients of grad_output, then of q, k, v, bias
-    and sinks, for the incoming `flows`."""
+    """Differentiates `gradients` (those through the output alone). Returns the gradients of grad_output, then of q, k,
+    v, bias and sinks, for the incoming gradients `flows`."""
     places = _places(operands)
 
     def first(flow, *leaves):

@@ -1,6 +1,7 @@
 # python/attn/torch/functional.py: runs attention on torch tensors: directly in the library, or through its operators
 # where torch must know of the call.
-"""Without gradients, traces and transforms a call reads the tensors' memory; else it goes through `torch.ops.attn`."""
+"""A call that nothing traces or transforms and that needs no gradient reads the tensors' memory; other calls go through
+`torch.ops.attn`."""
 
 import math
 
@@ -63,8 +64,8 @@ def _rank_four(x):
 
 
 def _grouped(query, key, value):
-    """Returns the hint for q, k and v whose heads differ: what to write if each key and value
-    head serves several query heads."""
+    """Returns the hint for q, k and v with different numbers of heads: what to write if each head of key and value
+    serves several query heads."""
     heads = [x.shape[-3] if x.dim() > 2 else 1 for x in (query, key, value)]
     fits = all(n not in (0, heads[0]) and heads[0] % n == 0 for n in heads[1:])
     return f"; give enable_gqa=True where {heads[1]} heads of key serve {heads[0]} of query" if fits else ""
@@ -85,7 +86,7 @@ def _broadcast(query, key, value, grouped):
 
 
 def _scores_mask(mask, query, keys):
-    """Returns the mask in rank 4, broadcastable to [B, H, L, S]."""
+    """Returns the mask with rank 4, broadcastable to [B, H, L, S]."""
     scores = (*query.shape[:-1], keys)
     fits = mask.dim() <= len(scores) and all(have in (1, want) for have, want in zip(mask.shape[::-1], scores[::-1]))
     if not fits:
@@ -94,8 +95,8 @@ def _scores_mask(mask, query, keys):
 
 
 def attend(q, k, v, numbers, mask=None, bias=None, sinks=None, weights=_NONE):
-    """Returns (output, weights or None) for tensors of rank 4: computed directly, by the operator, or by the definition
-    for forward-mode derivatives."""
+    """Returns (output, weights or None) for tensors of rank 4. It computes them directly, by the operator, or, for
+    forward-mode derivatives, by the unfused definition."""
     seed = _call.draw_seed() if 0 < numbers.dropout_p < 1 else None
     if _call.is_direct() and all(x is None or _call.is_plain(x) for x in (q, k, v, mask, bias, sinks)):
         if _call.wants_gradient(q, k, v, bias, sinks):
@@ -152,7 +153,7 @@ def scaled_dot_product_attention(
 
 
 def _constant(mask):
-    """Returns a copy of a NumPy array, because torch does not count its changes."""
+    """Returns a copy of a NumPy array, because torch does not count the changes of its memory."""
     try:
         return torch.from_numpy(numpy.array(mask, dtype=mask.dtype.newbyteorder("="), order="C"))
     except TypeError:
@@ -166,7 +167,7 @@ def _scale(scale, width):
 
 
 def _operands(q, k, v, options):
-    """Returns the tensors that may carry a derivative, also those in a Bias, Score or table."""
+    """Yields the tensors that may carry a derivative, also those inside a Bias, a Score or a table."""
     yield from (q, k, v, *options)
     yield from _core.attention_inputs(q, k, v, prepared("attention", options))
 
