@@ -1,4 +1,5 @@
 // web/page/lessons/index.js: the lessons in order, in the form the page reads: long texts and code come as one string.
+import { attentionScores } from "./attention_scores.js";
 import { prefixMeans } from "./prefix_means.js";
 import { selfAttention } from "./self_attention.js";
 
@@ -21,4 +22,4 @@ function read(value, name) {
  * The lessons: {id, title, source, steps: [{idea, state: {text, to, options}, focus: {step, row, column} or null,
  * code: {cpp, python}, question: {text, choices, answer, why}}]}; every text is {en, zh}.
  */
-export const lessons = [selfAttention, prefixMeans].map((lesson) => read(lesson, ""));
+export const lessons = [selfAttention, prefixMeans, attentionScores].map((lesson) => read(lesson, ""));
