@@ -19,7 +19,8 @@ struct GradientRows {
   std::int64_t block = 0;  // index among the blocks of rows of the call
 };
 
-/// The gradient of a dense bias term, in the compute type; broadcast as the term itself (a stride of 0 is summed over).
+/// The gradient of a dense bias term, in the compute type. It is broadcast as the term is: the gradient is summed where
+/// a stride is 0.
 struct DenseGradient {
   int term = 0;  // index in problem.bias
   void* data = nullptr;

@@ -13,7 +13,7 @@ struct AttentionReference {
   /// pointer. Scratch is 64-byte aligned.
   void (*rows)(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t row_begin,
                std::int64_t row_end, void* memory) noexcept;
-  /// Computes the scores (docs/numerics.md section 3, step 1) of every pair of these rows into problem.weights.
+  /// Computes the scores (docs/numerics.md section 3.1) of every pair of these rows into problem.weights.
   void (*scores)(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t row_begin,
                  std::int64_t row_end, void* memory) noexcept;
   /// Applies only the problem's expression to the scores of these rows, in place in problem.weights; q, k and v are not

@@ -105,7 +105,7 @@ HWY_NOINLINE void multiply_few_rows(const GemmProblem& p, std::int64_t first, st
   finish_few_rows<Kind>(p, totals, static_cast<int>(p.m), width, first, columns);
 }
 
-/// Splits a product of few rows: columns into parts, each a multiple of 32.
+/// Splits a product of few rows into parts of columns: a multiple of 32 columns each, except for the last part.
 template <class Kind>
 struct FewRowsSplit {
   static constexpr std::int64_t unit = 32;

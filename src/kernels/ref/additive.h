@@ -95,7 +95,7 @@ inline double additive_score(const double* q, const double* k, const double* w, 
   return sum;
 }
 
-/// The values of tanh(q + k) that gradients need, both with relative accuracy: 2 tanh, and 1 - tanh^2.
+/// What gradients need of t = tanh(q + k): 2 t, with relative accuracy, and 1 - t^2.
 template <typename T>
 struct AdditiveSlope {
   T twice, slope;

@@ -152,7 +152,7 @@ class Rows {
     const T inverse = T(1) / total.l;
     for (std::int64_t j = 0; j < p_.k_rows; ++j) {
       T s;
-      // only a visible key has a position
+      // dropped() takes the key's position, which only a visible key has
       const bool some = total.any && scores_.visible(j, true, s) && !dropped(j);
       weights_row()[j] = some ? canonical(kept(weight_of(s, total.m) * inverse)) : T(0);
     }

@@ -66,7 +66,7 @@ class RowScores {
         for (std::int64_t d = 0; d < problem_.dim; ++d) split_[d] = exp_split(q_[d]);
   }
 
-  /// Step 1: computes the score itself.
+  /// Computes the score itself (docs/numerics.md section 3.1).
   T score(std::int64_t j) {
     load_row(problem_.k, problem_.k_stride, b_, group_, j, problem_.dim, k_);
     if (additive()) return additive_of_row();
@@ -78,8 +78,8 @@ class RowScores {
     return s;
   }
 
-  /// Steps 1 to 3: computes the final score s. Returns false if the row does not see key j; k is read only if a mask or
-  /// bias has not already decided that.
+  /// Computes the final score s (sections 3.1 to 3.3). Returns false if the row does not see key j; k is read only if a
+  /// mask or bias has not already decided that.
   bool visible(std::int64_t j, bool masked, T& s) {
     if (masked && !sees(problem_, b_, h_, i_, j)) return false;
     for (int n = 0; n < problem_.bias_count; ++n)

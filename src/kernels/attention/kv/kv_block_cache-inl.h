@@ -127,7 +127,7 @@ class KvBlockCache {
     std::memset(kept_, 0, 2 * most_blocks);
     *copies_in_task_ = rows >= least_copying_tiles * query_tile_rows<T>;
   }
-  /// Called before a query tile.
+  /// Called before a query tile: decides whether rows are copied.
   void begin_tile() {
     copies_ = copies_ && *copies_in_task_;
     if (!needed()) cached_blocks_ = 0;

@@ -43,7 +43,7 @@ HWY_INLINE void band_mask(const AttentionProblem& problem, const QueryTile& tile
   const MaskNode& node = problem.mask.nodes[0];
   const std::int64_t left = node.op == MaskOp::causal ? -1 : node.left,
                      right = node.op == MaskOp::causal ? 0 : node.right;
-  // the lane of the row at the key's position
+  // the lane whose row has the position of the key
   std::int64_t at = first - problem.key_zero(tile.batch) - problem.row_offset(tile.batch, node.bottom_right) - tile.row;
   for (int r = 0; r < keys; ++r, ++at)
     visible[r] =

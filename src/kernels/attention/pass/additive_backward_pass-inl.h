@@ -40,8 +40,8 @@ HWY_INLINE TanhSide<double> load_side(const AdditiveSide<double>& from, std::int
   return {x, x, x};
 }
 
-/// What gradients need of t = tanh(q + k): 2 t and 1 - t^2, both with relative accuracy (form B of docs/numerics.md
-/// section 3.9). WIDE: exponents are separate from mantissas.
+/// What gradients need of t = tanh(q + k): 2 t, with relative accuracy, and 1 - t^2 (form B of docs/numerics.md section
+/// 3.9). WIDE: exponents are separate from mantissas.
 template <typename T>
 struct TanhSlope {
   Vector<T> twice, slope;

@@ -170,7 +170,7 @@ HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const 
   const std::int64_t position = first - problem.key_zero(tile.batch);
   for (int r = 0; r < keys; ++r) kept[r] = ~Word{0};
   for (std::int64_t group = position / 4; group * 4 < position + keys; ++group)
-    // a small loop, so that the words of the next rows are computed meanwhile
+    // the loop is small, so that the processor computes the words of the next rows at the same time
     for (int at = 0; at < tile.rows; at += Rows::N) {
       Words w[4][1];
       philox.words<1>(static_cast<std::uint32_t>(group), at, w);

@@ -255,7 +255,8 @@ HWY_NOINLINE void divide_by_temperature(const AttentionProblem& problem, const A
                                    HWY_ATTR { hn::Store(hn::Div(hn::Load(d, scratch.s + at), t), d, scratch.s + at); });
 }
 
-/// Applies all score modifiers in the order of docs/numerics.md section 3. The running maximum stays in alpha.
+/// Applies all score modifiers and the mask in the order of docs/numerics.md sections 3.2 and 3.3. The running maximum
+/// stays in alpha.
 template <typename T>
 HWY_NOINLINE void apply_score_modifiers(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                                         int keys, const Word* visible, const ActiveRanges& ranges,

@@ -21,10 +21,10 @@
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-/// Returns whether this processor has byte table look-ups.
+/// Returns whether this processor has byte table look-ups (AVX-512 VBMI).
 inline bool has_int8_lut() { return __builtin_cpu_supports("avx512vbmi") != 0; }
 
-/// ForwardKernel::int8_form: sign_magnitude8 if these loaders can read the rows, else i8.
+/// Is ForwardKernel::int8_form: returns sign_magnitude8 if these loaders can read the rows, else i8.
 inline Element bf16_byte_form(std::int64_t dim, std::int64_t value_dim, std::int64_t group) {
   const bool registers_take_them = has_int8_lut() && group >= dim && group >= value_dim &&
                                    keys_in_int8_tiles(dim, group) && values_in_int8_tiles(value_dim, group);
