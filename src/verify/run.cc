@@ -167,7 +167,7 @@ Results by_library(const Case& c, const Inputs& in) {
                   : attention(in.q, in.k, in.v, in.options);
     Results results{{"output", r.output}, {"logsumexp", r.logsumexp}};
     if (r.weights.defined()) results.push_back({"weights", r.weights});
-    // 16 bits: weights that are nearly equal may change places
+    // with 16 bits the keys of nearly equal weights may change places, so they are not compared
     if (r.weight_keys.defined() && size_of(c.dtype) > 2) results.push_back({"weight_keys", r.weight_keys});
     return results;
   }
