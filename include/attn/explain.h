@@ -81,7 +81,8 @@ struct ExplainStep {
     checks,   ///< i64, 1 where the statement in `note` holds
   };
   Kind kind = Kind::table;
-  /// What makes each number: "dot" of the rows of "q" and "k". docs/explain_json.md defines each name.
+  /// The operation that makes each number, such as "dot" of the rows of "q" and "k". docs/explain_json.md defines each
+  /// name.
   struct Operation {
     std::string name;
     std::vector<std::string> inputs = {};          ///< names of steps and parameters

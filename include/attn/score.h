@@ -119,7 +119,7 @@ class ATTN_API ScoreExpression {
   /// Selects a where the condition is true, else b. The value that is not selected has no effect, even if it is NaN.
   friend ATTN_API ScoreExpression where(const ScoreExpression& condition, const ScoreExpression& a,
                                         const ScoreExpression& b);
-  /// NaN if either operand is NaN, as torch.minimum and torch.maximum.
+  /// The result is NaN if either operand is NaN, as with torch.minimum and torch.maximum.
   friend ATTN_API ScoreExpression min(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression max(const ScoreExpression& a, const ScoreExpression& b);
   friend ATTN_API ScoreExpression abs(const ScoreExpression& a);

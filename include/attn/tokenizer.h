@@ -46,8 +46,8 @@ class ATTN_API Tokenizer {
   /// both spellings; character BPE with byte_fallback, the normalizers NFC, Prepend and Replace of a text, Metaspace or
   /// a Split by a text, and the decoders Replace, ByteFallback, Fuse, Strip of a space. Post-processors are those of
   /// Hugging Face's library; a template for one text must contain the text once. Truncation and padding are not
-  /// applied. An added token of a byte-level BPE decodes to its own text, whatever its letters. A file may have no
-  /// decoder: the bytes of its tokens are then joined.
+  /// applied. An added token of a byte-level BPE decodes to its own text, whatever its letters, also if the file has no
+  /// decoder; the bytes of the tokens are then joined.
   /// Errors   IoError; FormatError with the byte offset for JSON that is damaged, inconsistent or uses a feature that
   ///          is not supported.
   static Tokenizer load(const std::string& path);

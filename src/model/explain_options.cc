@@ -1,5 +1,5 @@
-// src/model/explain_options.cc: reads the options of an explanation from JSON. This is in the library of models because
-// only that one has a JSON parser.
+// src/model/explain_options.cc: reads the options of an explanation from JSON. It is in the library of models, which
+// parses whole JSON documents anyway; libattn reads only the JSON header of safetensors files.
 #include <attn/error.h>
 #include <attn/explain_model.h>
 

@@ -28,7 +28,8 @@ Tensor new_memory(const Dims& sizes, Dtype dtype);
 Tensor result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype);
 /// Checks `out`, which must be defined, and marks it as changed.
 void take_result_memory(const char* function, const Tensor& out, const Dims& sizes, Dtype dtype);
-/// Converts `source`, which must broadcast to `target`, into `target`. No checks, no history, no new version.
+/// Copies `source`, which must broadcast to `target`, into `target`, converted to its dtype. It checks nothing, records
+/// nothing and does not raise the version.
 void copy_values(const Tensor& target, const Tensor& source);
 
 /// Throws ValueError if `x` overlaps itself, is a leaf that requires a gradient or a view of one, or if its change by

@@ -44,7 +44,8 @@ Gradients norm_gradients(const Backward& at, const Dims& normalized, double eps,
   for (int i = 0; i < 2; ++i)
     if (i + 1 < static_cast<int>(at.inputs()) && at.needs(i + 1))
       partial[i] = full({summed ? blocks * lanes : 1, n}, summed ? 0.0 : -0.0, wide);
-  // With few threads, one task computes several adjacent lanes.
+  // With few threads, one task computes the rows of several adjacent lanes, which are adjacent in memory: row r belongs
+  // to lane r mod 16.
   const std::int64_t together = std::max<std::int64_t>(1, lanes / 2 / num_threads()), parts = lanes / together;
   runtime::parallel_for_neighbours(blocks * parts, [&](std::int64_t part) {
     auto* const scratch =
