@@ -1,7 +1,9 @@
 // web/page/lessons/index.js: the lessons in order, in the form the page reads: long texts and code come as one string.
 import { attentionScores } from "./attention_scores.js";
+import { einsumHeads } from "./einsum_heads.js";
 import { prefixMeans } from "./prefix_means.js";
 import { selfAttention } from "./self_attention.js";
+import { sixteenDimensions } from "./sixteen_dimensions.js";
 
 /** How the lines of a list are put together, by the name the list has. */
 const between = { en: " ", zh: "", cpp: "\n", python: "\n" };
@@ -22,4 +24,6 @@ function read(value, name) {
  * The lessons: {id, title, source, steps: [{idea, state: {text, to, options}, focus: {step, row, column} or null,
  * code: {cpp, python}, question: {text, choices, answer, why}}]}; every text is {en, zh}.
  */
-export const lessons = [selfAttention, prefixMeans, attentionScores].map((lesson) => read(lesson, ""));
+export const lessons = [selfAttention, prefixMeans, attentionScores, einsumHeads, sixteenDimensions].map((lesson) =>
+  read(lesson, ""),
+);
