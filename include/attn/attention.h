@@ -74,8 +74,8 @@ class ATTN_API Weights {
   bool operator==(Kind other) const { return kind == other; }
 
   Kind kind;
-  Tensor indices = {};     // of rows()
-  std::int64_t count = 0;  // of top_k()
+  Tensor indices = {};     // the indices given to rows()
+  std::int64_t count = 0;  // the n given to top_k()
 };
 
 /// Whether one kernel accepts a call, and the reason.
@@ -120,7 +120,7 @@ struct AttentionOptions {
   Tensor query_start = {};
   /// i32 or i64 [N + 1]. Packed sequences: sequence s has the rows cu_seqlens_q[s] ... cu_seqlens_q[s + 1] - 1.
   Tensor cu_seqlens_q = {};
-  Tensor cu_seqlens_k = {};  ///< the same for keys; default cu_seqlens_q
+  Tensor cu_seqlens_k = {};  ///< where the keys of each sequence are; default cu_seqlens_q
   /// The probability, 0 to 1, with which a weight is set to 0; a weight that is kept is multiplied by 1 / (1 - p).
   double dropout_p = 0;
   /// The same seed drops the same weights. Default: drawn from `generator`.
@@ -194,7 +194,7 @@ struct SdpaOptions {
   bool is_causal = false;  ///< aligned top-left; applies together with attn_mask
   std::optional<double> scale = std::nullopt;
   bool enable_gqa = false;
-  Generator* generator = nullptr;          ///< for dropout; the global one when null
+  Generator* generator = nullptr;          ///< draws the numbers of dropout; null: the global generator
   Tensor out = {};                         ///< receives the output
   hints::SdpaMask mask = {}, causal = {};  // no options: setting one is a compiler error that says what to write
 };

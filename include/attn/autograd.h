@@ -83,7 +83,7 @@ class ATTN_API EnableGrad {
 
 struct GradientCheckOptions {
   // The defaults are those of torch.autograd.gradcheck.
-  double step = 1e-6;  ///< of the central differences
+  double step = 1e-6;  ///< the step of the central differences
   /// A gradient passes if |analytic - numeric| <= atol + rtol |numeric| for every element.
   double atol = 1e-5, rtol = 1e-3;
   /// Also check second derivatives.

@@ -22,7 +22,7 @@ struct KvCacheOptions {
   std::int64_t value_dim = 0;    ///< Dv of v; 0: same as head_dim
   std::int64_t page_rows = 16;   ///< rows of a page: 16, 32, 64, 128 or 256. 0: one growing block per sequence
   std::int64_t pages = 0;        ///< pages in the pool; with page_rows = 0 the number of blocks
-  Dtype dtype = Dtype::f32;      ///< of k, v and q: f32, f64, bf16 or f16
+  Dtype dtype = Dtype::f32;      ///< dtype of k, v and q: f32, f64, bf16 or f16
   KvStorage storage = KvStorage::same;
   std::int64_t scale_group = 0;  ///< int8: number of adjacent elements that share a scale; 0: the whole row
 };

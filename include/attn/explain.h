@@ -37,9 +37,9 @@ struct ExplainOptions {
   Score::Kind score = Score::Kind::scaled_dot;
   Mask mask = {};
   std::int64_t heads = 1;
-  std::int64_t dim = 3;  ///< of the embedding
-  std::int64_t dk = 2;   ///< of q and k, per head
-  std::int64_t dv = 4;   ///< of v, per head
+  std::int64_t dim = 3;  ///< size of an embedding
+  std::int64_t dk = 2;   ///< size of a query and a key of one head
+  std::int64_t dv = 4;   ///< size of a value of one head
   std::uint64_t seed = 123;
   Positions positions = Positions::none;
   text::Tokens tokens = text::Tokens::automatic;
@@ -93,7 +93,7 @@ struct ExplainStep {
   std::string formula;  ///< "q · k"
   std::string note;     ///< the term in a few words
   std::string source;   ///< the origin of the numbers, in words
-  Dims shape;           ///< of `values`: [B, H, rows, columns] without unused dims
+  Dims shape;           ///< the shape of `values`: [B, H, rows, columns] without unused dims
   Tensor values;        ///< f32, f64 or i64
   std::int64_t batch = 1, heads = 1;
   bool key_rows = false;                                ///< the rows are tokens of the keys (k, v), not of the queries

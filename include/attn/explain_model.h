@@ -20,7 +20,7 @@ ExplainOptions explain_options(std::string_view json);
 /// Which head is explained, and how.
 struct TrainedHead {
   std::int64_t layer = 0, head = 0;  ///< from 0
-  bool gradients = false;            ///< also the backward pass, for the loss 1/2 sum of context^2
+  bool gradients = false;            ///< whether to add the backward pass, for the loss 1/2 sum of context^2
   Language language = Language::en;
 };
 

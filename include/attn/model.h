@@ -107,7 +107,7 @@ class ATTN_API ModelCache {
   friend class LanguageModel;
   const std::vector<KvSequence>& handles(std::int64_t sequence) const;
   std::vector<KvCache> layers_;
-  std::vector<std::vector<KvSequence>> handles_;  // of each sequence, one per layer
+  std::vector<std::vector<KvSequence>> handles_;  // for each sequence its handle in each layer's cache
 };
 
 /// A decoder-only transformer.

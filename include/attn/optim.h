@@ -49,7 +49,7 @@ class ATTN_API Optimizer {
   struct State {
     std::int64_t step = 0;
     std::vector<Tensor> buffers;       // one per name; undefined before the first step
-    Tensor master;                     // of a half-float parameter: its f32 copy
+    Tensor master;                     // the f32 copy of a half-float parameter
     std::uint64_t master_version = 0;  // the version of the parameter for which `master` was made
   };
   /// One parameter in one step: the values to change, f32 or f64, and their gradient, contiguous. `half` is the

@@ -26,12 +26,12 @@ struct ScoreStrides {
 };
 
 /// One call of attention. <attn/attention.h> says what each field means and which bits result. A null pointer means
-/// "not given, use the default". A size of 0 with a non-null pointer to the data that it counts is
-/// Status::size_left_out.
+/// "not given, use the default". If a size is 0 although the pointer to the data of that size is not null, the call
+/// returns Status::size_left_out.
 struct Attention {
   std::int64_t batch = 1, q_heads = 1, k_heads = 1, v_heads = 1;  // k_heads and v_heads each divide q_heads
   std::int64_t q_rows = 0, k_rows = 0, dim = 0, value_dim = 0;
-  Element element = Element::f32;  // of q, k, v, output; the compute type is f64 for f64, else f32
+  Element element = Element::f32;  // type of q, k, v and output; the compute type is f64 for f64, else f32
 
   const void* q = nullptr;
   const void* k = nullptr;
@@ -49,11 +49,11 @@ struct Attention {
 
   bool causal = false;
   std::int64_t window_left = -1, window_right = -1;  // keys before and after the row's position; -1: no limit
-  bool bottom_right = false;                         // the last row is aligned to the last key
-  // Row 0 is aligned to key 0. If q_rows != k_rows, causal masks and windows need top_left, bottom_right or
+  bool bottom_right = false;                         // if true, the last row is aligned to the last key
+  // If true, row 0 is aligned to key 0. If q_rows != k_rows, causal masks and windows need top_left, bottom_right or
   // query_start.
   bool top_left = false;
-  const std::uint8_t* mask = nullptr;  // not 0: the pair takes part
+  const std::uint8_t* mask = nullptr;  // bytes; if a pair's byte is not 0, the pair takes part
   ScoreStrides mask_strides = {};
   const void* bias = nullptr;  // added to the scores
   Element bias_element = Element::f32;
@@ -114,14 +114,15 @@ struct AttentionBackward {
 /// count.
 ATTN_API std::size_t workspace_bytes(const Attention& call, const Executor& executor = {}) noexcept;
 
-/// Computes the same bits as attn::attention. Allocates nothing. With less workspace than workspace_bytes, but enough
-/// for one thread, it uses fewer threads. Writes nothing unless it returns Status::ok. Thread-safe for different
-/// outputs and workspaces.
+/// Computes the same bits as attn::attention, and allocates nothing. If the workspace is smaller than workspace_bytes,
+/// but large enough for one thread, it uses fewer threads. It writes nothing unless it returns Status::ok. Several
+/// threads may call it at the same time with different outputs and workspaces.
 ATTN_API Status attention(const Attention& call, void* workspace, std::size_t bytes,
                           const Executor& executor = {}) noexcept;
 
-/// Returns the bytes of workspace for the backward pass. Grows with Tq: 64 bytes per 64 rows of a head. In bf16 it also
-/// grows with Tk, for f32 sums (one set per thread, or per head if heads share elements of dbias); never with Tq x Tk.
+/// Returns the bytes of workspace for the backward pass. The size grows with Tq: it has 64 bytes for each 64 rows of a
+/// head. In bf16 it also grows with Tk, for f32 sums (one set for each thread, or for each head if heads share elements
+/// of dbias). It never grows with Tq x Tk.
 ATTN_API std::size_t workspace_bytes(const AttentionBackward& call, const Executor& executor = {}) noexcept;
 ATTN_API Status attention_backward(const AttentionBackward& call, void* workspace, std::size_t bytes,
                                    const Executor& executor = {}) noexcept;

@@ -24,7 +24,7 @@ struct ATTN_API TrainOptions {
   std::int64_t steps = 2000;
   std::int64_t batch = 12;    ///< windows of `model.context` tokens per step
   std::uint64_t seed = 1337;  ///< seeds the weights, the batches and dropout
-  double lr = 1e-3;           ///< at the end of the warm-up; a half cosine then lowers it to a tenth
+  double lr = 1e-3;           ///< learning rate at the end of the warm-up; a half cosine then lowers it to a tenth
   /// Warm-up steps, at most `steps`. Default: 100, or a tenth of `steps` below 1000.
   std::optional<std::int64_t> warmup = std::nullopt;
   std::pair<double, double> betas = {0.9, 0.99};
@@ -43,7 +43,7 @@ struct ATTN_API TrainOptions {
 /// The results of one step.
 struct TrainStep {
   std::int64_t step = 0;  ///< steps done, including this one
-  double loss = 0;        ///< of the step's batch, before the update
+  double loss = 0;        ///< the loss of the step's batch, before the update
   double lr = 0;
   double gradient_norm = 0;          ///< before clipping
   std::optional<double> validation;  ///< validation loss, if this step validated

@@ -15,7 +15,7 @@ struct SavedAttention {
   Tensor output;    // [B, Hq, Tq, Dv], detached
   Tensor max, sum;  // [B, Hq, Tq], compute type: the final maximum and sum of each row
   std::shared_ptr<const DropoutTiles> dropout = nullptr;  // torch's dropout; null: none
-  Tensor weight_keys = {};                                // with Weights::top_k
+  Tensor weight_keys = {};                                // with Weights::top_k the keys of the returned weights
   int checked = 0;  // number of saved tensors that autograd checks for in-place changes
 };
 

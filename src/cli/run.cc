@@ -17,7 +17,7 @@ namespace {
 
 struct Arguments {
   std::string file, out;
-  std::map<std::string, std::string> settings;  // from the command line; they override the file's
+  std::map<std::string, std::string> settings;  // the settings on the command line, which override those of the file
   std::map<std::string, Option> given;
   bool causal = false, json = false;
 };

@@ -21,7 +21,7 @@ using Metadata = std::map<std::string, std::string>;
 
 /// The parts of a file that is written: its tensors and its head.
 struct Parts {
-  NamedTensors tensors;  // in the order of the file; each contiguous
+  NamedTensors tensors;  // contiguous tensors, in the order of the file
   std::string head;
   std::vector<std::span<const std::byte>> pieces() const;
 };

@@ -11,7 +11,7 @@ namespace {
 
 // All sizes are in pixels.
 constexpr double kWidth = 760, kHeight = 420, kLeft = 70, kRight = 24, kTop = 60, kBottom = 56;
-constexpr std::size_t kMostPoints = 1200;  // of the line of batch losses: about two points for each pixel
+constexpr std::size_t kMostPoints = 1200;  // the most points of the line of batch losses: about two for each pixel
 
 constexpr std::string_view kStyle =
     "<style>\n"

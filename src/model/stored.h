@@ -9,9 +9,9 @@ namespace attn {
 
 /// One tensor of the file, which holds some rows of one of the model's parameters.
 struct StoredTensor {
-  std::string name;       // in the file
-  Dims sizes;             // in the file
-  std::string parameter;  // in the model
+  std::string name;       // name in the file
+  Dims sizes;             // sizes in the file
+  std::string parameter;  // name of the parameter in the model
   std::int64_t row = 0, rows = 0;
   bool transposed = false;  // [in, out] in the file, as in GPT-2
 };

@@ -37,7 +37,8 @@ Elements elements_of_pairs(Dtype common, const F& element) {
 }
 
 /// Sets target = element(a, b). The operands have dtype `common` (the second may be f32 beside a 16-bit first one); the
-/// target has type R, or `common` if R is void. If the target overlaps an operand, the two must be the same view.
+/// target has type R, or `common` if R is void. If the target shares memory with an operand, the two must be the same
+/// view.
 template <typename R, typename F>
 void binary_into(const Tensor& target, const Tensor& a, const Tensor& b, Dtype common, F element) {
   compute_elements(elements_of_pairs<R>(common, element), target, {&a, &b});

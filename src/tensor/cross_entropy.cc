@@ -21,7 +21,7 @@ struct Losses {
   std::vector<double> weight;         // one for each class
   double smoothing;                   // the part of the target that is spread over all classes
   double total_weight = 0;            // sum of the weights of all classes
-  double divisor = 1;                 // of the mean: the sum of the weights of the rows that count
+  double divisor = 1;                 // divisor of the mean: the sum of the weights of the rows that count
 
   double of(std::int64_t target) const { return weight[static_cast<std::size_t>(target)]; }
 };

@@ -24,13 +24,14 @@ using ElementLoop = void (*)(const void* function, const void* const* x, void* y
 struct Elements {
   ElementLoop loop = nullptr;
   const void* function = nullptr;
-  bool words = false;                                    // the loop takes half floats without conversion
-  std::optional<kernels::Binary> kernel = std::nullopt;  // the same for contiguous f32, f64 or bf16
+  bool words = false;  // the loop takes half floats without conversion
+  // a kernel that computes the same for contiguous f32, f64 or bf16
+  std::optional<kernels::Binary> kernel = std::nullopt;
 };
 
 /// Sets target = loop(inputs), with each input broadcast to the target's shape. Large targets are divided among
-/// threads. Half floats and elements that are not contiguous are copied to blocks that fit in L1. If the target
-/// overlaps an input, the two must be the same view.
+/// threads. Half floats and elements that are not contiguous are copied to blocks that fit in L1. If the target shares
+/// memory with an input, the two must be the same view (same address, sizes and strides).
 void compute_elements(const Elements& elements, const Tensor& target, std::initializer_list<const Tensor*> inputs);
 
 /// Calls function(Type<C>{}) with the type C in which elements of `dtype` are computed.

@@ -12,7 +12,7 @@ struct Node;
 struct Storage {
   const char *first = nullptr, *end = nullptr;  // the memory range that all elements of its tensors lie in
   void* data = nullptr;                         // the pointer that the caller gave, for `deleter`
-  std::function<void(void*)> deleter;           // for memory of the caller, else empty
+  std::function<void(void*)> deleter;           // called for memory of the caller; else empty
   std::atomic<std::uint64_t> version{0};
   Storage() = default;
   Storage(const Storage&) = delete;

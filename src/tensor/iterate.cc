@@ -93,7 +93,7 @@ void iterate(const Dims& shape, std::span<const Operand> operands, InnerLoop loo
   const std::int64_t elements = shape.product();
   if (elements == 0) return;
   const Walk walk = walk_of(shape, operands);
-  const runtime::DefaultFloatingPoint floating_point;  // as in every task of a parallel loop
+  const runtime::DefaultFloatingPoint floating_point;  // tasks of a parallel loop run in this environment too
   walk_runs(walk, operands, {0, elements / walk.sizes[0], 0, walk.sizes[0]}, loop, context);
 }
 

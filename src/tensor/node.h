@@ -50,7 +50,7 @@ struct Node {
   Vjp vjp;
   std::vector<std::pair<Dims, Dtype>> outputs;
   std::list<std::pair<int, std::weak_ptr<TensorImpl>>> retained;  // results whose gradient the user wants to keep
-  bool freed = false;                                             // its saved tensors were freed
+  bool freed = false;                                             // whether its saved tensors were freed
 
   explicit Node(const char* name);
   Node(const Node&) = delete;

@@ -30,7 +30,8 @@ T canonical_nan(T x) {
   return x != x ? std::numeric_limits<T>::quiet_NaN() : x;
 }
 
-/// Returns the reduced dims as non-negative numbers, each once, ascending; all dims if `dims` is empty.
+/// Returns the dims to reduce, each once and in ascending order; negative numbers in `dims` count from the end, and an
+/// empty `dims` means all dims.
 Dims reduced_dims(const char* function, const Dims& dims, int rank);
 /// Returns x's sizes with the reduced dims removed, or 1 if `keepdim`.
 Dims reduced_sizes(const Dims& sizes, const Dims& reduced, bool keepdim);

@@ -12,7 +12,7 @@ struct MultiheadAttentionOptions {
   std::optional<std::int64_t> kdim = std::nullopt;  ///< features of key; default embed_dim
   std::optional<std::int64_t> vdim = std::nullopt;  ///< features of value; default embed_dim
   bool batch_first = false;
-  bool exact = false;  ///< for a row that sees no key: true gives NaN where torch's code path gives NaN; false gives 0
+  bool exact = false;  ///< whether a row that sees no key gives NaN where torch's code path does; false: it gives 0
   Dtype dtype = Dtype::f32;
 };
 

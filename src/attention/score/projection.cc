@@ -105,7 +105,7 @@ void project(const Score& score, Tensor& q, Tensor& k) {
 
 double score_scale(const AttentionOptions& options, std::int64_t dim) {
   if (options.score.kind != Kind::scaled_dot) return 1;
-  if (dim == 0) return 1;  // without elements all scores are +0, but bf16 kernels still multiply them
+  if (dim == 0) return 1;  // all scores are then +0, but bf16 kernels still multiply them by the factor
   return options.scale ? *options.scale : 1 / std::sqrt(static_cast<double>(dim));
 }
 

@@ -9,7 +9,7 @@ namespace attn {
 /// State of the forward pass that the call does not contain.
 struct FromForward {
   const DropoutTiles* dropout = nullptr;  // torch's dropout; null: none
-  Tensor weight_keys = {};                // with Weights::top_k
+  Tensor weight_keys = {};                // with Weights::top_k the keys of the returned weights
 };
 
 /// Returns the gradients in the order of Call::inputs(); they have a history if the backward pass creates a graph.
