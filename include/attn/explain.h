@@ -37,9 +37,10 @@ struct ExplainOptions {
   Score::Kind score = Score::Kind::scaled_dot;
   Mask mask = {};
   std::int64_t heads = 1;
-  std::int64_t dim = 3;  ///< size of an embedding
-  std::int64_t dk = 2;   ///< size of a query and a key of one head
-  std::int64_t dv = 4;   ///< size of a value of one head
+  std::int64_t dim = 3;             ///< size of an embedding
+  std::int64_t dk = 2;              ///< size of a query and a key of one head
+  std::int64_t dv = 4;              ///< size of a value of one head
+  std::int64_t vocabulary = 50000;  ///< rows of the random embedding
   std::uint64_t seed = 123;
   Positions positions = Positions::none;
   text::Tokens tokens = text::Tokens::automatic;
@@ -50,6 +51,17 @@ struct ExplainOptions {
   /// [heads, dim, dk] and so on. Give all three or none; they set dim, dk and dv. `embedding` [ids, dim] may be given
   /// alone.
   Tensor w_query = {}, w_key = {}, w_value = {}, embedding = {};
+  /// Adds W_O [heads * dv, dim]: the step `output` is the joined heads times W_O. It is drawn after W_v, or it is the
+  /// caller's `w_output` [heads * dv, any].
+  bool output_projection = false;
+  Tensor w_output = {};
+  /// One learned vector u asks instead of the tokens (attention pooling): q = u W_q, one row. It is drawn last, with
+  /// randn, or it is the caller's `query_vector` of dim numbers. `to` must not be given.
+  bool learned_query = false;
+  Tensor query_vector = {};
+  /// The caller's matrices of the score instead of random ones: general score_w [dk, dk]; additive score_w_query,
+  /// score_w_key [n, dk] and score_w [n].
+  Tensor score_w_query = {}, score_w_key = {}, score_w = {};
   double softcap = 0, temperature = 1;  ///< as in AttentionOptions
   ExplainBias bias = ExplainBias::none;
   ScoreExpression score_mod = {};
@@ -62,10 +74,12 @@ struct ExplainOptions {
   std::optional<KvStorage> cache = std::nullopt;
   /// this row (from 0) is worked out in detail: every product and sum
   std::optional<std::int64_t> query = std::nullopt;
-  /// Adds the backward pass for the loss L = 1/2 sum of context^2: the gradients of the context, v, the weights after
-  /// and before dropout, the scores that enter softmax, the scores before temperature, score_mod and softcap, and q and
-  /// k.
+  /// Adds the backward pass for the loss L = 1/2 sum of context^2 (with W_O: of output^2): the gradients of the
+  /// output, the context, v, the weights after and before dropout, the scores that enter softmax, the scores before
+  /// temperature, score_mod and softcap, and q and k.
   bool gradients = false;
+  /// Names of the steps that text, JSON and SVG show; empty: all. The explanation holds all of them.
+  std::vector<std::string> only = {};
   Language language = Language::en;
 };
 
@@ -118,7 +132,8 @@ struct ATTN_API Explanation {
   std::optional<std::int64_t> query;
   std::string options;  ///< the options as JSON, which `explain_options` reads; empty for a head of a trained model
   std::vector<ExplainStep> steps;
-  /// W_q, W_k, W_v and the score's own parameters, so that every number can be checked
+  std::vector<std::string> only;  ///< the steps that are drawn; empty: all
+  /// W_q, W_k, W_v, W_O and the score's own parameters, so that every number can be checked
   std::vector<ExplainStep> parameters;
 
   /// Returns the step of that name; ValueError lists the existing names.
@@ -127,8 +142,8 @@ struct ATTN_API Explanation {
 
 /// Runs attention on a text and keeps every step. Several texts make a batch, padded on the right. Scores have the bits
 /// of `attention_scores`, weights and context those of `attention`.
-/// Errors   ValueError (no token, more than 2048 tokens, a query that does not exist), ShapeError (the caller's
-///          matrices or a mask do not fit).
+/// Errors   ValueError (no token, more than 2048 tokens, a query or a step of `only` that does not exist, learned_query
+///          with `to`), ShapeError (the caller's matrices or a mask do not fit).
 ATTN_API Explanation explain(const std::string& text, const ExplainOptions& options = {});
 ATTN_API Explanation explain_batch(const std::vector<std::string>& texts, const ExplainOptions& options = {});
 

@@ -8,19 +8,21 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace attn {
 
 /// Reads options from a JSON object such as {"score": "additive", "heads": 2, "mask": "causal & window(2, 0)"}. The
 /// names are those of ExplainOptions; matrices and functions cannot be given. Enumerations are words as the command has
-/// them, `mask`, `score_mod` and `weights` their notation; null is the default.
+/// them, `mask`, `score_mod` and `weights` their notation, `only` a list of names; null is the default.
 /// Errors   FormatError (no JSON object), ValueError (an unknown name, a value of another type or out of range).
 ExplainOptions explain_options(std::string_view json);
 
 /// Which head is explained, and how.
 struct TrainedHead {
-  std::int64_t layer = 0, head = 0;  ///< from 0
-  bool gradients = false;            ///< whether to add the backward pass, for the loss 1/2 sum of context^2
+  std::int64_t layer = 0, head = 0;    ///< from 0
+  bool gradients = false;              ///< whether to add the backward pass, for the loss 1/2 sum of context^2
+  std::vector<std::string> only = {};  ///< as in ExplainOptions
   Language language = Language::en;
 };
 

@@ -73,7 +73,7 @@ class Explanation:
 
     @property
     def parameters(self) -> list[ExplainStep]:
-        """W_q, W_k, W_v and the matrices of the score, as steps."""
+        """W_q, W_k, W_v, W_O and the matrices of the score, as steps."""
         return self._run.parameters
 
     def __len__(self) -> int:
@@ -186,6 +186,7 @@ def explain(
     dim: int = 3,
     dk: int = 2,
     dv: int = 4,
+    vocabulary: int = 50000,
     seed: int = 123,
     positions: str = "none",
     tokens: str = "auto",
@@ -194,6 +195,13 @@ def explain(
     w_key: Any = None,
     w_value: Any = None,
     embedding: Any = None,
+    output_projection: bool = False,
+    w_output: Any = None,
+    learned_query: bool = False,
+    query_vector: Any = None,
+    score_w_query: Any = None,
+    score_w_key: Any = None,
+    score_w: Any = None,
     softcap: float = 0.0,
     temperature: float = 1.0,
     bias: str | None = None,
@@ -205,6 +213,7 @@ def explain(
     cache: str | None = None,
     query: int | None = None,
     gradients: bool = False,
+    only: str | Sequence[str] | None = None,
     language: str = "en",
     **unknown: NoReturn,
 ) -> Explanation:
@@ -215,11 +224,17 @@ def explain(
     score      "scaled_dot", "dot", "general" or "additive"
     mask       an attn.Mask or its text: "causal & window(2, 0)"
     heads      number of heads; dim: size of an embedding, dk: of a query and a key, dv: of a value
+    vocabulary rows of the random embedding
     seed       of the random embedding and matrices, as torch.manual_seed
     positions  "none", "sinusoidal" or "rotary"
     tokens     "words", "characters" or "auto"; cut_words: your own rule, a function of a text that gives its words
     w_query    your own matrices [dim, heads * dk] instead of random ones: with w_key, w_value;
                `embedding` [ids, dim] may come alone
+    output_projection  the joined heads times W_O, drawn after W_v; w_output: your own [heads * dv, any]
+    learned_query  one learned vector u asks instead of the tokens, q = u W_q (attention pooling), drawn last with
+               randn; query_vector: your own of `dim` numbers
+    score_w    your own matrices of the score: "general" score_w [dk, dk]; "additive" score_w_query, score_w_key
+               [n, dk], score_w [n]
     softcap    also temperature, score_mod and dropout_p (counter-based, with `seed`): as in attn.attention.
                bias: "alibi", "alibi_symmetric" (by absolute distance) or "relative" (a table drawn from `seed`).
                sink: a logit, the same for each head. Each of these is a step of its own
@@ -227,8 +242,9 @@ def explain(
     packed     a step compares the result with that of the same sentences, packed one after the other;
                cache "same" or "int8": steps show what a cache returns
     query      this row (from 0; -1 is the last) is worked out: every product and sum
-    gradients  shows the backward pass too, for the loss 1/2 sum of context^2:
+    gradients  shows the backward pass too, for the loss 1/2 sum of context^2 (with W_O: of output^2):
                the gradients of the context, v, the weights, the scores, q and k
+    only       names of the steps that text, JSON and drawing show: "weights,context" or a list
     language   of titles and notes: "en" or "zh" ("cn", "zh-CN")
 
     The defaults are those of a beginner's example: Embedding(50000, 3), then w_query and w_key rand(3, 2), w_value
@@ -252,6 +268,7 @@ def explain(
             dim=dim,
             dk=dk,
             dv=dv,
+            vocabulary=vocabulary,
             seed=seed,
             positions=positions,
             tokens=tokens,
@@ -260,6 +277,13 @@ def explain(
             w_key=w_key,
             w_value=w_value,
             embedding=embedding,
+            output_projection=output_projection,
+            w_output=w_output,
+            learned_query=learned_query,
+            query_vector=query_vector,
+            score_w_query=score_w_query,
+            score_w_key=score_w_key,
+            score_w=score_w,
             softcap=softcap,
             temperature=temperature,
             bias=bias,
@@ -271,6 +295,7 @@ def explain(
             cache=cache,
             query=query,
             gradients=gradients,
+            only=only,
             language=_language(language),
         )
     )

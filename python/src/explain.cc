@@ -49,6 +49,17 @@ std::function<std::vector<std::string>(const std::string&)> cutter(nb::handle x)
   };
 }
 
+/// Reads the names of steps: a list of them, or one text with commas between them.
+std::vector<std::string> names(nb::handle x) {
+  std::vector<std::string> all;
+  const bool list = PyList_Check(x.ptr()) || PyTuple_Check(x.ptr());
+  if (!list && !PyUnicode_Check(x.ptr()))
+    throw type_error("{}: only is a {}; a list of names is needed", function, name_of_type(x));
+  const nb::object parts = list ? nb::borrow(x) : nb::str(x).attr("replace")(",", " ").attr("split")();
+  for (nb::handle each : parts) all.push_back(word(each, {function, "a name of only"}));
+  return all;
+}
+
 constexpr Option all_options[] = {
     {"to", [](ExplainOptions& o, nb::handle x) { o.to = word(x, {function, "to"}); }},
     {"score",
@@ -60,6 +71,7 @@ constexpr Option all_options[] = {
     {"dim", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::dim>(o, x, "dim"); }},
     {"dk", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::dk>(o, x, "dk"); }},
     {"dv", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::dv>(o, x, "dv"); }},
+    {"vocabulary", [](ExplainOptions& o, nb::handle x) { set_size<&ExplainOptions::vocabulary>(o, x, "vocabulary"); }},
     {"seed", [](ExplainOptions& o, nb::handle x) { o.seed = seed(x, {function, "seed"}); }},
     {"positions",
      [](ExplainOptions& o, nb::handle x) {
@@ -74,6 +86,17 @@ constexpr Option all_options[] = {
     {"w_key", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::w_key>(o, x, "w_key"); }},
     {"w_value", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::w_value>(o, x, "w_value"); }},
     {"embedding", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::embedding>(o, x, "embedding"); }},
+    {"output_projection",
+     [](ExplainOptions& o, nb::handle x) { o.output_projection = flag(x, {function, "output_projection"}); }},
+    {"w_output", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::w_output>(o, x, "w_output"); }},
+    {"learned_query", [](ExplainOptions& o, nb::handle x) { o.learned_query = flag(x, {function, "learned_query"}); }},
+    {"query_vector",
+     [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::query_vector>(o, x, "query_vector"); }},
+    {"score_w_query",
+     [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::score_w_query>(o, x, "score_w_query"); }},
+    {"score_w_key",
+     [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::score_w_key>(o, x, "score_w_key"); }},
+    {"score_w", [](ExplainOptions& o, nb::handle x) { set_matrix<&ExplainOptions::score_w>(o, x, "score_w"); }},
     {"softcap", [](ExplainOptions& o, nb::handle x) { o.softcap = number(x, {function, "softcap"}); }},
     {"temperature", [](ExplainOptions& o, nb::handle x) { o.temperature = number(x, {function, "temperature"}); }},
     {"bias",
@@ -90,6 +113,7 @@ constexpr Option all_options[] = {
                  nb::handle x) { o.cache = static_cast<KvStorage>(choice(x, {function, "cache"}, {"same", "int8"})); }},
     {"query", [](ExplainOptions& o, nb::handle x) { o.query = whole(x, {function, "query"}); }},
     {"gradients", [](ExplainOptions& o, nb::handle x) { o.gradients = flag(x, {function, "gradients"}); }},
+    {"only", [](ExplainOptions& o, nb::handle x) { o.only = names(x); }},
     {"language",
      [](ExplainOptions& o, nb::handle x) {
        o.language = static_cast<Language>(choice(x, {function, "language"}, {"en", "zh"}));
@@ -214,11 +238,11 @@ void set_state(ExplainStep& self, const nb::tuple& fields) {
 
 nb::tuple state_of_run(const Explanation& run) {
   return nb::make_tuple(run.texts, run.to, run.batch, static_cast<int>(run.language), run.mask, run.query, run.options,
-                        run.steps, run.parameters);
+                        run.steps, run.parameters, run.only);
 }
 
 void set_state_of_run(Explanation& self, const nb::tuple& fields) {
-  State state(fields, 9);
+  State state(fields, 10);
   Explanation run;
   state >> run.texts;
   state >> run.to;
@@ -229,6 +253,7 @@ void set_state_of_run(Explanation& self, const nb::tuple& fields) {
   state >> run.options;
   state >> run.steps;
   state >> run.parameters;
+  state >> run.only;
   new (&self) Explanation(std::move(run));
 }
 

@@ -104,6 +104,37 @@ def test_own_matrices_and_words(random):
     assert np.array_equal({step.name: step.values for step in explanation.parameters}["w_query"], w_query)
 
 
+def test_the_output_projection_and_a_learned_query(random):
+    told = attn.explain("Life is short, eat dessert first", heads=2, output_projection=True)
+    w_output = told.parameters[-1]
+    assert w_output.name == "w_output" and w_output.values.shape == (8, 3)
+    largest = np.abs(told["joined"].values).max() * 8
+    assert np.allclose(told["output"].values, told["joined"].values @ w_output.values, rtol=0,
+                       atol=8 * np.finfo(np.float32).eps * largest)
+    own = random.random((4, 5), dtype=np.float32)
+    assert attn.explain("a b", w_output=own)["output"].values.shape == (2, 5)
+    pooled = attn.explain(["Life is short", "eat"], query_vector=np.float32([1, 2, 3]))
+    assert np.array_equal(pooled["learned_query"].values, np.float32([[[1, 2, 3]]] * 2))
+    assert pooled["weights"].values.shape == (2, 1, 3) and pooled["context"].values.shape == (2, 1, 4)
+    scores = random.random((2, 2), dtype=np.float32)
+    general = attn.explain("a b", score="general", score_w=scores, learned_query=True, vocabulary=2)
+    assert np.array_equal(general.parameters[-1].values, scores)
+    assert general["x"].source == "Embedding(2, 3), seed 123"
+
+
+def test_only_some_steps_are_drawn():
+    told = attn.explain("Life is short", only="weights, context")
+    assert told.text().startswith(" 9  weights") and "scores\n" not in told.text()
+    assert [step["name"] for step in json.loads(told.json())["steps"]] == ["weights", "context"]
+    assert told["scores"].values.shape == (3, 3) and told.options["only"] == ["weights", "context"]
+    assert pickle.loads(pickle.dumps(told)).text() == told.text()
+    assert attn.explain("Life is short", **told.options).json() == told.json()
+    with pytest.raises(ValueError, match='explain: there is no step "weigths"; there are tokens, ids, x, q, k, v'):
+        attn.explain("Life is short", only=["weigths"])
+    with pytest.raises(TypeError, match="explain: only is a int; a list of names is needed"):
+        attn.explain("Life is short", only=3)
+
+
 def test_options_make_the_same_run_again():
     given = {"to": "eat dessert", "score": "additive", "mask": "causal(top_left)", "heads": 2, "seed": 2**63 + 1,
              "softcap": 1.5, "sink": 0.25, "weights": "top_k(2)", "query": -1}

@@ -24,7 +24,7 @@ namespace {
 struct Arguments {
   std::vector<std::string> texts;
   std::string to, score = "scaled_dot", tokens = "auto", positions = "none", bias = "none", score_mod, returned, cache,
-                  mask, weights, model, svg, language, colour = "auto";
+                  mask, weights, model, svg, only, language, colour = "auto";
   std::int64_t query = 0;
   bool batch = false, causal = false, json = false;
   ExplainOptions explain;
@@ -60,6 +60,17 @@ Language language_of(const Arguments& arguments) {
   return static_cast<Language>(choose("--lang", arguments.language, {"en", "zh"}));
 }
 
+/// Splits "weights,context" at commas, or at spaces.
+std::vector<std::string> only_of(const std::string& names) {
+  std::vector<std::string> result;
+  for (std::size_t at = 0; (at = names.find_first_not_of(", ", at)) != std::string::npos;) {
+    const std::size_t end = names.find_first_of(", ", at);
+    result.push_back(names.substr(at, end - at));
+    at = end;
+  }
+  return result;
+}
+
 ExplainOptions options_of(const Arguments& arguments) {
   ExplainOptions options = arguments.explain;
   options.score =
@@ -72,6 +83,7 @@ ExplainOptions options_of(const Arguments& arguments) {
   options.cut_words = cut_words;
 #endif
   options.language = language_of(arguments);
+  options.only = only_of(arguments.only);
   if (arguments.to_given.given()) options.to = arguments.to;
   if (arguments.query_given.given()) options.query = arguments.query;
   options.mask = mask_of(arguments);
@@ -100,6 +112,7 @@ Explanation explain_trained(const Arguments& arguments) {
   if (arguments.texts.size() > 1) throw UsageError{"--model takes one text"};
   TrainedHead at = arguments.at;
   at.gradients = arguments.explain.gradients;
+  at.only = only_of(arguments.only);
   at.language = language_of(arguments);
   return explain_model(LanguageModel::load(arguments.model), Tokenizer::load(arguments.model), arguments.texts[0], at);
 }
@@ -183,15 +196,21 @@ Verb add_explain(Parser app) {
                         .check(whole_number));
   a.sizes.push_back(
       parser.option("--dv", a.explain.dv, "Numbers of a value, a head (4)").type_name("N").check(whole_number));
+  parser.option("--vocabulary", a.explain.vocabulary, "Rows of the random embedding (50000)")
+      .type_name("N")
+      .check(whole_number);
+  parser.flag("--output-projection", a.explain.output_projection, "The heads, joined, times W_O");
+  parser.flag("--learned-query", a.explain.learned_query, "One learned vector asks, not the tokens");
   parser.option("--seed", a.explain.seed, "Of the random embedding and matrices (123), as torch.manual_seed")
       .type_name("N")
       .check(whole_number);
   parser.option("--positions", a.positions, "none, sinusoidal or rotary").type_name("NAME");
   parser.option("--tokens", a.tokens, "auto, words or characters").type_name("NAME");
-  a.weights_given = parser
-                        .option("--weights", a.weights,
-                                "Own w_query, w_key, w_value (and embedding): a safetensors file or a folder of .npy")
-                        .type_name("FILE");
+  a.weights_given =
+      parser
+          .option("--weights", a.weights,
+                  "Own w_query, w_key, w_value (embedding, w_output ...): a safetensors file or a folder of .npy")
+          .type_name("FILE");
   a.query_given =
       parser.option("--query", a.query, "Open row N (from 0; -1 the last): every product, sum, exponential, share")
           .type_name("N")
@@ -202,6 +221,7 @@ Verb add_explain(Parser app) {
                       .type_name("FOLDER");
   a.layer_given = parser.option("--layer", a.at.layer, "Of the model, from 0 (0)").type_name("N").check(whole_number);
   a.head_given = parser.option("--head", a.at.head, "Of the layer, from 0 (0)").type_name("N").check(whole_number);
+  const Option only = parser.option("--only", a.only, "Steps to show, by name: weights,context").type_name("STEPS");
   const Option json = parser.flag("--json", a.json, "The same as JSON, in full precision");
   a.svg_given =
       parser.option("--svg", a.svg, "The same as a drawing, into FILE; - is stdout").type_name("FILE").check(file_name);
@@ -210,7 +230,8 @@ Verb add_explain(Parser app) {
           .type_name("LANG");
   const Option colour = parser.option("--color,--colour", a.colour, "auto, always or never").type_name("WHEN");
   a.all = parser.options();
-  a.with_model = {text, gradients, a.model_given, a.layer_given, a.head_given, json, a.svg_given, language, colour};
+  a.with_model = {text, gradients, a.model_given, a.layer_given, a.head_given,
+                  only, json,      a.svg_given,   language,      colour};
   parser.footer(
       "Examples\n"
       "  attn explain \"Life is short, eat dessert first\"\n"

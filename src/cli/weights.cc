@@ -6,7 +6,6 @@
 
 #include "runtime/format.h"
 
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -48,10 +47,15 @@ void load_weights(const std::string& path, ExplainOptions& options) {
     Tensor* place;
     bool needed;
   };
-  const std::array<Wanted, 4> wanted{{{"w_query", &options.w_query, true},
-                                      {"w_key", &options.w_key, true},
-                                      {"w_value", &options.w_value, true},
-                                      {"embedding", &options.embedding, false}}};
+  const Wanted wanted[] = {{"w_query", &options.w_query, true},
+                           {"w_key", &options.w_key, true},
+                           {"w_value", &options.w_value, true},
+                           {"embedding", &options.embedding, false},
+                           {"w_output", &options.w_output, false},
+                           {"query_vector", &options.query_vector, false},
+                           {"score_w_query", &options.score_w_query, false},
+                           {"score_w_key", &options.score_w_key, false},
+                           {"score_w", &options.score_w, false}};
   for (const Wanted& matrix : wanted) {
     *matrix.place = find(matrix.name);
     if (matrix.needed && !matrix.place->defined())

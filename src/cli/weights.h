@@ -6,7 +6,8 @@
 
 namespace attn::cli {
 
-/// Loads w_query, w_key, w_value and, if present, embedding from a safetensors file or a folder of .npy files.
+/// Loads w_query, w_key, w_value and, if present, embedding, w_output, query_vector, score_w_query, score_w_key and
+/// score_w from a safetensors file or a folder of .npy files.
 void load_weights(const std::string& path, ExplainOptions& options);
 
 }  // namespace attn::cli

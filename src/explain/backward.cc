@@ -108,11 +108,19 @@ void through_stages(const Run& run, Tensor& ds, std::vector<BackwardStep>& steps
   }
 }
 
+/// Returns the gradient of the context [B, H, T, D] for that of the output, which is the output itself.
+Tensor before_output(const Forward& forward) {
+  const Tensor& c = forward.context;
+  const Tensor joined = matmul(forward.output, forward.w_output.t());
+  return joined.reshape({c.size(0), c.size(2), c.size(1), c.size(3)}).transpose(1, 2).contiguous();
+}
+
 }  // namespace
 
 WayBack way_back(const Forward& forward) {
   using Kind = ExplainStep::Kind;
-  const Tensor dout = forward.context.detach();
+  const bool projects = forward.output.defined();
+  const Tensor dout = projects ? before_output(forward) : forward.context.detach();
   std::vector<Tensor> inputs;
   for (const Tensor& x : {forward.q, forward.k, forward.v}) inputs.push_back(x.detach().clone().requires_grad_());
   std::vector<Tensor> gradients;
@@ -131,13 +139,20 @@ WayBack way_back(const Forward& forward) {
                dp = drops ? met * kept_by_dropout(forward) : met;
   Tensor ds = weights * (dp - sum(weights * dp, {-1}, /*keepdim=*/true));
   const Formulas formulas = formulas_of(forward);
-  WayBack back{0.5 * sum((dout * dout).to(Dtype::f64)).item(), {}};
+  const Tensor last = projects ? forward.output : dout;
+  WayBack back{0.5 * sum((last * last).to(Dtype::f64)).item(), {}};
   const auto add = [&](Kind kind, const char* name, Phrase title, Phrase note, std::string formula,
                        ExplainStep::Operation operation, const Tensor& values, bool key_rows = false) {
     back.steps.push_back({kind, name, title, note, std::move(formula), std::move(operation), values, key_rows});
   };
-  add(Kind::table, "d_context", Phrase::d_context, Phrase::note_d_context, "∂L / ∂context", {"copy", {"context"}},
-      dout);
+  if (projects) {
+    add(Kind::table, "d_output", Phrase::d_output, Phrase::note_d_output, "∂L / ∂output", {"copy", {"output"}}, last);
+    add(Kind::table, "d_context", Phrase::d_context, Phrase::note_d_context_output, "dY W_Oᵀ",
+        {"project_backward", {"d_output", "w_output"}, static_cast<double>(dout.size(-1))}, dout);
+  } else {
+    add(Kind::table, "d_context", Phrase::d_context, Phrase::note_d_context, "∂L / ∂context", {"copy", {"context"}},
+        dout);
+  }
   add(Kind::table, "d_v", Phrase::d_value, Phrase::note_d_value, drops ? "droppedᵀ dO" : "weightsᵀ dO",
       {"matmul_transposed", {drops ? "dropped" : "weights", "d_context"}}, gradients[2], true);
   const ExplainStep::Operation from_values{"dot", {"d_context", "v"}};

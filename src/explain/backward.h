@@ -11,10 +11,11 @@ namespace attn::explain_detail {
 
 /// Holds one forward call; q and k are those that the scores use.
 struct Forward {
-  Tensor q, k, v, weights, context;  // [..., T, D]
-  AttentionOptions options;          // of that call
-  bool rotated = false;              // q and k are rotated (rotary positions)
-  const Run* run = nullptr;          // the explained run with its score modifiers; null: none
+  Tensor q, k, v, weights, context;   // [..., T, D]
+  AttentionOptions options;           // of that call
+  bool rotated = false;               // q and k are rotated (rotary positions)
+  const Run* run = nullptr;           // the explained run with its score modifiers; null: none
+  Tensor output = {}, w_output = {};  // [B, T, n], [H D, n]: the context times W_O; undefined: none
 };
 
 struct BackwardStep {
@@ -27,10 +28,10 @@ struct BackwardStep {
   bool key_rows = false;
 };
 
-/// Computes gradients for the loss L = 1/2 sum of context^2, whose gradient with respect to the context is the context
-/// itself. The steps, in order of computation: v, weights after dropout, weights before dropout, scores that enter
-/// softmax, scores before temperature, before score_mod and before softcap, q, k. Those of v, q and k have the same
-/// bits as `backward`.
+/// Computes gradients for the loss L = 1/2 sum of context^2 (with W_O: of output^2), whose gradient with respect to the
+/// context (the output) is the context itself. The steps, in order of computation: output, context, v, weights after
+/// dropout, weights before dropout, scores that enter softmax, scores before temperature, before score_mod and before
+/// softcap, q, k. Those of v, q and k have the same bits as `backward`.
 struct WayBack {
   double loss = 0;
   std::vector<BackwardStep> steps;

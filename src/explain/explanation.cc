@@ -1,15 +1,34 @@
-// src/explain/explanation.cc: finds a step by its name.
-#include <attn/explain.h>
+// src/explain/explanation.cc: finds a step by its name; says which steps are drawn.
+#include "explain/shown.h"
+
+#include <algorithm>
 
 namespace attn {
+namespace {
 
-const ExplainStep& Explanation::step(const std::string& name) const {
+const ExplainStep& find(const Explanation& explanation, const std::string& name, const char* who) {
   std::string names;
-  for (const ExplainStep& step : steps) {
+  for (const ExplainStep& step : explanation.steps) {
     if (step.name == name) return step;
     names += (names.empty() ? "" : ", ") + step.name;
   }
-  throw ValueError("Explanation::step: there is no step \"" + name + "\"; there are " + names);
+  throw ValueError(who + (": there is no step \"" + name) + "\"; there are " + names);
 }
 
+}  // namespace
+
+const ExplainStep& Explanation::step(const std::string& name) const { return find(*this, name, "Explanation::step"); }
+
+namespace explain_detail {
+
+void check_only(const Explanation& explanation) {
+  for (const std::string& name : explanation.only) find(explanation, name, "explain");
+}
+
+bool shows(const Explanation& explanation, const ExplainStep& step) {
+  const std::vector<std::string>& only = explanation.only;
+  return only.empty() || std::find(only.begin(), only.end(), step.name) != only.end();
+}
+
+}  // namespace explain_detail
 }  // namespace attn

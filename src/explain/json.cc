@@ -1,6 +1,7 @@
 // src/explain/json.cc: writes an explanation as JSON, with the same steps, names and numbers.
 #include "explain/heat_colours.h"
 #include "explain/json_values.h"
+#include "explain/shown.h"
 
 #include <attn/ops.h>
 
@@ -87,10 +88,12 @@ std::string step_json(const ExplainStep& step, bool batch) {
   return result + "}";
 }
 
-std::string steps_json(const std::vector<ExplainStep>& steps, bool batch) {
-  std::string result = "[";
-  for (std::size_t i = 0; i < steps.size(); ++i) result += (i ? ",\n    " : "\n    ") + step_json(steps[i], batch);
-  return result + "\n  ]";
+std::string steps_json(const Explanation* shown, const std::vector<ExplainStep>& steps, bool batch) {
+  std::string result;
+  for (const ExplainStep& step : steps)
+    if (shown == nullptr || explain_detail::shows(*shown, step))
+      result += (result.empty() ? "[\n    " : ",\n    ") + step_json(step, batch);
+  return (result.empty() ? "[" : result) + "\n  ]";
 }
 
 }  // namespace
@@ -105,8 +108,8 @@ std::string to_json(const Explanation& explanation) {
                             explanation.language == Language::zh ? "zh" : "en", json_string(explanation.mask));
   if (!explanation.options.empty()) result += "  \"options\": " + explanation.options + ",\n";
   if (explanation.query) result += runtime::format("  \"query\": {},\n", *explanation.query);
-  result += "  \"parameters\": " + steps_json(explanation.parameters, false) + ",\n";
-  return result + "  \"steps\": " + steps_json(explanation.steps, explanation.batch) + "\n}\n";
+  result += "  \"parameters\": " + steps_json(nullptr, explanation.parameters, false) + ",\n";
+  return result + "  \"steps\": " + steps_json(&explanation, explanation.steps, explanation.batch) + "\n}\n";
 }
 
 }  // namespace attn

@@ -70,6 +70,44 @@ void draw_projections(const ExplainOptions& options, std::int64_t dim, Generator
   m.w_value = stack(value);
 }
 
+/// Returns the first `ids` rows or more of the whole table randn({rows, dim}). randn computes its numbers in memory
+/// order, 16 at a time, so a shorter table has the same first ones; but the last 16 are computed together.
+Tensor draw_embedding(std::int64_t rows, std::int64_t dim, std::int64_t ids, Generator& generator) {
+  const std::int64_t used = (std::min(ids, rows) + 15) / 16 * 16;
+  return randn({used * dim + 16 <= rows * dim ? used : rows, dim}, generator);
+}
+
+Tensor own_output(const Tensor& w, const Matrices& m) {
+  const std::int64_t rows = m.heads() * m.dv();
+  if (w.dim() != 2 || w.size(0) != rows || !is_floating(w.dtype()))
+    throw ShapeError(runtime::format("explain: w_output is {} {}; it must be floating [{}, any]: the joined heads{}",
+                                     name_of(w.dtype()), to_string(w.sizes()), rows, hint(columns(w) == rows)));
+  return w;
+}
+
+/// Takes the caller's matrices of the score; their shapes are checked by the call.
+void take_score(const ExplainOptions& options, Matrices& m) {
+  const bool additive = options.score == Score::Kind::additive;
+  if (!additive && options.score != Score::Kind::general)
+    throw ValueError("explain: score_w, score_w_query and score_w_key belong to the scores general and additive");
+  if (!options.score_w.defined() || options.score_w_query.defined() != additive ||
+      options.score_w_key.defined() != additive)
+    throw ValueError(additive ? "explain: score_w_query, score_w_key and score_w come together; one of them is missing"
+                              : "explain: the score general takes score_w alone");
+  m.score_w = additive ? options.score_w.reshape({options.score_w.numel()}) : options.score_w;
+  m.score_q = options.score_w_query;
+  m.score_k = options.score_w_key;
+}
+
+Tensor own_query(const Tensor& vector, std::int64_t dim) {
+  if (vector.numel() != dim || !is_floating(vector.dtype()))
+    throw ShapeError(
+        runtime::format("explain: query_vector is {} {}; it must be floating with {} numbers, the dim of "
+                        "the embedding",
+                        name_of(vector.dtype()), to_string(vector.sizes()), dim));
+  return vector.reshape({1, dim});
+}
+
 }  // namespace
 
 Matrices make_matrices(const ExplainOptions& options, std::int64_t ids) {
@@ -77,6 +115,7 @@ Matrices make_matrices(const ExplainOptions& options, std::int64_t ids) {
   check_size("dim", options.dim, 1024);
   check_size("dk", options.dk, 1024);
   check_size("dv", options.dv, 1024);
+  check_size("vocabulary", options.vocabulary, std::int64_t{1} << 30);
   Matrices m;
   const bool own = options.w_query.defined() || options.w_key.defined() || options.w_value.defined();
   if (own) take_projections(options, m);
@@ -89,9 +128,8 @@ Matrices make_matrices(const ExplainOptions& options, std::int64_t ids) {
     m.own_embedding = true;
   } else {
     Generator generator(options.seed);
-    // randn computes its numbers in memory order, 16 at a time: 16 n rows are the first 16 n of a larger table.
-    const std::int64_t rows = (std::min(ids, m.embedding_rows) + 15) / 16 * 16;
-    m.embedding = randn({rows, own ? m.dim() : options.dim}, generator);
+    m.embedding_rows = options.vocabulary;
+    m.embedding = draw_embedding(options.vocabulary, own ? m.dim() : options.dim, ids, generator);
   }
   Generator generator(options.seed);
   if (!own) draw_projections(options, m.embedding.size(1), generator, m);
@@ -103,14 +141,21 @@ Matrices make_matrices(const ExplainOptions& options, std::int64_t ids) {
                                          : hint(m.embedding.size(0) == m.dim())));
 
   const std::int64_t dk = m.dk();
-  if (options.score == Score::Kind::general) m.score_w = rand({dk, dk}, generator);
-  if (options.score == Score::Kind::additive) {
-    m.score_q = rand({dk, dk}, generator);
-    m.score_k = rand({dk, dk}, generator);
-    m.score_w = rand({dk}, generator);
-  }
+  m.own_output = options.w_output.defined();
+  if (m.own_output) m.w_output = own_output(options.w_output, m);
+  else if (options.output_projection) m.w_output = rand({m.heads() * m.dv(), m.dim()}, generator);
+  const bool additive = options.score == Score::Kind::additive;
+  m.own_score = options.score_w.defined() || options.score_w_query.defined() || options.score_w_key.defined();
+  if (m.own_score) take_score(options, m);
+  else if (additive) m.score_q = rand({dk, dk}, generator), m.score_k = rand({dk, dk}, generator);
+  if (!m.own_score && (additive || options.score == Score::Kind::general))
+    m.score_w = rand(additive ? Dims{dk} : Dims{dk, dk}, generator);
+  m.own_query = options.query_vector.defined();
+  if (m.own_query) m.learned_query = own_query(options.query_vector, m.dim());
+  else if (options.learned_query) m.learned_query = randn({1, m.dim()}, generator);
   const Dtype dtype = m.w_query.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32;
-  for (Tensor* w : {&m.embedding, &m.w_query, &m.w_key, &m.w_value, &m.score_q, &m.score_k, &m.score_w})
+  for (Tensor* w : {&m.embedding, &m.w_query, &m.w_key, &m.w_value, &m.w_output, &m.score_q, &m.score_k, &m.score_w,
+                    &m.learned_query})
     if (w->defined()) *w = w->to(dtype).contiguous();
   return m;
 }

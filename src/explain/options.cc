@@ -18,6 +18,11 @@ std::string text_of(double value) {
   return std::isfinite(value) ? runtime::format("{}", value) : "null";  // JSON has no other numbers
 }
 std::string text_of(bool value) { return value ? "true" : "false"; }
+std::string text_of(const std::vector<std::string>& names) {
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "[" : ", ") + json_string(name);
+  return list.empty() ? "null" : list + "]";
+}
 
 }  // namespace
 
@@ -30,9 +35,12 @@ std::string options_json(const ExplainOptions& o) {
       {"dim", std::to_string(o.dim)},
       {"dk", std::to_string(o.dk)},
       {"dv", std::to_string(o.dv)},
+      {"vocabulary", std::to_string(o.vocabulary)},
       {"seed", std::to_string(o.seed)},
       {"positions", quoted(kPositions, o.positions)},
       {"tokens", quoted(kTokens, o.tokens)},
+      {"output_projection", text_of(o.output_projection)},
+      {"learned_query", text_of(o.learned_query)},
       {"softcap", text_of(o.softcap)},
       {"temperature", text_of(o.temperature)},
       {"bias", quoted(kBiases, o.bias)},
@@ -44,6 +52,7 @@ std::string options_json(const ExplainOptions& o) {
       {"cache", o.cache ? quoted(kCaches, *o.cache) : "null"},
       {"query", o.query ? std::to_string(*o.query) : "null"},
       {"gradients", text_of(o.gradients)},
+      {"only", text_of(o.only)},
       {"language", quoted(kLanguages, o.language)},
   };
   std::string result;

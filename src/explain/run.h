@@ -27,6 +27,7 @@ struct Run {
   Tensor scores, scaled;           // `scaled` is undefined for scores without a scale
   std::vector<Stage> stages;       // one for each score modifier
   Tensor weights, context;         // from the attention call
+  Tensor joined, output;           // [B, T, ...]: the heads side by side; that times W_O, or undefined
   Tensor dropped;                  // the weights after dropout, or undefined
   Tensor sink;                     // the sink's share of each row, or undefined
   AttentionResult asked;           // holds the weights that options.weights requests, or nothing

@@ -31,11 +31,14 @@ void embed(const TokenizedTexts& tokens, const Matrices& matrices, const Explain
   if (tokens.ids() > matrices.embedding_rows)
     throw ValueError(runtime::format("explain: the text needs {} ids{}; the embedding has {} rows", tokens.ids(),
                                      tokens.pads() ? ", one of them for PAD" : "", matrices.embedding_rows));
-  run.x = embedding(tokens.from.ids, matrices.embedding);
-  run.memory = options.to ? embedding(tokens.to.ids, matrices.embedding) : run.x;
+  const bool learned = matrices.learned_query.defined();
+  run.memory = embedding(tokens.to.ids, matrices.embedding);
+  if (learned) run.x = matrices.learned_query.expand({tokens.to.batch(), 1, matrices.dim()}).contiguous();
+  else run.x = options.to ? embedding(tokens.from.ids, matrices.embedding) : run.memory;
   if (options.positions != Positions::sinusoidal) return;
-  run.places_x = sines(run.x.size(1), matrices.dim(), run.x.dtype());
-  run.places_memory = options.to ? sines(run.memory.size(1), matrices.dim(), run.x.dtype()) : run.places_x;
+  run.places_memory = sines(run.memory.size(1), matrices.dim(), run.x.dtype());
+  if (learned) return;  // it has no place in the text
+  run.places_x = options.to ? sines(run.x.size(1), matrices.dim(), run.x.dtype()) : run.places_memory;
 }
 
 }  // namespace
@@ -114,6 +117,8 @@ Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const 
   }
   run.scores = attention_scores(run.q_used(), run.k_used(), raw);
   attend(options, run);
+  run.joined = run.context.transpose(1, 2).reshape({pairs[0], pairs[2], matrices.heads() * matrices.dv()});
+  if (matrices.w_output.defined()) run.output = project(run.joined, matrices.w_output.unsqueeze(0)).squeeze(1);
   run.stages = modifier_stages(options, run.call, run);
   if (!options.score_mod.empty()) hide_by_score(run);
   return run;

@@ -1,6 +1,7 @@
 // src/explain/svg.cc: draws an explanation as one self-contained SVG, with the same steps in the same order.
 #include "explain/numbers.h"
 #include "explain/heat_colours.h"
+#include "explain/shown.h"
 #include "explain/utf8.h"
 #include "explain/view.h"
 #include "explain/words.h"
@@ -56,9 +57,10 @@ class Drawing {
   std::string draw() {
     for (std::size_t i = 0; i < explanation_.steps.size(); ++i) {
       const ExplainStep& step = explanation_.steps[i];
+      if (!shows(explanation_, step)) continue;
+      if (step.name == "q") parameters();
       header(step, i + 1);
       body(step);
-      if (step.name == "v") parameters();
       y_ += kLine / 2;
     }
     const std::string label = escaped(runtime::format("attn explain: {}", runtime::join(explanation_.texts, " | ")));

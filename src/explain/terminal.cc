@@ -2,6 +2,7 @@
 #include "explain/block.h"
 #include "explain/numbers.h"
 #include "explain/heat_colours.h"
+#include "explain/shown.h"
 #include "explain/tables.h"
 #include "explain/utf8.h"
 #include "explain/words.h"
@@ -31,15 +32,15 @@ class Terminal {
   std::string draw() {
     const auto& steps = explanation_.steps;
     for (std::size_t i = 0; i < steps.size(); ++i) {
-      header(i);
-      if (is_vectors_of_qkv(steps[i])) {
-        const std::size_t first = i;
-        while (i + 1 < steps.size() && is_vectors_of_qkv(steps[i + 1])) header(++i);
-        matrices();
-        vectors(first, i);
-      } else {
-        body(steps[i]);
-      }
+      std::vector<std::size_t> group;  // q, k and v, or one step
+      do
+        if (shows(explanation_, steps[i])) group.push_back(i);
+      while (is_vectors_of_qkv(steps[i]) && i + 1 < steps.size() && is_vectors_of_qkv(steps[i + 1]) && ++i);
+      if (group.empty()) continue;
+      matrices(group);
+      for (const std::size_t n : group) header(n);
+      if (is_vectors_of_qkv(steps[group[0]])) vectors(group);
+      else body(steps[group[0]]);
     }
     return std::move(text_);
   }
@@ -67,6 +68,7 @@ class Terminal {
     else if (most_keys < keys) most_keys = keys;
     view_ = choose_view(explanation_, kMostRows, most_keys);
     for (const ExplainStep& step : explanation_.steps) {
+      if (!shows(explanation_, step)) continue;
       title_width_ = std::max(title_width_, display_width(step.title));
       shape_width_ = std::max(shape_width_, display_width(to_string(step.shape)));
       formula_width_ = std::max(formula_width_, std::min(28, display_width(step.formula)));
@@ -193,8 +195,8 @@ class Terminal {
   }
 
   /// Prints q, k and v of the same tokens beside each other while they fit, else each alone with its heads.
-  void vectors(std::size_t first, std::size_t last) {
-    for (std::int64_t b = 0; b < explanation_.steps[first].batch; ++b) {
+  void vectors(const std::vector<std::size_t>& group) {
+    for (std::int64_t b = 0; b < explanation_.steps[group[0]].batch; ++b) {
       if (explanation_.batch) line(runtime::format(" {}", style_.ink.faint(sentence_title(b))));
       const SentenceView& view = view_.sentences[static_cast<std::size_t>(b)];
       std::vector<Block> bodies;
@@ -205,7 +207,7 @@ class Terminal {
           for (const std::string& text : place(labels, bodies, width_, 2)) line(text);
         bodies.clear();
       };
-      for (std::size_t i = first; i <= last; ++i) {
+      for (const std::size_t i : group) {
         const ExplainStep& step = explanation_.steps[i];
         const Grid grid(step);
         std::vector<Block> heads;
@@ -223,18 +225,21 @@ class Terminal {
         bodies.insert(bodies.end(), heads.begin(), heads.end());
       }
       flush();
-      left_out(explanation_.steps[first], view);
+      left_out(explanation_.steps[group[0]], view);
     }
     line("");
   }
 
-  /// Prints W_q, W_k, W_v and the score's matrices if they are small enough to read.
-  void matrices() {
+  /// Prints the matrices that these steps are the first to use, if they are small enough to read.
+  void matrices(const std::vector<std::size_t>& group) {
     std::vector<Block> bodies;
     std::size_t tallest = 0;
+    std::string names;
     for (const ExplainStep& step : explanation_.parameters) {
       const Grid grid(step);
-      if (grid.rows() > 8 || grid.columns() > 8) continue;
+      if (grid.rows() > 8 || grid.columns() > 8 || !uses(group, step.name) || !printed_.insert(step.name).second)
+        continue;
+      names += (names.empty() ? "" : ", ") + step.title;
       SentenceView all;
       all.rows = first_of(grid.rows(), grid.rows());
       for (std::int64_t h = 0; h < step.heads; ++h)
@@ -244,12 +249,22 @@ class Terminal {
       tallest = std::max(tallest, bodies.empty() ? 0 : bodies.back().lines.size());
     }
     if (bodies.empty()) return;
+    for (const std::string& text : wrapped(names + "  " + std::string(say(Phrase::note_parameters)), width_ - 4))
+      line("    " + style_.ink.faint(text));
     for (Block& body : bodies)
       while (body.lines.size() < tallest)
         body.lines.push_back({std::string(static_cast<std::size_t>(body.width), ' '), body.width});
     std::vector<Line> margin(
         tallest, Line{std::string(static_cast<std::size_t>(style_.label_width) + 2, ' '), style_.label_width + 2});
     for (const std::string& text : place(block_of(std::move(margin)), bodies, width_, 2)) line(text);
+    line("");
+  }
+
+  bool uses(const std::vector<std::size_t>& group, const std::string& parameter) const {
+    return std::any_of(group.begin(), group.end(), [&](std::size_t n) {
+      const std::vector<std::string>& inputs = explanation_.steps[n].operation.inputs;
+      return std::find(inputs.begin(), inputs.end(), parameter) != inputs.end();
+    });
   }
 
   void faint_line(const std::string& text) {
@@ -304,6 +319,7 @@ class Terminal {
   TableStyle style_;
   View view_;
   int title_width_ = 0, shape_width_ = 0, formula_width_ = 0;
+  std::set<std::string> printed_;  // names of the matrices that stand above
   std::string text_;
 };
 

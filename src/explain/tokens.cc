@@ -1,6 +1,7 @@
 // src/explain/tokens.cc: splits texts into tokens, builds one vocabulary for all texts, and pads.
 #include "explain/tokens.h"
 #include "explain/utf8.h"
+#include "explain/words.h"
 
 #include <attn/ops.h>
 
@@ -91,6 +92,8 @@ TokenTable padded(std::vector<std::vector<std::string>> texts, const text::Vocab
 
 TokenizedTexts tokenize(const std::vector<std::string>& texts, const ExplainOptions& options) {
   if (texts.empty()) throw ValueError("explain: there is no text");
+  if (options.to && (options.learned_query || options.query_vector.defined()))
+    throw ValueError("explain: learned_query and to do not go together: one learned vector asks, or one text");
   std::vector<std::vector<std::string>> from, to;
   std::vector<std::string> all, commas_from, commas_to;
   std::vector<std::vector<std::array<std::int64_t, 2>>> places_from, places_to;
@@ -111,11 +114,18 @@ TokenizedTexts tokenize(const std::vector<std::string>& texts, const ExplainOpti
   TokenizedTexts result;
   result.vocabulary = vocabulary.size();
   result.from = padded(std::move(from), vocabulary);
-  result.to = options.to ? padded(std::move(to), vocabulary) : result.from;
   result.from.commas = std::move(commas_from);
-  result.to.commas = std::move(commas_to);
   result.from.places = std::move(places_from);
-  result.to.places = std::move(places_to);
+  result.to = result.from;
+  if (options.to) {
+    result.to = padded(std::move(to), vocabulary);
+    result.to.commas = std::move(commas_to);
+    result.to.places = std::move(places_to);
+  } else if (options.learned_query || options.query_vector.defined()) {
+    const std::vector<std::string> row{std::string(say(options.language, Phrase::learned_row))};
+    result.from = {std::vector(texts.size(), row), std::vector<std::int64_t>(texts.size(), 1),
+                   zeros({static_cast<std::int64_t>(texts.size()), 1}, Dtype::i64)};
+  }
   return result;
 }
 

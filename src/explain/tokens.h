@@ -27,7 +27,7 @@ struct TokenTable {
 
 /// Holds both sides; they share one sorted vocabulary, whose size is the id of PAD.
 struct TokenizedTexts {
-  TokenTable from, to;  // equal without `options.to`
+  TokenTable from, to;  // equal without `options.to`; `from` is the one row of a learned query, if there is one
   std::int64_t vocabulary = 0;
   bool pads() const { return from.pads() || to.pads(); }
   std::int64_t ids() const { return vocabulary + pads(); }

@@ -2,9 +2,11 @@
 #pragma once
 #include <attn/explain.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace attn::explain_detail {
 
@@ -31,9 +33,12 @@ enum class Phrase {
   weights,
   context,
   joined,
+  output,
+  learned_query,
   alone,
   row_scores,
   row_values,
+  d_output,
   d_context,
   d_value,
   d_dropped,
@@ -70,18 +75,26 @@ enum class Phrase {
   note_key,
   note_value,
   note_turned,
-  note_scores,
+  note_scores_self,
+  note_scores_cross,
+  note_scores_learned,
   note_scaled,
   note_mask,
+  note_mask_causal,
   note_weights,
   note_weights_empty,
   note_context,
   note_context_pad,
   note_joined,
+  note_output,
+  note_learned_query,
+  note_parameters,
   note_alone,
   note_row_scores,
   note_row_values,
+  note_d_output,
   note_d_context,
+  note_d_context_output,
   note_d_value,
   note_d_dropped,
   note_d_weights,
@@ -121,7 +134,12 @@ enum class Phrase {
   source_sines,
   source_left_out,
   source_and,
+  // scores
+  dot,
+  general,
+  additive,
   // frames
+  learned_row,
   head,
   sentence,
   legend,
@@ -169,6 +187,12 @@ inline constexpr Reason reasons_of_signs[] = {
     {Hidden::causal, Phrase::legend_causal}, {Hidden::window, Phrase::legend_window},
     {Hidden::mask, Phrase::legend_mask},     {Hidden::padding, Phrase::legend_padding},
     {Hidden::score, Phrase::legend_score},   {Hidden::not_asked, Phrase::legend_not_asked}};
+
+/// Returns what the step `mask` says of the pairs that it masks.
+inline Phrase note_of_mask(const std::vector<Hidden>& hidden) {
+  return std::find(hidden.begin(), hidden.end(), Hidden::causal) == hidden.end() ? Phrase::note_mask
+                                                                                 : Phrase::note_mask_causal;
+}
 
 inline std::string_view say(Language language, Phrase phrase) {
   return (language == Language::zh ? words_zh() : words_en())[static_cast<std::size_t>(phrase)];

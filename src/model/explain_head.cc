@@ -8,6 +8,7 @@
 #include "explain/backward.h"
 #include "explain/hidden.h"
 #include "explain/numbers.h"
+#include "explain/shown.h"
 #include "explain/tokens.h"
 #include "io/source.h"
 
@@ -98,11 +99,14 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
     step.source = key_head == at.head ? source : runtime::format("layer {}, head {} of keys", at.layer, key_head);
     step.key_rows = true;
   }
-  steps.add(Kind::pairs, "scores", Phrase::scores, Phrase::note_scores, "q · k", {"dot", {"q", "k"}}, wide(scores));
+  steps.add(Kind::pairs, "scores", Phrase::scores, Phrase::note_scores_self, "q · k", {"dot", {"q", "k"}}, wide(scores))
+      .note = runtime::format(fmt::runtime(say(language, Phrase::note_scores_self)), say(language, Phrase::dot));
   steps.add(Kind::pairs, "scaled", Phrase::scaled, Phrase::note_scaled,
             runtime::format("scores / √{}", config.dim_of_head()),
             {"divide", {"scores"}, std::sqrt(static_cast<double>(config.dim_of_head()))}, wide(scaled));
-  steps.add(Kind::pairs, "mask", Phrase::mask, Phrase::note_mask, mask.to_string(), {"mask", {"scaled"}}, wide(scaled))
+  steps
+      .add(Kind::pairs, "mask", Phrase::mask, explain_detail::note_of_mask(hidden), mask.to_string(),
+           {"mask", {"scaled"}}, wide(scaled))
       .hidden = hidden;
   steps
       .add(Kind::weights, "weights", Phrase::weights, Phrase::note_weights, "softmax(masked)", {"softmax", {"mask"}},
@@ -119,8 +123,8 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
                                     gradient.operation, gradient.values);
       step.key_rows = gradient.key_rows;
       if (gradient.title == Phrase::d_context)
-        step.source =
-            runtime::format(fmt::runtime(say(language, Phrase::loss)), explain_detail::format_number(back.loss, 4));
+        step.source = runtime::format(fmt::runtime(say(language, Phrase::loss)), "context",
+                                      explain_detail::format_number(back.loss, 4));
       if (gradient.kind == Kind::pairs) step.hidden = hidden;
     }
   }
@@ -130,6 +134,8 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   explanation.language = language;
   explanation.mask = mask.to_string();
   explanation.steps = std::move(steps.all);
+  explanation.only = at.only;
+  explain_detail::check_only(explanation);
   return explanation;
 }
 

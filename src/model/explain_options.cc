@@ -50,6 +50,12 @@ struct Field {
     if (!value.is_number_unsigned()) refuse("a whole number from 0 to 2^64 - 1");
     return value.get<std::uint64_t>();
   }
+  std::vector<std::string> names() const {
+    std::vector<std::string> result;
+    if (!value.is_array()) refuse("a list of names");
+    for (const Json& each : value) result.push_back(Field{name, each}.text());
+    return result;
+  }
   template <typename Enum, typename Words>
   Enum word(const Words& words) const {
     for (std::size_t i = 0; i < words.size(); ++i)
@@ -72,9 +78,12 @@ const Option kOptions[] = {
     {"dim", [](Options& o, const Field& f) { o.dim = f.whole(); }},
     {"dk", [](Options& o, const Field& f) { o.dk = f.whole(); }},
     {"dv", [](Options& o, const Field& f) { o.dv = f.whole(); }},
+    {"vocabulary", [](Options& o, const Field& f) { o.vocabulary = f.whole(); }},
     {"seed", [](Options& o, const Field& f) { o.seed = f.seed(); }},
     {"positions", [](Options& o, const Field& f) { o.positions = f.word<Positions>(kPositions); }},
     {"tokens", [](Options& o, const Field& f) { o.tokens = f.word<text::Tokens>(kTokens); }},
+    {"output_projection", [](Options& o, const Field& f) { o.output_projection = f.flag(); }},
+    {"learned_query", [](Options& o, const Field& f) { o.learned_query = f.flag(); }},
     {"softcap", [](Options& o, const Field& f) { o.softcap = f.number(); }},
     {"temperature", [](Options& o, const Field& f) { o.temperature = f.number(); }},
     {"bias", [](Options& o, const Field& f) { o.bias = f.word<ExplainBias>(kBiases); }},
@@ -86,6 +95,7 @@ const Option kOptions[] = {
     {"cache", [](Options& o, const Field& f) { o.cache = f.word<KvStorage>(kCaches); }},
     {"query", [](Options& o, const Field& f) { o.query = f.whole(); }},
     {"gradients", [](Options& o, const Field& f) { o.gradients = f.flag(); }},
+    {"only", [](Options& o, const Field& f) { o.only = f.names(); }},
     {"language", [](Options& o, const Field& f) { o.language = f.word<Language>(kLanguages); }},
 };
 

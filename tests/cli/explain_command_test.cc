@@ -102,6 +102,50 @@ TEST(ExplainCommand, ShowsTheWayBack) {
   EXPECT_TRUE(steps[steps.size() - 3]["values"][0][1].is_null()) << "a hidden pair has no dS";
 }
 
+TEST(ExplainCommand, EndsWithTheOutputProjection) {
+  const Said said = attn_says(kLife + " --heads 2 --output-projection");
+  EXPECT_EQ(said.code, 0) << said.err;
+  for (const char* part :
+       {"joined W_O", "output projection: W_O mixes what the heads found", "rand(8, 3), seed 123",
+        "-0.1674  -0.0904  -0.0873", "0.9455  0.8057  0.6775"})  // PyTorch 2.13, as in tutorials_test
+    EXPECT_TRUE(contains(said.out, part)) << part;
+  EXPECT_LT(said.out.find("    W_O  the matrices that a model learns"), said.out.find("joined W_O"));
+}
+
+TEST(ExplainCommand, ALearnedQueryAsks) {
+  const Said said = attn_says(kLife + " --learned-query");
+  EXPECT_EQ(said.code, 0) << said.err;
+  for (const char* part : {"query  0.2350  0.6653  0.3528", "u W_q", "0.2786  0.7822  0.4169  0.7107"})  // PyTorch 2.13
+    EXPECT_TRUE(contains(said.out, part)) << part;
+  EXPECT_TRUE(contains(attn_says("explain a --to b --learned-query").err, "learned_query and to do not go together"));
+}
+
+TEST(ExplainCommand, ShowsOnlyTheStepsThatAreNamed) {
+  const Said said = attn_says(kLife + " --only weights,context --query 1");
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(said.out.starts_with(" 9  weights  [6, 6]  softmax(scaled)")) << said.out;
+  EXPECT_TRUE(contains(said.out, "10  context"));
+  for (const char* part : {"tokens", "scores", "W_q", "query row"}) EXPECT_FALSE(contains(said.out, part)) << part;
+  const auto steps = nlohmann::json::parse(attn_says(kLife + " --only 'context, weights' --json").out)["steps"];
+  ASSERT_EQ(steps.size(), 2U);
+  EXPECT_EQ(steps[0]["name"], "weights");
+  EXPECT_EQ(steps[1]["name"], "context");
+  const std::string svg = attn_says(kLife + " --only context --svg -").out;
+  EXPECT_TRUE(contains(svg, ">10  context<"));
+  EXPECT_FALSE(contains(svg, ">9  weights<"));
+  const Said wrong = attn_says(kLife + " --only weigths");
+  EXPECT_EQ(wrong.code, 1);
+  EXPECT_EQ(wrong.err,
+            "attn: explain: there is no step \"weigths\"; there are tokens, ids, x, q, k, v, scores, "
+            "scaled, weights, context\n");
+}
+
+TEST(ExplainCommand, ATableOfSixRows) {
+  const Said said = attn_says(kLife + " --vocabulary 6 --dim 16 --only x");
+  EXPECT_TRUE(contains(said.out, "Embedding(6, 16), seed 123")) << said.out;
+  EXPECT_TRUE(contains(said.out, "0.5146   0.9938  -0.2587  -1.0826")) << said.out;  // tutorial 004's second word but 3
+}
+
 TEST(ExplainCommand, ShowsThatPaddingDoesNotMatter) {
   const Said said = attn_says("explain --batch 我叫张三 他是谁 李四");
   EXPECT_EQ(said.code, 0);
@@ -121,6 +165,10 @@ TEST(ExplainCommand, TakesOwnMatrices) {
   ASSERT_EQ(from_file.code, 0) << from_file.err;
   EXPECT_EQ(from_file.out, attn_says("explain 'a b' --json --weights " + folder.file("npy")).out);
   EXPECT_TRUE(contains(from_file.out, "[0.5, 0.5]"));
+  save_npy(folder.file("npy/w_output.npy"), ones({2, 3}));
+  save_npy(folder.file("npy/query_vector.npy"), zeros({3}));
+  const Said more = attn_says("explain 'a b' --weights " + folder.file("npy"));
+  EXPECT_TRUE(contains(more.out, "your own w_output") && contains(more.out, "your own query_vector")) << more.out;
 
   save_safetensors(folder.file("bad.safetensors"), {{"w_query", q}, {"w_key", ones({4, 2})}, {"w_value", v}});
   const Said bad = attn_says("explain 'a b' --weights " + folder.file("bad.safetensors"));

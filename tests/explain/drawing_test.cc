@@ -132,6 +132,48 @@ TEST(Text, SpeaksChinese) {
     EXPECT_TRUE(contains(text, term)) << term;
 }
 
+/// The names of the methods in a textbook stand on the steps that make them.
+TEST(Text, NamesTheMethods) {
+  const auto note = [](const char* step, Language language, auto change) {
+    ExplainOptions options;
+    options.language = language;
+    change(options);
+    return explain("a b", options).step(step).note;
+  };
+  struct Method {
+    const char *step, *english, *chinese;
+    void (*change)(ExplainOptions&);
+  };
+  for (const Method& m :
+       {Method{"scores", "self-attention: dot-product score", "自注意力：点积打分", [](ExplainOptions&) {}},
+        Method{"scaled", "scaled dot-product attention", "缩放点积注意力", [](ExplainOptions&) {}},
+        Method{"scaled", "variance", "方差", [](ExplainOptions&) {}},
+        Method{"scores", "additive score", "加性打分", [](ExplainOptions& o) { o.score = Score::Kind::additive; }},
+        Method{"scores", "bilinear", "双线性", [](ExplainOptions& o) { o.score = Score::Kind::general; }},
+        Method{"scores", "cross-attention", "交叉注意力", [](ExplainOptions& o) { o.to = "c"; }},
+        Method{"scores", "one learned query", "可学习的查询", [](ExplainOptions& o) { o.learned_query = true; }},
+        Method{"joined", "multi-head attention", "多头注意力", [](ExplainOptions& o) { o.heads = 2; }},
+        Method{"mask", "causal attention", "因果注意力", [](ExplainOptions& o) { o.mask = Mask::causal(); }},
+        Method{"mask", "counts as -inf", "记为 −∞", [](ExplainOptions& o) { o.mask = Mask::causal(); }},
+        Method{"mask", "mask:", "掩码：", [](ExplainOptions& o) { o.mask = Mask::prefix(1); }}}) {
+    EXPECT_TRUE(contains(note(m.step, Language::en, m.change), m.english)) << m.english;
+    EXPECT_TRUE(contains(note(m.step, Language::zh, m.change), m.chinese)) << m.chinese;
+  }
+}
+
+TEST(Text, MatricesStandBeforeWhatTheyMake) {
+  ExplainOptions options;
+  options.score = Score::Kind::additive;
+  options.output_projection = true;
+  const std::string text = to_text(explain("a b", options)), svg = to_svg(explain("a b", options));
+  for (const auto& [matrices, step] :
+       {std::pair{"W_q, W_k, W_v  the", " 4  q "}, {"S_q, S_k, w  the", " 7  scores "}, {"W_O  the", "10  output "}}) {
+    EXPECT_LT(text.find(matrices), text.find(step)) << text;
+    EXPECT_NE(text.find(step), std::string::npos) << text;
+  }
+  EXPECT_LT(svg.find(">W_q<"), svg.find(">4  q<"));
+}
+
 TEST(Json, NumbersReadBackToTheSameBits) {
   ExplainOptions options;
   options.heads = 2;

@@ -167,6 +167,13 @@ const std::map<std::string, Rule> kRules{
            sum.add(in[0].at(at.b, at.h, n, at.r) * in[1].at(at.b, at.h, n, at.c) / divisor.value_or(1));
        return sum;
      }},
+    {"project_backward",
+     [](const Inputs& in, std::optional<double> dim, At at) {
+       Sum sum;
+       for (std::int64_t e = 0; e < in[0].columns(); ++e)
+         sum.add(in[0].at(at.b, 0, at.r, e) * in[1].at(0, 0, at.h * static_cast<std::int64_t>(*dim) + at.c, e));
+       return sum;
+     }},
     {"join_heads", [](const Inputs& in, std::optional<double>,
                       At at) { return exact(in[0].at(at.b, at.c / in[0].columns(), at.r, at.c % in[0].columns())); }},
     {"copy", [](const Inputs& in, std::optional<double>, At at) { return exact(in[0].at(at.b, at.h, at.r, at.c)); }},
@@ -234,9 +241,9 @@ const std::map<std::string, Rule> kRules{
 };
 
 // Of these a number is not a formula of single numbers of the inputs; docs/explain_json.md says what they are.
-const std::set<std::string> kOthers{
-    "split",  "index",     "look_up",  "sines", "alibi", "relative", "int8", "score_mod", "score_mod_backward",
-    "row_of", "attention", "same_bits"};
+const std::set<std::string> kOthers{"draw",   "split",     "index",    "look_up",   "sines",
+                                    "alibi",  "relative",  "int8",     "score_mod", "score_mod_backward",
+                                    "row_of", "attention", "same_bits"};
 
 /// Checks all numbers of a run; returns the operations that were met.
 std::set<std::string> check(const Explanation& told, const std::string& what) {
@@ -307,6 +314,9 @@ TEST(ExplainOperations, EveryNumberFollowsFromTheInputsOfItsStep) {
         options.query = 1;
         options.heads = extra % 2 == 0 ? 1 : 3;
         options.seed = static_cast<std::uint64_t>(++number);
+        options.output_projection = extra > 1;
+        options.learned_query = extra == 0 && score == Score::Kind::additive;
+        if (options.learned_query) options.query = 0;
         if (extra > 0) options.mask = Mask::causal(extra == 3 ? Align::top_left : Align::unset);
         if (extra == 1 || extra == 2) {
           options.softcap = 1.5;

@@ -17,6 +17,7 @@ TEST(ExplainOptionsJson, WhatIsToldIsReadAgain) {
   const std::string every =
       R"json({"to": "eat \"dessert\" 人生", "score": "additive",
           "mask": "causal(top_left) & window(2, 0, top_left)", "heads": 2, "dim": 4, "dk": 6, "dv": 5,
+          "vocabulary": 60, "output_projection": true, "learned_query": false, "only": ["weights", "output"],
           "seed": 18446744073709551615, "positions": "rotary", "tokens": "characters", "softcap": 1.5,
           "temperature": 0.1, "bias": "alibi_symmetric", "score_mod": "s - 0.5 * (i - j)", "sink": -0.25,
           "dropout_p": 0.125, "weights": "top_k(2)", "packed": false, "cache": "int8", "query": 2,
@@ -41,6 +42,8 @@ TEST(ExplainOptionsJson, MistakesAreNamed) {
             "explain_options: heads is 9223372036854775808; a whole number is needed");
   EXPECT_EQ(mistake(R"({"seed": -1})"), "explain_options: seed is -1; a whole number from 0 to 2^64 - 1 is needed");
   EXPECT_EQ(mistake(R"({"packed": 1})"), "explain_options: packed is 1; true or false is needed");
+  EXPECT_EQ(mistake(R"({"only": "weights"})"), "explain_options: only is \"weights\"; a list of names is needed");
+  EXPECT_EQ(mistake(R"({"only": [1]})"), "explain_options: only is 1; a text is needed");
   EXPECT_EQ(mistake(R"({"to": ["a"]})"), "explain_options: to is a list; a text is needed");
   EXPECT_NE(mistake(R"({"mask": "casual"})").find("Mask::parse: \"casual\""), std::string::npos);
   EXPECT_NE(mistake(R"({"sead": 1})").find("there is no option \"sead\"; there are to, score, mask"),

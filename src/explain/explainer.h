@@ -1,0 +1,80 @@
+// src/explain/explainer.h: builds the steps of one explanation; its parts are in text_steps.cc, score_steps.cc,
+// context_steps.cc and more_steps.cc.
+#pragma once
+#include "explain/numbers.h"
+#include "explain/run.h"
+#include "explain/worked_row.h"
+
+#include "runtime/format.h"
+
+namespace attn::explain_detail {
+
+class Explainer {
+ public:
+  Explainer(const std::vector<std::string>& texts, const ExplainOptions& options, bool batch);
+
+  /// Computes all steps, in order.
+  Explanation explain();
+
+ private:
+  using Kind = ExplainStep::Kind;
+
+  std::string say(Phrase phrase) const { return std::string(explain_detail::say(options_.language, phrase)); }
+  template <typename... T>
+  std::string say_with(Phrase phrase, const T&... values) const {
+    return runtime::format(fmt::runtime(explain_detail::say(options_.language, phrase)), values...);
+  }
+
+  // explain.cc
+  ExplainStep step(Kind kind, const char* name, Phrase title, std::string formula, Phrase note,
+                   ExplainStep::Operation operation, std::string source = "") const;
+  void fill(ExplainStep& step, const Tensor& values) const;
+  void add(ExplainStep step, const Tensor& values, bool key_rows = false);
+
+  // text_steps.cc
+  void add_tokens(const TokenTable& table, const char* name, Phrase title, Phrase note, const std::string& source);
+  void add_ids(const TokenTable& table, const char* name, Phrase title, Phrase note);
+  void add_texts();
+  void add_embedding();
+  void add_positions();
+
+  // score_steps.cc
+  void add_projections();
+  void add_parameter(const char* name, const char* title, const Tensor& values, bool by_head);
+  void add_score_parameters();
+  void add_scores();
+  void add_mask();
+
+  // context_steps.cc
+  bool a_row_sees_nothing() const;
+  void add_weights();
+  void add_context();
+  void add_requested_weights();
+  void add_some_weights();
+
+  // more_steps.cc
+  std::string facts(const WorkedRow& row) const;
+  void add_worked_row(std::int64_t query);
+  void add_backward();
+  void add_cache(KvStorage storage);
+  void add_checks(const char* name, Phrase title, Phrase note, const std::string& formula,
+                  const std::vector<bool>& same);
+
+  bool learned() const { return matrices_.learned_query.defined(); }
+  /// Returns the tokens of the first text: with a learned query they are keys.
+  const TokenTable& text() const { return learned() ? tokens_.to : tokens_.from; }
+  bool sinusoidal() const { return options_.positions == Positions::sinusoidal; }
+  const char* q_used() const { return run_.q_rotated.defined() ? "q_turned" : "q"; }
+  const char* k_used() const { return run_.k_rotated.defined() ? "k_turned" : "k"; }
+  /// Returns the name of the weights that the values are mixed with.
+  const char* mixing() const { return run_.dropped.defined() ? "dropped" : "weights"; }
+
+  const ExplainOptions& options_;
+  const TokenizedTexts tokens_;
+  const Matrices matrices_;
+  const bool batch_;
+  Run run_;
+  Explanation result_;
+};
+
+}  // namespace attn::explain_detail
