@@ -109,8 +109,8 @@ struct BiasTerm {
   std::int64_t bucket(std::int64_t distance) const {
     const bool ahead = bidirectional && distance > 0;
     const std::int64_t back = ahead ? distance : -distance;
-    const std::int64_t exceeds_llc = back < 0 ? 0 : back > max_distance ? max_distance : back;
-    return bucket_of[exceeds_llc] + (ahead ? buckets / 2 : 0);
+    const std::int64_t clamped = back < 0 ? 0 : back > max_distance ? max_distance : back;
+    return bucket_of[clamped] + (ahead ? buckets / 2 : 0);
   }
 };
 

@@ -43,8 +43,8 @@ struct PrefetchAddresses {
   Address at[TIMES];
 };
 template <int LINES, int TIMES>
-[[gnu::always_inline]] inline void prefetch_share(const PrefetchAddresses<TIMES>& asks, int step, int steps) {
-  for (int n = 0; n < TIMES; ++n) prefetch_share<LINES>(asks.at[n], step, steps);
+[[gnu::always_inline]] inline void prefetch_share(const PrefetchAddresses<TIMES>& addresses, int step, int steps) {
+  for (int n = 0; n < TIMES; ++n) prefetch_share<LINES>(addresses.at[n], step, steps);
 }
 
 }  // namespace attn::kernels

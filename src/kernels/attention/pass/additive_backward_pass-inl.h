@@ -121,15 +121,14 @@ HWY_NOINLINE void back_through_tanh(const AdditiveOperands<T>& at, const T* deri
 
 template <typename T>
 class AdditiveBackwardPass : public BackwardPass<T> {
-  using ForwardPass = BackwardPass<T>;
-  using ForwardPass::g_, ForwardPass::p_, ForwardPass::rows_, ForwardPass::scratch_, ForwardPass::vectors_,
-      ForwardPass::at_, ForwardPass::k_, ForwardPass::v_;
+  using Base = BackwardPass<T>;
+  using Base::g_, Base::p_, Base::rows_, Base::scratch_, Base::vectors_, Base::at_, Base::k_, Base::v_;
 
  public:
   static constexpr int R = query_block, N = lanes<T>;
 
   HWY_NOINLINE AdditiveBackwardPass(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
-      : ForwardPass(g, rows, arena), more_(arena, g.problem) {
+      : Base(g, rows, arena), more_(arena, g.problem) {
     const auto* w = static_cast<const T*>(p_.additive_w);
     std::memset(more_.w, 0, sizeof(T) * static_cast<std::size_t>(more_.stride));
     std::memset(more_.unused, 0, sizeof(T) * R);
@@ -145,7 +144,7 @@ class AdditiveBackwardPass : public BackwardPass<T> {
     std::memset(more_.dw, 0, sizeof(T) * static_cast<std::size_t>(R * more_.stride));
   }
   HWY_NOINLINE void load_rows() {
-    ForwardPass::load_rows();
+    Base::load_rows();
     rows_narrow_ = split_queries(false);
   }
 
@@ -154,8 +153,8 @@ class AdditiveBackwardPass : public BackwardPass<T> {
     if constexpr (sizeof(T) == 4)
       if (wide_) scores<true>(keys);
     if (!wide_) scores<false>(keys);
-    ForwardPass::products(keys, v_, p_.value_dim, at_.dout, scratch_.d);
-    ForwardPass::derive_from_products(keys);
+    Base::products(keys, v_, p_.value_dim, at_.dout, scratch_.d);
+    Base::derive_from_products(keys);
   }
 
   void add_to_queries(const KvBlock& keys) {
@@ -168,10 +167,10 @@ class AdditiveBackwardPass : public BackwardPass<T> {
   }
 
   HWY_NOINLINE void add_to_dk_and_dv(const KvBlock& keys) {
-    ForwardPass::add_to_dv(keys);
+    Base::add_to_dv(keys);
     if (g_.dk == nullptr) return;
     const Tag<T> d;
-    T* to = ForwardPass::rows_of({g_.dk, g_.dk_stride, p_.k_heads}, keys.first);
+    T* to = Base::rows_of({g_.dk, g_.dk_stride, p_.k_heads}, keys.first);
     const T* from = more_.dk;
     for (int r = 0; r < keys.count; ++r, to += g_.dk_stride[2], from += more_.stride) {
       const auto sums = [&](std::int64_t c)
@@ -190,7 +189,7 @@ class AdditiveBackwardPass : public BackwardPass<T> {
   HWY_NOINLINE void write_parameters() {
     T* const sums = scratch_.sums + (parameter_count(p_) - p_.dim) * R;
     transpose(more_.dw, more_.stride, rows_.rows, p_.dim, sums, std::int64_t{R});
-    ForwardPass::write_parameters();
+    Base::write_parameters();
   }
 
   HWY_NOINLINE bool write_queries() {

@@ -30,9 +30,8 @@ struct Bf16Scratch {
   std::uint32_t* decode_queries;  // [ceil(D / 2)][max_decode_rows]
   std::uint32_t* zeros;           // zeros, for a masked row of V
   std::uint32_t* tile_rows_copy;  // [64][ceil(D / 2)]
-  std::uint32_t* paired;  // [16][value words]  prefill: rows of V before they are transposed; decode: sums of a block
-  std::uint32_t* tile_weights;  // [16][128]  not used
-  std::uint32_t* numbers;       // [256][value words / 2]  int8 values
+  std::uint32_t* paired;   // [16][value words]  prefill: rows of V before they are transposed; decode: sums of a block
+  std::uint32_t* numbers;  // [256][value words / 2]  int8 values
 
   static std::int64_t pairs(std::int64_t dim) { return (dim + 1) / 2; }
   static std::int64_t value_words(std::int64_t value_dim) { return (value_dim + 15) / 16 * 16; }
@@ -61,7 +60,6 @@ struct Bf16Scratch {
     zeros = take(words / 2);
     tile_rows_copy = take(4 * tile_rows * pairs(dim));
     paired = take(tile_rows * words);
-    tile_weights = take(tile_rows * keys / 2);
     numbers = take(of_8_bits(problem.v.element) ? keys * words / 2 : 0);
   }
 };
