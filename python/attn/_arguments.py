@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-_MASK = ('mask=attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out, '
+_MASK = ('mask=attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is masked, '
          'or bias=x for numbers that are added')
 _CAUSAL = 'mask="causal"'
 _WINDOW = 'mask="window(left, right)", as "causal & window(511, 0)" for the last 512 keys'

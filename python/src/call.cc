@@ -194,7 +194,7 @@ PyMask mask_of(nb::handle x, const char* function) {
   if (PyUnicode_Check(x.ptr())) return {Mask::parse(word(x, {function, "mask"}))};
   throw type_error(
       "{}: mask is a {}; an attn.Mask or its text is needed. A boolean array: attn.Mask.attend(x) where True takes "
-      "part, attn.Mask.block(x) where True is shut out",
+      "part, attn.Mask.block(x) where True is masked",
       function, name_of_type(x));
 }
 

@@ -159,7 +159,7 @@ void add_mask(nb::module_& m) {
       .def_static(
           "block", [](nb::handle x) { return of_hidden<Mask::block>("block", x, {"Mask.block", "blocked"}, "m", ""); },
           nb::arg("blocked").none(),
-          "A bool array that broadcasts to [B, H, Tq, Tk]: True is shut out, as in nn.MultiheadAttention.")
+          "A bool array that broadcasts to [B, H, Tq, Tk]: True is masked, as in nn.MultiheadAttention.")
       .def_static(
           "key_padding",
           [](nb::handle x) {

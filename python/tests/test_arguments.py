@@ -132,7 +132,7 @@ def test_an_attention_mask_is_no_padding():
     [
         ("is_causal", 'mask="causal"'),
         ("causal", 'mask="causal"'),
-        ("attn_mask", "mask=attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is shut out"),
+        ("attn_mask", "mask=attn.Mask.attend(x) where True takes part, attn.Mask.block(x) where True is masked"),
         ("attention_mask", "attn.Mask.attend(x)"),
         ("key_padding_mask", "attn.Mask.key_padding(x) where True is padding"),
         ("window", 'mask="window(left, right)"'),

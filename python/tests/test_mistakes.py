@@ -150,7 +150,7 @@ def test_5000_random_wrong_calls_of_every_function(random):
     ("options", "text"),
     [
         ({"mask": np.ones((4, 4), bool)}, "attn.Mask.attend(x) where True takes part, "
-                                          "attn.Mask.block(x) where True is shut out"),
+                                          "attn.Mask.block(x) where True is masked"),
         ({"mask": "causl"}, "causal, window(left, right), prefix(n), all, none"),
         ({"softcap": "2"}, "attention: softcap is a str; a number is needed"),
         ({"softcap": -1.0}, "softcap is -1"),

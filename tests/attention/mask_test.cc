@@ -320,7 +320,7 @@ TEST(Mask, Errors) {
     EXPECT_EQ(error_of<DtypeError>([&] { Mask::key_padding(ones({2, 3}, dtype)); }),
               "Mask::key_padding: " + given + "padding" + instead);
     EXPECT_EQ(error_of<DtypeError>([&] { Mask::block(ones({2, 3}, dtype)); }),
-              "Mask::block: " + given + "shut out" + instead);
+              "Mask::block: " + given + "masked" + instead);
     EXPECT_NO_THROW(Mask::attend(ones({2, 3}, dtype)));
   }
   EXPECT_EQ(error_of<ShapeError>([] { Mask::key_padding(zeros({3}, Dtype::boolean)); }),

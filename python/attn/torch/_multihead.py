@@ -20,7 +20,7 @@ def _shape(x):
 
 def _check_mask(mask, name, shapes):
     if mask.dtype is not torch.bool and not mask.is_floating_point():
-        raise TypeError(f"{_NAME}: {name} is {mask.dtype}; it must be bool (True is shut out) or floating (added)")
+        raise TypeError(f"{_NAME}: {name} is {mask.dtype}; it must be bool (True is masked) or floating (added)")
     if tuple(mask.shape) not in shapes:
         raise ValueError(f"{_NAME}: {name} has shape {_shape(mask)}; it must be "
                          f"{' or '.join(str(list(s)) for s in shapes)}")

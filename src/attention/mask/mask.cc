@@ -116,7 +116,7 @@ Mask Mask::documents(const Tensor& query_ids, const Tensor& key_ids) {
 
 Mask Mask::attend(const Tensor& allowed) { return of_tensor("attend", booleans("Mask::attend", allowed), true); }
 Mask Mask::block(const Tensor& blocked) {
-  return of_tensor("block", hiding("Mask::block", "shut out", blocked), false);
+  return of_tensor("block", hiding("Mask::block", "masked", blocked), false);
 }
 
 Mask Mask::key_padding(const Tensor& padding) {
