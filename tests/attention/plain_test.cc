@@ -132,6 +132,20 @@ TEST(Plain, StridesAndASmallWorkspace) {
   EXPECT_TRUE(bits_equal(output, attention(in.q, in.k, in.v).output));
 }
 
+TEST(Plain, TheWorkspaceIsBoundedWhateverTheRows) {
+  const Inputs in = inputs(Dtype::f32);
+  const plain::Executor one{.run = run_on_threads, .context = nullptr, .threads = 1};
+  const auto bytes = [&](plain::Element element, std::int64_t q_rows, std::int64_t k_rows) {
+    plain::Attention call = call_of(in, in.q, in.q, element);
+    call.q_rows = q_rows, call.k_rows = k_rows, call.dim = call.value_dim = 64;
+    return plain::workspace_bytes(call, one);
+  };
+  for (const plain::Element element : {plain::Element::f32, plain::Element::f64})
+    for (const std::int64_t count : {1, 1000, 100000}) EXPECT_EQ(bytes(element, count, count), bytes(element, 1, 1));
+  EXPECT_LT(bytes(plain::Element::bf16, 4096, 1 << 30), 2400000u);
+  EXPECT_LT(bytes(plain::Element::f16, 4096, 1 << 30), 640000u);
+}
+
 TEST(Plain, SaysWhatIsWrongAndWritesNothing) {
   const Inputs in = inputs(Dtype::f32);
   const Tensor output = full({batch, heads, rows, width}, 9.0), logsumexp = zeros({batch, heads, rows});
