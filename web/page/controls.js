@@ -1,0 +1,110 @@
+// web/page/controls.js: the bar of panels above the steps: score, mask, sizes, more, compare, code, files.
+import {byId, make, setText} from './elements.js';
+import {say} from './words.js';
+import {Field, optionFields} from './fields.js';
+import {OPTIONS} from './state.js';
+import {MaskPanel} from './mask_panel.js';
+import {CodePanel} from './code_panel.js';
+
+const PANELS = ['score', 'mask', 'sizes', 'more', 'compare', 'code', 'files'];
+
+/** The bar and its panels. */
+export class Controls {
+  /** @param {object} page main.js: change, redraw, hold, saveSvg, saveJson, files ... */
+  constructor(page) {
+    this.page = page;
+    this.open = '';
+    this.bar = byId('bar');
+    this.room = byId('panel');
+    this.buttons = {};
+    for (const name of PANELS) {
+      this.buttons[name] = make('button.tab', {type: 'button', 'aria-expanded': 'false', 'aria-controls': 'panel',
+        'data-panel': name, on: {click: () => this.toggle(name)}}, make('span'), make('small'));
+      this.bar.append(this.buttons[name]);
+    }
+    const fields = optionFields(page.change);
+    this.fields = {};
+    this.panels = {};
+    for (const [name, list] of Object.entries(fields)) {
+      this.fields[name] = list.map(spec => new Field(spec));
+      this.panels[name] = make('div.fields', {}, ...this.fields[name].map(field => field.element));
+    }
+    this.again = make('button', {type: 'button', 'data-say': 'draw_again', on: {click: () =>
+      page.change(state => { state.options.seed = 1 + Math.floor(Math.random() * 9999); }, 'seed')}});
+    this.panels.sizes.append(this.again);
+    this.mask = new MaskPanel(page);
+    this.panels.mask = this.mask.element;
+    this.code = new CodePanel(page);
+    this.panels.code = this.code.element;
+    this.panels.compare = this.#compare();
+    this.panels.files = page.filesPanel.element;
+    this.room.append(...PANELS.map(name => this.panels[name]));
+    this.room.addEventListener('keydown', event => {
+      if (event.key === 'Escape') {
+        event.stopPropagation();
+        const {open} = this;
+        this.toggle(open);
+        this.buttons[open]?.focus();
+      }
+    });
+    this.toggle('');
+  }
+
+  /** Opens a panel, or closes it if it is open. */
+  toggle(name) {
+    this.open = this.open === name ? '' : name;
+    this.room.hidden = !this.open;
+    for (const panel of PANELS) {
+      this.panels[panel].hidden = panel !== this.open;
+      this.buttons[panel].setAttribute('aria-expanded', panel === this.open);
+    }
+    this.page.painting = this.open === 'mask' && this.page.painting;
+    if (this.page.display) this.update(this.page.state);
+  }
+
+  #compare() {
+    const {page} = this;
+    this.with = new Field({name: 'compare', type: 'choice', get: state => state.compare, set: value =>
+        page.compare(value),
+      choices: state => [['', say('choice_none')], ['before', say('compare_before')],
+        ...Array.from({length: state.headCount || 1}, (_, n) => [`head:${n}`, say('compare_head', {n})])
+          .filter((_, n) => state.headCount > 1 && n !== state.head)]});
+    this.shown = new Field({name: 'shown', type: 'choice', choices: ['difference', 'before', 'after'],
+      get: state => state.shown, set: value => page.redraw(state => { state.shown = value; }),
+      shown: state => state.compare !== ''});
+    this.hold = make('button', {type: 'button', 'data-say': 'hold', on: {click: () => page.hold()}});
+    this.last = make('button', {type: 'button', 'data-say': 'hold_last', on: {click: () => page.holdLast()}});
+    this.on = make('button', {type: 'button', 'data-say': 'all_on', on: {click: () => page.allOn()}});
+    this.none = make('button', {type: 'button', 'data-say': 'no_chosen',
+                                on: {click: () => page.redraw(state => { state.chosen = []; })}});
+    return make('div.fields', {}, this.with.element, this.shown.element, this.hold, this.last, this.on, this.none);
+  }
+
+  /** Shows the state in the bar and in the open panel. */
+  update(state) {
+    const count = names => names.filter(name => state.options[name] !== OPTIONS[name]).length;
+    const notes = {
+      score: state.options.score !== 'scaled_dot' ? say(`choice_${state.options.score}`)
+        : count(['temperature', 'softcap', 'bias', 'sink', 'dropout_p', 'score_mod']) || '',
+      mask: this.mask.summary(state), sizes: state.options.heads > 1 ? say('n_heads', {n: state.options.heads}) : '',
+      more: count(['gradients', 'query', 'weights', 'cache', 'packed']) || '',
+      compare: state.compare || state.off.keys.length + state.off.weights.length + state.off.heads.length ? '●' : '',
+      code: '', files: this.page.filesPanel.summary(),
+    };
+    for (const name of PANELS) {
+      const [title, note] = this.buttons[name].children;
+      setText(title, say(`panel_${name}`));
+      setText(note, notes[name]);
+    }
+    if (this.open in this.fields) for (const field of this.fields[this.open]) field.update(state);
+    if (this.open === 'mask') this.mask.update(state);
+    if (this.open === 'code') this.code.update(state);
+    if (this.open === 'files') this.page.filesPanel.update();
+    if (this.open === 'compare') {
+      this.with.update(state);
+      this.shown.update(state);
+      this.on.hidden = !(state.off.keys.length + state.off.weights.length + state.off.heads.length);
+      this.none.hidden = !state.chosen.length;
+    }
+  }
+}

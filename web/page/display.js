@@ -1,0 +1,127 @@
+// web/page/display.js: which numbers each matrix shows: the engine's, a difference from a reference, with something
+// switched off, or the pull of one number.
+import {isPairs} from './explanation.js';
+import {isOff, switchOff} from './what_if.js';
+import {pulls} from './trace.js';
+import {signedClass, weightClass} from './colours.js';
+import {short, weight} from './numbers.js';
+
+const SIGNS = {causal: '·', window: '–', mask: '×', padding: '□', score: '∞', not_asked: '?'};
+
+/** The sign that stands for a masked pair of each kind. */
+export const hiddenSign = reason => SIGNS[reason] || '·';
+
+/** What is on screen: an explanation, the state of the view, and what it is compared with. */
+export class Display {
+  /**
+   * @param {Explanation} explanation
+   * @param {object} state
+   * @param {Explanation|null} reference the explanation before a change, with `compare` "before"
+   */
+  constructor(explanation, state, reference) {
+    Object.assign(this, {explanation, state, reference});
+    this.sentence = Math.min(state.sentence, explanation.batch - 1);
+    this.head = Math.min(state.head, explanation.heads - 1);
+    this.off = switchOff(explanation, state.off);
+    this.pulled = state.pull && state.pin && explanation.step(state.pin.step) ? this.#pulls() : null;
+    this.other = /^head:/.test(state.compare) ? Math.min(+state.compare.slice(5), explanation.heads - 1) : null;
+    this.largestShown = new Map();
+  }
+
+  #pulls() {
+    const {step, row, column} = this.state.pin;
+    return pulls(this.explanation, {step, sentence: this.sentence, head: this.headOf(this.explanation.step(step)), row,
+                                    column});
+  }
+
+  /** Whether the number that is kept can depend on a step. */
+  #isBefore(step) {
+    const {order} = this.explanation;
+    return order.get(step.name) <= order.get(this.state.pin.step) && step.kind !== 'ids' && step.kind !== 'words';
+  }
+
+  headOf(step) {
+    return Math.min(this.head, step.heads - 1);
+  }
+
+  /** The numbers that would be shown without a difference: the engine's, or with something off. */
+  plain(step, head = this.headOf(step)) {
+    const sentence = Math.min(this.sentence, step.batch - 1);
+    return this.off.matrices.get(`${step.name}.${sentence}.${head}`) || this.explanation.matrix(step, sentence, head);
+  }
+
+  /** The numbers that a step is compared with, or null. */
+  before(step) {
+    if (this.other !== null && step.heads > 1) return this.plain(step, Math.min(this.other, step.heads - 1));
+    if (this.state.compare !== 'before') return null;
+    if (this.reference) {
+      const same = this.reference.step(step.name);
+      if (!same || same.kind !== step.kind) return null;
+      const matrix = this.reference.matrix(same, this.sentence, this.head), own = this.plain(step);
+      return matrix.length === own.length && matrix[0].length === own[0].length ? matrix : null;
+    }
+    return isOff(this.state.off) && this.off.matrices.has(`${step.name}.${this.sentence}.${this.headOf(step)}`)
+      ? this.explanation.matrix(step, this.sentence, this.head) : null;
+  }
+
+  /** How a step is shown: 'plain', 'off', 'difference', 'before', 'pull' or 'stale'. */
+  mode(step) {
+    if (this.pulled) return this.#isBefore(step) ? 'pull' : 'stale';
+    if (this.off.stale.has(step.name)) return 'stale';
+    if (this.state.compare && this.before(step)) return this.state.shown === 'after' ? 'plain' : this.state.shown;
+    return this.off.matrices.has(`${step.name}.${Math.min(this.sentence, step.batch - 1)}.${this.headOf(step)}`)
+      ? 'off' : 'plain';
+  }
+
+  values(step, mode = this.mode(step)) {
+    if (mode === 'pull') {
+      return this.pulled.get(`${step.name}.${this.headOf(step)}`) ?? this.plain(step).map(row => row.map(() => 0));
+    }
+    if (mode === 'before') return this.before(step);
+    const own = this.plain(step);
+    if (mode !== 'difference') return own;
+    const before = this.before(step);
+    return own.map((row, i) => row.map((value, j) => {
+      const was = before[i][j];
+      if (value === null && was === null) return null;
+      const gap = (value ?? 0) - (was ?? 0);
+      return value === null || was === null ? (isPairs(step) && step.kind !== 'weights' ? null : gap) : gap;
+    }));
+  }
+
+  /** Everything MatrixView.show needs. */
+  data(step, title) {
+    const mode = this.mode(step), {explanation, sentence} = this, values = this.values(step, mode);
+    const hidden = explanation.hidden(step, sentence, this.headOf(step));
+    const columns = explanation.columnLabels(step, sentence), keys = columns.length;
+    const signed = mode === 'difference' || mode === 'pull' || step.kind !== 'weights';
+    const largest = mode === 'difference' || mode === 'pull' ? largestOf(values)
+      : Math.max(explanation.largest(step), mode === 'off' ? largestOf(values) : 0);
+    const digits = step.kind === 'checks' || step.kind === 'ids' ? 0 : keys <= 12 ? 4 : keys <= 16 ? 3 : 2;
+    const size = value => signed ? signedClass(value, largest) : weightClass(value, keys);
+    const write = step.kind === 'weights' ? weight : short;
+    const plus = mode === 'difference' || mode === 'pull';
+    return {
+      label: title, rows: explanation.rowLabels(step, sentence), columns, values, digits, mode,
+      classOf: (value, i, j) => value === null ? `hid ${hidden?.[i]?.[j] || 'off'}` : size(value),
+      textOf: (value, i, j) => value === null ? hiddenSign(hidden?.[i]?.[j])
+        : plus && value > 0 ? `+${write(value, digits)}` : write(value, digits),
+    };
+  }
+
+  /** The reasons for masked pairs that are on screen. */
+  reasons() {
+    const found = new Set();
+    for (const step of this.explanation.steps) {
+      const hidden = this.explanation.hidden(step, this.sentence, this.headOf(step));
+      for (const row of hidden || []) for (const reason of row) if (reason) found.add(reason);
+    }
+    return found;
+  }
+}
+
+function largestOf(values) {
+  let largest = 0;
+  for (const row of values) for (const value of row) if (Math.abs(value) > largest) largest = Math.abs(value);
+  return largest;
+}

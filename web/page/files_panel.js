@@ -1,0 +1,112 @@
+// web/page/files_panel.js: files dropped onto the page: own matrices, or a small language model with its layers and
+// heads.
+import {make} from './elements.js';
+import {say} from './words.js';
+import {Field} from './fields.js';
+import {readSafetensors} from './safetensors.js';
+
+const MATRICES = ['w_query', 'w_key', 'w_value', 'embedding'];
+
+/** The panel of the files. */
+export class FilesPanel {
+  /** @param {object} page main.js: engine, ask, change, fail */
+  constructor(page) {
+    this.page = page;
+    this.matrices = null;
+    this.model = null;
+    this.at = {layer: 0, head: 0};
+    this.options = {prompt: 'The ', tokens: 60, temperature: 0.8, seed: 1};
+    this.input = make('input', {type: 'file', multiple: true, id: 'files', on: {change: () =>
+        this.take(this.input.files)}});
+    this.label = make('label', {for: 'files', 'data-say': 'files_how'});
+    this.said = make('p.small', {'aria-live': 'polite'});
+    const number = (name, max) => new Field({name, type: 'number', min: 0, step: 1, get: () => this.at[name],
+      set: value => this.#choose(name, Math.min(Math.max(0, Math.floor(value)), max() - 1))});
+    this.fields = [number('layer', () => this.model.layers), number('model_head', () => this.model.heads)];
+    const own = (name, type, spec) => new Field({name, type, get: () => this.options[name],
+      set: value => { this.options[name] = value; }, ...spec});
+    this.generation = [own('prompt', 'text'), own('tokens', 'number', {min: 1, max: 512}),
+                       own('temperature', 'range', {min: 0, max: 2, step: 0.1})];
+    this.run = make('button', {type: 'button', 'data-say': 'generate', on: {click: () => this.generate()}});
+    this.output = make('output.generated', {'aria-live': 'polite'});
+    this.forget = make('button', {type: 'button', 'data-say': 'forget', on: {click: () => this.clear()}});
+    this.modelPart = make('div', {}, make('div.fields', {}, ...this.fields.map(field => field.element)),
+      make('div.fields', {}, ...this.generation.map(field => field.element), this.run), this.output);
+    this.element = make('div.filespanel', {}, this.label, this.input, this.said, this.modelPart, this.forget);
+    this.update();
+  }
+
+  summary() {
+    return this.model ? say('model') : this.matrices ? say('own_matrices') : '';
+  }
+
+  update() {
+    this.modelPart.hidden = !this.model;
+    this.forget.hidden = !this.model && !this.matrices;
+    if (this.model) for (const field of [...this.fields, ...this.generation]) field.update({});
+  }
+
+  #choose(name, value) {
+    this.at[name === 'layer' ? 'layer' : 'head'] = value;
+    this.at[name] = value;
+    this.page.ask();
+  }
+
+  /** Takes files: a safetensors file with w_query is a set of matrices, a config.json among them a model's folder. */
+  async take(list) {
+    const files = {};
+    for (const file of list) files[file.name] = new Uint8Array(await file.arrayBuffer());
+    try {
+      if ('config.json' in files) {
+        this.model = await this.page.engine.load(files);
+        this.matrices = null;
+        this.at = {layer: 0, head: 0, model_head: 0};
+        this.said.textContent = say('model_loaded', this.model);
+      } else {
+        const name = Object.keys(files).find(each => each.endsWith('.safetensors'));
+        if (!name) throw new Error(say('no_such_files', {names: Object.keys(files).join(', ')}));
+        const tensors = readSafetensors(files[name]), known = Object.entries(tensors).filter(([key]) =>
+            MATRICES.includes(key));
+        if (!known.length) throw new Error(say('no_matrices', {names: Object.keys(tensors).join(', ') || '–'}));
+        this.matrices = Object.fromEntries(known);
+        this.model = null;
+        this.said.textContent = say('matrices_loaded', {names: known.map(([key, {shape}]) =>
+            `${key} [${shape}]`).join(', ')});
+      }
+      this.page.fail('');
+    } catch (error) {
+      this.page.fail(error.message);
+    }
+    await this.page.ask();
+    this.update();
+  }
+
+  clear() {
+    this.model = this.matrices = null;
+    this.said.textContent = this.output.textContent = '';
+    this.page.ask();
+    this.update();
+  }
+
+  /** Generates the next tokens; shows each when it comes. */
+  async generate() {
+    const started = performance.now();
+    let count = 0;
+    this.output.textContent = this.options.prompt;
+    this.run.disabled = true;
+    try {
+      const text = await this.page.engine.generate({...this.options}, token => {
+        this.output.textContent += token;
+        ++count;
+      });
+      if (typeof text === 'string' && text) this.output.textContent = text.startsWith(this.options.prompt) ? text
+        : this.options.prompt + text;
+      const seconds = (performance.now() - started) / 1000;
+      this.said.textContent = say('generated', {n: count || this.options.tokens,
+                                                speed: Math.round((count || this.options.tokens) / seconds)});
+    } catch (error) {
+      this.page.fail(error.message);
+    }
+    this.run.disabled = false;
+  }
+}

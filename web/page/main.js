@@ -1,0 +1,391 @@
+// web/page/main.js: the page: the state, the call of the engine, the drawing; everything else hangs on it.
+import {Engine} from '../engine.js';
+import {Explanation} from './explanation.js';
+import {Display} from './display.js';
+import {StepsColumn} from './steps.js';
+import {Inspector} from './inspector.js';
+import {Controls} from './controls.js';
+import {TextCard} from './text_card.js';
+import {FilesPanel} from './files_panel.js';
+import {LessonPlayer} from './lesson_player.js';
+import {fromHash, fromStart, needsTokens, newState, toHash, toRequest} from './state.js';
+import {paintPair} from './mask.js';
+import {callCode} from './code.js';
+import {cutWords} from './cut.js';
+import {paletteRules} from './colours.js';
+import {pictureOf} from './picture.js';
+import {byId, make, saveFile} from './elements.js';
+import {trace} from './trace.js';
+import {missingWords, say, sayAll, setLanguage} from './words.js';
+
+const STARTED = performance.now();
+const MOST_TOKENS = 256;  // of a text on the page: above it the numbers take longer than one waits
+
+class Page {
+  constructor() {
+    this.errors = [];
+    this.timings = {};
+    this.history = [];
+    this.painting = false;
+    this.runs = 0;
+    addEventListener('error', event => this.errors.push(event.message));
+    addEventListener('unhandledrejection', event => this.errors.push(String(event.reason?.message ?? event.reason)));
+    document.head.append(make('style', {text: paletteRules()}));
+    for (const name of ['change', 'redraw']) this[name] = this[name].bind(this);
+    this.state = this.firstState();
+    setLanguage(this.state.language);
+    this.theme(this.remembered('theme') || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'));
+    this.filesPanel = new FilesPanel(this);
+    this.texts = new TextCard(this);
+    this.controls = new Controls(this);
+    this.lesson = new LessonPlayer(this);
+    this.steps = new StepsColumn(byId('steps'), {
+      point: place => this.point(place), pin: place => this.pin(place), painting: () => this.painting,
+      paint: (row, column, view) => this.paint(row, column, view), head: head => this.redraw(state =>
+          { state.head = head; }),
+      choose: (at, keys) => keys && this.redraw(({chosen}) => {
+        if (chosen.includes(at)) chosen.splice(chosen.indexOf(at), 1);
+        else chosen.push(at);
+      }),
+    });
+    this.inspector = new Inspector(byId('inspector'), {
+      go: place => this.pin(place, true), back: () => this.back(), unpin: () => this.unpin(),
+      showAll: () => this.inspect(this.place, true), pull: () => this.redraw(state => { state.pull = !state.pull; }),
+      switchOff: (kind, which) => this.redraw(({off}) => {
+        if (off[kind].includes(which)) off[kind].splice(off[kind].indexOf(which), 1);
+        else off[kind].push(which);
+      }),
+    });
+    this.listen();
+    this.words();
+    this.inspector.empty();
+  }
+
+  firstState() {
+    const language = navigator.language?.startsWith('zh') ? 'zh' : 'en';
+    let start = {};
+    try {
+      start = JSON.parse(byId('attn-start')?.textContent || '{}');
+    } catch (error) {
+      this.errors.push(`attn-start: ${error.message}`);
+    }
+    this.cut = start.cut;
+    return location.hash.length > 1 ? fromHash(location.hash, language) : fromStart(start, language);
+  }
+
+  listen() {
+    addEventListener('hashchange', () => {
+      if (location.hash.slice(1) === toHash(this.state)) return;
+      this.state = fromHash(location.hash, this.state.language);
+      this.history = [];
+      this.words();
+      this.ask();
+    });
+    addEventListener('keydown', event => {
+      if (event.key === 'Escape' && this.state.pin) this.unpin();
+      if (event.key === 'Backspace' && this.history.length && !event.target.closest('input, select')) {
+        event.preventDefault();
+        this.back();
+      }
+    });
+    byId('theme').addEventListener('click', () => {
+      this.theme(document.documentElement.dataset.theme === 'dark' ? 'light' : 'dark');
+    });
+    byId('language').addEventListener('click', () => this.change(state => {
+      state.language = state.language === 'en' ? 'zh' : 'en';
+    }, 'language'));
+    byId('explore').addEventListener('click', () => this.lesson.leave());
+    byId('lessons').addEventListener('click', () => this.lesson.list());
+    addEventListener('dragover', event => event.preventDefault());
+    addEventListener('drop', event => {
+      event.preventDefault();
+      if (event.dataTransfer?.files.length) {
+        if (this.controls.open !== 'files') this.controls.toggle('files');
+        this.filesPanel.take(event.dataTransfer.files);
+      }
+    });
+    byId('skip').addEventListener('click', () => byId('steps').focus());
+    addEventListener('resize', () => this.steps.repaint());
+  }
+
+  remembered(name, value) {
+    try {
+      if (value !== undefined) localStorage.setItem(`attn-${name}`, value);
+      return localStorage.getItem(`attn-${name}`);
+    } catch {
+      return null;  // a page from disk may have no storage
+    }
+  }
+
+  theme(name) {
+    const known = document.documentElement.dataset.theme;
+    document.documentElement.dataset.theme = name;
+    if (known) this.remembered('theme', name);
+    this.steps?.repaint();
+  }
+
+  words() {
+    setLanguage(this.state.language);
+    sayAll();
+    document.title = say('title');
+  }
+
+  /** Changes the state and asks the engine again. */
+  change(run, what) {
+    const before = toHash({...this.state, compare: '', before: ''});
+    run(this.state);
+    const after = toHash({...this.state, compare: '', before: ''});
+    if (before === after) return;
+    if (what !== this.lastChange || performance.now() - this.lastTime > 1500) this.beforeLast = before;
+    this.lastChange = what;
+    this.lastTime = performance.now();
+    if (what === 'language') this.words();
+    this.ask();
+  }
+
+  /** Changes only how the numbers are shown. */
+  redraw(run) {
+    run(this.state);
+    this.draw();
+  }
+
+  /** Asks the engine; while it is busy the newest question waits. */
+  ask() {
+    this.queue = (this.waiting ? this.queue : (this.queue ?? Promise.resolve()).then(() => {
+      this.waiting = false;
+      this.running = true;
+      return this.run().finally(() => { this.running = false; });
+    }));
+    this.waiting = true;
+    return this.queue;
+  }
+
+  async explain(state) {
+    const matrices = this.filesPanel.matrices ?? undefined, texts = state.to === null ? state.text
+        : [...state.text, state.to];
+    const cut = state.options.tokens === 'words' ? {...this.cut, ...cutWords(texts)} : undefined;
+    let tokens = 0;
+    if (needsTokens(state)) {
+      const bare = {...state, mask: newState().mask, options: {...newState().options, tokens: state.options.tokens}};
+      tokens = new Explanation(await this.engine.explain(toRequest(bare, {cut}))).tokens(0, true).length;
+    }
+    return this.engine.explain(toRequest(state, {tokens, cut, matrices}));
+  }
+
+  async run() {
+    const started = performance.now(), {state, filesPanel} = this;
+    try {
+      if (!this.engine) return;
+      if (state.text.some(text => text.length > 40 * MOST_TOKENS)) throw new Error(say('too_long', {n: MOST_TOKENS}));
+      const text = filesPanel.model
+        ? await this.engine.explainModel({text: state.text[0], ...filesPanel.at, gradients: state.options.gradients,
+                                          language: state.language})
+        : await this.explain(state);
+      const explained = performance.now();
+      if (text !== this.text) this.explanation = new Explanation(text);
+      this.text = text;
+      await this.readReference();
+      const read = performance.now();
+      this.fail('');
+      this.draw();
+      const drawn = performance.now();
+      this.timings = {explain: explained - started, read: read - explained, draw: drawn - read, own: drawn - explained,
+                      first: this.timings.first ?? drawn - STARTED};
+      ++this.runs;
+    } catch (error) {
+      this.fail(error.message);
+      ++this.runs;
+    }
+  }
+
+  async readReference() {
+    const {state} = this;
+    if (state.compare !== 'before' || !state.before) this.reference = null;
+    else if (this.referenceOf !== state.before || !this.reference)
+      this.reference = new Explanation(await this.explain(fromHash(state.before, state.language)));
+    this.referenceOf = state.before;
+  }
+
+  fail(message) {
+    byId('error').textContent = message;
+    byId('error').hidden = !message;
+    byId('steps').classList.toggle('old', Boolean(message));
+    if (message) this.controls.update(this.state);
+    if (message) this.texts.update(this.state);
+  }
+
+  draw() {
+    const {state, explanation} = this;
+    if (!explanation) return;
+    state.headCount = explanation.heads;
+    state.tokens = explanation.tokens(Math.min(state.sentence, explanation.batch - 1), false);
+    const anchor = this.painting && this.anchor, before = anchor ? anchor.getBoundingClientRect().top : 0;
+    this.display = new Display(explanation, state, this.reference);
+    this.texts.update(state);
+    this.controls.update(state);
+    this.lesson.update(state);
+    this.steps.show(this.display, this.lesson.view());
+    if (anchor?.isConnected) scrollBy({top: anchor.getBoundingClientRect().top - before, behavior: 'instant'});
+    sayAll(byId('content'));
+    if (state.pin && explanation.step(state.pin.step)) this.inspect(state.pin);
+    else if (this.place && explanation.step(this.place.step)) this.inspect(this.place);
+    else this.example();
+    this.writeHash();
+  }
+
+  /** With nothing pointed at: the largest weight is taken apart. */
+  example() {
+    const step = this.explanation.steps.find(each => each.kind === 'weights'), best = {value: -1, row: 0, column: 0};
+    if (!step || !this.lesson.answered()) {
+      this.inspector.empty();
+      return this.steps.mark(null);
+    }
+    this.display.values(step).forEach((row, i) => row.forEach((value, j) => {
+      if (value > best.value && value < 1) Object.assign(best, {value, row: i, column: j});
+    }));
+    this.inspect({step: step.name, row: best.row, column: best.column});
+    this.place = null;
+    this.inspector.hint();
+  }
+
+  writeHash() {
+    const hash = toHash(this.state);
+    clearTimeout(this.hashTimer);
+    this.hashTimer = setTimeout(() => {
+      if (location.hash.slice(1) !== hash) history.replaceState(null, '', `#${hash}`);
+    }, 150);
+  }
+
+  inspect(place, all = false) {
+    this.place = place;
+    const made = this.inspector.show(this.display, place, {pinned: Boolean(this.state.pin), history: this.history,
+        all});
+    this.steps.mark(place, made);
+    byId('inspector').classList.toggle('pinned', Boolean(this.state.pin));
+  }
+
+  point(place) {
+    if (this.state.pin || !this.display) return;
+    if (place) this.inspect(place);
+  }
+
+  pin(place, step = false) {
+    const {state} = this;
+    if (step && place.head !== undefined && this.explanation.step(place.step).heads > 1) state.head = place.head;
+    if (step && state.pin) this.history.push(state.pin);
+    else this.history = [];
+    if (!step && state.pin && ['step', 'row', 'column'].every(name =>
+        state.pin[name] === place[name])) return this.unpin();
+    state.pin = {step: place.step, row: place.row, column: place.column};
+    state.pull = false;
+    this.draw();
+    if (step) this.steps.reveal(place);
+  }
+
+  back() {
+    this.state.pin = this.history.pop();
+    this.draw();
+    this.steps.reveal(this.state.pin);
+  }
+
+  unpin() {
+    this.history = [];
+    this.state.pin = null;
+    this.state.pull = false;
+    this.draw();
+  }
+
+  /** Masks a pair or lets it take part; what is painted on stays where it is on the screen. */
+  paint(row, column, view) {
+    this.anchor = view.element;
+    const step = this.explanation.steps.find(each => each.hidden && each.name === 'mask')
+      ?? this.explanation.steps.find(each => each.hidden);
+    const hidden = step ? this.explanation.hidden(step, this.display.sentence, 0)[row]?.[column] : null;
+    if (hidden && !['causal', 'window', 'mask'].includes(hidden)) return;
+    this.change(state => paintPair(state.mask, row, column, Boolean(hidden)), 'paint');
+  }
+
+  compare(value) {
+    this.state.compare = value;
+    if (value === 'before' && !this.state.before && !this.anyOff()) return this.hold();
+    return this.ask();
+  }
+
+  anyOff() {
+    const {off} = this.state;
+    return off.keys.length + off.weights.length + off.heads.length > 0;
+  }
+
+  hold() {
+    this.state.before = toHash({...this.state, compare: '', before: '', pin: null, off: newState().off}) || 'heads=1';
+    this.state.compare = 'before';
+    return this.ask();
+  }
+
+  holdLast() {
+    this.state.before = (this.beforeLast ?? toHash({...this.state, compare: '', before: ''})) || 'heads=1';
+    this.state.compare = 'before';
+    return this.ask();
+  }
+
+  allOn() {
+    this.redraw(state => { state.off = newState().off; });
+  }
+
+  code() {
+    const {explanation, state} = this, cross = state.to !== null;
+    const size = {rows: explanation?.tokens(0).length ?? 0, keys: explanation?.tokens(0, true).length ?? 0, cross};
+    return callCode(state, size);
+  }
+
+  saveView() {
+    saveFile('attention.svg', this.picture(), 'image/svg+xml');
+  }
+
+  picture() {
+    return pictureOf(this.display, this.steps);
+  }
+
+  async saveSvg() {
+    const texts = [this.state.text, this.state.to ?? []].flat(), {tokens} = this.state.options;
+    saveFile('explanation.svg', await this.engine.svg(toRequest(this.state,
+        {tokens: this.explanation.tokens(0, true).length,
+      cut: tokens === 'words' ? cutWords(texts) : undefined, matrices: this.filesPanel.matrices ?? undefined})),
+             'image/svg+xml');
+  }
+
+  saveJson() {
+    saveFile('explanation.json', this.text, 'application/json');
+  }
+
+  async copyLink(button) {
+    const link = `${location.href.split('#')[0]}#${toHash(this.state)}`;
+    try {
+      await navigator.clipboard.writeText(link);
+      button.textContent = say('copied');
+    } catch {
+      button.textContent = link;
+    }
+  }
+
+  /** What the tests read. */
+  report() {
+    const {headCount, tokens, ...state} = this.state;
+    const block = name => this.steps.viewOf(name);
+    return {
+      ready: Boolean(this.text), runs: this.runs, busy: this.waiting || this.running, json: this.text, state,
+      hash: toHash(this.state), errors: this.errors, failed: byId('error').textContent, timings: this.timings,
+      inspected: this.inspector.place, made: this.inspector.made, code: this.display && this.code(),
+      shown: name => block(name)?.data?.values, mode: name => this.display.mode(this.explanation.step(name)),
+      centre: (name, row, column) => block(name).centre(row, column), lesson: this.lesson.report(),
+    };
+  }
+}
+
+const page = new Page();
+window.attn = {report: () => page.report(), trace: place => trace(page.explanation, place), missingWords, page};
+Engine.open().then(engine => {
+  page.engine = engine;
+  byId('version').textContent = engine.version ? `attn ${engine.version}` : 'attn';
+  return page.lesson.start() || page.ask();
+}).catch(error => page.fail(error.message));

@@ -1,0 +1,91 @@
+// web/page/what_if.js: what the numbers would be with a key, a weight or a head switched off, and what chosen tokens
+// get:
+// computed here from the engine's numbers, in double precision.
+
+/** Whether anything is switched off. */
+export const isOff = off => off.keys.length + off.weights.length + off.heads.length > 0;
+
+const sum = list => list.reduce((total, value) => total + value, 0);
+
+/** Recomputes one step from numbers that changed; null where the page cannot. */
+const AGAIN = {
+  dropout: (step, [weights], original) => weights.map((row, i) => row.map((w, j) =>
+    w === null ? null : original[i][j] === 0 ? 0 : w / (1 - step.operand))),
+  matmul: (step, [a, b]) => a.map(row => b[0].map((_, d) => {
+    let total = 0;
+    row.forEach((w, j) => { if (w) total += w * b[j][d]; });
+    return step.operand === undefined ? total : total / step.operand;
+  })),
+  project: (step, [a, b]) => a.map(row => b[0].map((_, d) => sum(row.map((x, e) => x * b[e][d])))),
+  add: (step, [a, b]) => a.map((row, i) => row.map((x, d) => x + b[i][d])),
+  copy: (step, [a]) => a,
+  select: (step, [a], original) => a.map((row, i) => row.map((x, j) => original[i][j] === null ? null : x)),
+  sum_rows: (step, [a], original) => {
+    const sums = a[0].map((_, j) => sum(a.map(row => row[j] ?? 0)));
+    return original.length === 1 ? [sums] : sums.map(total => [total]);
+  },
+};
+const BACKWARD = /^d_|^query_|_backward/;
+
+/** Weights of a row over the keys that are left, as softmax would have them. */
+function without(row, off, i) {
+  const gone = new Set(off.keys.filter(j => row[j] !== null && row[j] !== undefined));
+  const left = 1 - sum([...gone].map(j => row[j]));
+  return row.map((w, j) => {
+    if (w === null || gone.has(j)) return null;
+    if (off.weights.includes(`${i}.${j}`)) return 0;
+    return gone.size ? (left > 1e-12 ? w / left : 0) : w;
+  });
+}
+
+/**
+ * The steps that change when keys, weights or heads are off.
+ * @param {Explanation} explanation
+ * @param {{keys: number[], weights: string[], heads: number[]}} off
+ * @returns {{matrices: Map<string, (number|null)[][]>, stale: Set<string>}} by `step.sentence.head`; stale: steps after
+ *          a change that the page does not compute again
+ */
+export function switchOff(explanation, off) {
+  const matrices = new Map(), changed = new Set(), stale = new Set();
+  if (!isOff(off)) return {matrices, stale};
+  const read = (name, sentence, head) => {
+    const step = explanation.step(name);
+    const key = `${name}.${Math.min(sentence, step.batch - 1)}.${Math.min(head, step.heads - 1)}`;
+    return matrices.get(key) || explanation.matrix(step, sentence, head);
+  };
+  for (const step of explanation.steps) {
+    const inputs = step.inputs || [], isWeights = step.operation === 'softmax';
+    if (!isWeights && !inputs.some(name => changed.has(name))) continue;
+    const again = isWeights || step.operation === 'join_heads' || step.operation === 'mean_heads' ||
+        AGAIN[step.operation];
+    if (!again || BACKWARD.test(step.name) || inputs.some(name => stale.has(name))) {
+      stale.add(step.name);
+      continue;
+    }
+    changed.add(step.name);
+    for (let b = 0; b < step.batch; ++b) {
+      for (let h = 0; h < step.heads; ++h) {
+        const original = explanation.matrix(step, b, h);
+        let made;
+        if (isWeights) made = original.map((row, i) => without(row, off, i));
+        else if (step.operation === 'join_heads' || step.operation === 'mean_heads') {
+          const heads = Array.from({length: explanation.step(inputs[0]).heads}, (_, n) => read(inputs[0], b, n));
+          made = step.operation === 'join_heads' ? heads[0].map((_, i) => heads.flatMap(matrix => matrix[i]))
+            : heads[0].map((row, i) => row.map((_, j) => sum(heads.map(matrix => matrix[i][j] ?? 0)) / heads.length));
+        } else made = AGAIN[step.operation](step, inputs.map(name => read(name, b, h)), original);
+        const isContext = step.operation === 'matmul' && step.name.startsWith('context');
+        if (isContext && off.heads.includes(h)) made = made.map(row => row.map(() => 0));
+        matrices.set(`${step.name}.${b}.${h}`, made);
+      }
+    }
+  }
+  return {matrices, stale};
+}
+
+/** Of each row of weights: the sum over the chosen keys and the entropy of the row in bits. */
+export function sumAndEntropy(weights, chosen) {
+  return weights.map(row => [
+    sum(chosen.map(j => row[j] ?? 0)),
+    -sum(row.map(w => w > 0 ? w * Math.log2(w) : 0)) || 0,
+  ]);
+}

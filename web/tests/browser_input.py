@@ -1,0 +1,214 @@
+# web/tests/browser_input.py: texts, options, masks, files: what is given to the page, compared with the command.
+import json
+import re
+import struct
+
+from browser_checks import test
+
+
+@test
+def opens_with_the_default_sentence(page):
+    page.open()
+    assert page.json()["text"] == "Life is short, eat dessert first"
+    page.same_as_command()
+    assert page.report("failed") == ""
+    assert page.run("document.querySelectorAll('#steps > .step').length") >= 6
+    assert page.report("timings").get("first") > 0
+
+
+@test
+def every_option_gives_the_numbers_of_the_command(page):
+    page.open()
+    page.panel("score")
+    for field, value in (("score", "additive"), ("score", "general"), ("score", "dot"), ("score", "scaled_dot"),
+                         ("temperature", "0.5"), ("softcap", "2.5"), ("bias", "alibi"), ("sink", "-1.5"),
+                         ("dropout_p", "0.25"), ("score_mod", "s - 0.5 * (i - j)")):
+        page.set(field, value)
+        page.same_as_command()
+    assert page.json()["options"]["score_mod"] == "s - 0.5 * (i - j)"
+    page.panel("sizes")
+    for field, value in (("heads", "3"), ("dim", "6"), ("dk", "4"), ("dv", "2"), ("seed", "7"), ("positions", "rotary"),
+                         ("positions", "sinusoidal")):
+        page.set(field, value)
+        page.same_as_command()
+    page.panel("more")
+    for field, value in (("gradients", True), ("query", "2"), ("weights", "top_k(2)"), ("cache", "int8"),
+                         ("packed", True)):
+        page.set(field, value)
+        page.same_as_command()
+    options = page.json()["options"]
+    assert (options["heads"], options["query"], options["cache"], options["packed"]) == (3, 2, "int8", True)
+
+
+@test
+def texts_second_text_batch_and_tokens(page):
+    page.open()
+    page.text("to be or not to be")
+    assert page.step("tokens")["values"] == ["to", "be", "or", "not", "to", "be"]
+    page.same_as_command()
+    page.set("tokens", "characters")
+    assert page.step("tokens")["values"][0] == "t"
+    page.same_as_command()
+    page.set("tokens", "words")
+    page.button("+ another text")
+    page.text("to be", 1)
+    assert page.json()["text"] == ["to be or not to be", "to be"]
+    page.same_as_command()
+    page.set("sentence", "1")
+    assert page.report("shown('weights')")[1][2] is None, "padding is not masked"
+    page.click("#texts .remove", 1)
+    page.button("+ second text")
+    page.text("eat it first", 1)
+    assert page.json()["to"] == "eat it first"
+    page.same_as_command()
+    page.panel("mask")
+    page.set("causal_align", "bottom_right")
+    assert page.json()["mask"] == "causal(bottom_right)"
+    page.same_as_command()
+    page.click("#texts .remove", 0)
+    page.text("我喜欢吃苹果，他喜欢看书")
+    assert "喜欢" in page.step("tokens")["values"], page.step("tokens")["values"]
+    page.same_as_command()
+    page.text("吾輩は猫である。")
+    assert "吾輩" in page.step("tokens")["values"]
+    page.same_as_command()
+
+
+@test
+def masks_by_clicking(page):
+    page.open()
+    page.panel("mask")
+    page.set("causal", True)
+    assert page.json()["mask"] == "causal"
+    page.set("window_left", "2")
+    page.same_as_command()
+    assert page.json()["mask"] == "causal & window(2, -1)"
+    page.set("prefix", "2")
+    page.same_as_command()
+    page.set("keys", "5")
+    page.same_as_command()
+    page.button("Nothing masked")
+    assert page.json()["mask"] == ""
+    page.click(".cut", 1)
+    page.click(".cut", 3)
+    page.same_as_command()
+    ids = [0, 0, 1, 1, 2, 2]
+    assert page.report("code.mask.cpp") == "attn::Mask::documents(attn::tensor<std::int64_t>({0, 0, 1, 1, 2, 2}, {6}))"
+    weights = page.report("shown('weights')")
+    assert all((weights[i][j] is not None) == (ids[i] == ids[j]) for i in range(6) for j in range(6))
+    page.set("causal", True)
+    page.same_as_command()
+    page.button("Nothing masked")
+    page.set("mask_text", "window(1, 1) | prefix(1)")
+    page.same_as_command()
+    page.set("mask_text", "windw(1, 1)")
+    assert "windw" in page.report("failed"), page.report("failed")
+    page.set("mask_text", "")
+    assert page.report("failed") == ""
+
+
+@test
+def pairs_are_painted(page):
+    page.open(height=1500)
+    page.panel("mask")
+    page.button("Paint pairs")
+    page.pin("scores", 2, 1)
+    page.pin("scores", 0, 4)
+    weights = page.report("shown('weights')")
+    masked = [(i, j) for i in range(6) for j in range(6) if weights[i][j] is None]
+    assert masked == [(0, 4), (2, 1)], masked
+    page.same_as_command()
+    page.pin("mask", 2, 1)
+    assert page.report("shown('weights')")[2][1] is not None
+    assert "Mask::block" in page.report("code.mask.cpp")
+    page.set("causal", True)
+    page.pin("mask", 0, 5)
+    weights = page.report("shown('weights')")
+    assert weights[0][5] is not None and weights[0][3] is None
+    page.same_as_command()
+    page.cell("mask", 3, 2)
+    page.page.drag([page.cell("mask", 3, 2)] + [tuple(page.report(f"centre('mask', {3 + n}, {n})").values())
+                                               for n in (0, 1, 2)])
+    page.settle()
+    weights = page.report("shown('weights')")
+    assert [weights[i][j] for i, j in ((3, 2), (3, 0), (4, 1), (5, 2))] == [None] * 4, (page.report('hash'), weights)
+    page.same_as_command()
+    page.open(page.report("hash"))
+    assert page.report("shown('weights')") == weights
+
+
+@test
+def the_state_is_in_the_address(page):
+    state = ("text=to+be+or+not&heads=2&temperature=0.5&score_mod=s+-+0.5+*+(i+-+j)&causal&window=2,-1&hide=2.1&head=1"
+             "&chosen=0,2&pin=weights,2,0")
+    page.open(state)
+    page.same_as_command()
+    assert page.report("hash") == state, page.report("hash")
+    before = page.report("json")
+    page.page.call("Page.reload")
+    page.page.wait("Boolean(window.attn && attn.report().runs)")
+    page.settle()
+    assert page.report("json") == before and page.report("hash") == state
+    page.run("location.hash = '#text=a+b+c'")
+    page.page.wait("attn.report().hash === 'text=a+b+c'")
+    page.settle()
+    assert page.json()["text"] == "a b c"
+    page.open("text=%E4%BA%BA%E7%94%9F&heads=x&nonsense=1&window=a&head=9&pin=nowhere,1,1")
+    assert page.json()["text"] == "人生" and page.report("failed") == ""
+
+
+@test
+def own_matrices_are_dropped(page):
+    page.open()
+    shapes = {"w_query": [3, 2], "w_key": [3, 2], "w_value": [3, 5]}
+    header, data = {}, b""
+    for name, shape in shapes.items():
+        numbers = [((n * 7 + len(name)) % 11 - 5) / 4 for n in range(shape[0] * shape[1])]
+        packed = struct.pack(f"<{len(numbers)}f", *numbers)
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(packed)]}
+        data += packed
+    text = json.dumps(header).encode()
+    whole = struct.pack("<Q", len(text)) + text + data
+    file = page.folder / "matrices.safetensors"
+    file.write_bytes(whole)
+    page.run(f"""attn.page.filesPanel.take([new File([new Uint8Array({list(whole)})], 'matrices.safetensors')])""")
+    page.settle()
+    assert page.report("failed") == "", page.report("failed")
+    printed = page.command("explain", "--json", "Life is short, eat dessert first", "--weights", str(file))
+    assert page.report("json").strip() == printed.strip()
+    page.run("attn.page.filesPanel.take([new File([new Uint8Array([1, 2, 3])], 'broken.safetensors')])")
+    assert "safetensors" in page.report("failed")
+    page.run("attn.page.filesPanel.clear()")
+    page.settle()
+    page.same_as_command()
+
+
+@test
+def mistakes_are_said_in_the_librarys_words(page):
+    page.open()
+    page.text(",")
+    assert "no token" in page.report("failed"), page.report("failed")
+    page.text("Life is short")
+    assert page.report("failed") == ""
+    page.same_as_command()
+
+
+@test
+def both_languages(page):
+    page.open("causal")
+    page.button("中文")
+    assert page.json()["language"] == "zh" and page.run("document.documentElement.lang") == "zh-CN"
+    page.same_as_command()
+    for panel in ("score", "mask", "sizes", "more", "compare", "code", "files"):
+        page.panel(panel)
+        shown = page.run("""[...document.querySelectorAll('#bar, #panel label, #panel button, #panel option')]
+          .filter(e => e.offsetParent !== null).map(e => e.innerText).join('\\n')""")
+        left = re.findall(r"\b(?:Score|Mask|Sizes|Compare|Code|Files|Heads|Seed|Window|Copy|Save|Hold)\b", shown)
+        assert not left, f"{panel}: {left}"
+    page.hover("weights", 3, 1)
+    assert "键" in page.inspector()
+    page.button("English")
+    assert page.json()["language"] == "en"
+    page.same_as_command()
+    keys = page.run("attn.missingWords()")
+    assert keys == [], f"not in both languages: {keys}"

@@ -1,0 +1,118 @@
+# web/tests/browser_look.py: lessons, long texts, speed, widths, contrast, names for screen readers.
+from browser_checks import test
+
+
+@test
+def long_texts_stay_usable(page):
+    text = " ".join(f"w{n % 97}" for n in range(256))
+    page.open(f"text={text.replace(' ', '+')}&causal", width=1280)
+    page.cell("weights", 0, 0)
+    assert page.run("document.querySelectorAll('[data-step=weights] canvas').length") == 1
+    page.hover("weights", 200, 100)
+    place = page.report("inspected")
+    assert (place["row"], place["column"]) == (200, 100), place
+    page.click("[data-step=weights] .zoom button", 1)
+    page.click("[data-step=weights] .zoom button", 1)
+    page.hover("weights", 250, 7)
+    assert page.report("inspected")["column"] == 7
+    page.same_as_command()
+    page.picture("long")
+
+
+@test
+def a_slider_step_is_quick(page):
+    text = "+".join(f"w{n}" for n in range(32))
+    page.open(f"text={text}&heads=4&causal")
+    page.cell("weights", 0, 0)
+    page.panel("score")
+    own = []
+    for n in range(12):
+        page.set("temperature", str(round(0.5 + n / 10, 1)))
+        own.append(page.report("timings")["own"])
+    own.sort()
+    print(f"        own work of a step at 32 tokens, 4 heads: {own[len(own) // 2]:.1f} ms median, {own[-1]:.1f} worst")
+    assert own[len(own) // 2] < 50, own
+
+
+@test
+def drawings_are_of_what_is_shown(page):
+    page.open("heads=2&causal&head=1")
+    svg = page.run("attn.page.picture()")
+    assert svg.startswith("<svg") and page.run("""new DOMParser().parseFromString(attn.page.picture(), 'image/svg+xml')
+      .querySelector('parsererror') === null""")
+    first = f"{page.step('weights')['values'][1][2][0]:.4f}"
+    assert f">{first}<" in svg
+    assert "<svg" in page.run("attn.page.engine.svg({text: 'a b', options: {}})")
+
+
+@test
+def lessons_from_first_to_last(page):
+    for language in ("en", "zh"):
+        page.open(f"text=x+y&language={language}")
+        lessons = page.report("lesson")["lessons"]
+        assert lessons
+        page.click("#lessons")
+        for number, lesson in enumerate(lessons):
+            if number == 0:
+                page.click(".lessonlist li button")
+            for at in range(lesson["steps"]):
+                state = page.report("lesson")
+                assert (state["playing"], state["at"]) == (lesson["id"], at), state
+                assert page.report("failed") == "", f"{lesson['id']} {at}: {page.report('failed')}"
+                assert len(page.run("document.querySelector('.idea').innerText")) > 5
+                page.same_as_command()
+                assert page.json()["language"] == language
+                if page.run("Boolean(document.querySelector('.question'))"):
+                    assert page.run("Boolean(document.querySelector('.covered'))"), f"{lesson['id']} {at}: not covered"
+                    page.click(".choice")
+                    assert page.run("Boolean(document.querySelector('.why'))")
+                assert not page.run("Boolean(document.querySelector('.covered'))")
+                if at == lesson["steps"] - 1 and number == len(lessons) - 1:
+                    own = page.report("json")
+                    page.button("Try it yourself" if language == "en" else "自己试试")
+                    assert page.report("json") == own and page.report("lesson")["playing"] is None
+                    assert page.run("document.querySelector('.controls').offsetParent !== null")
+                else:
+                    page.click("#lesson button.main")
+
+
+@test
+def narrow_and_wide_light_and_dark(page):
+    for width in (360, 900, 1600):
+        for dark in (False, True):
+            page.open("causal&heads=2&pin=weights,2,1", width=width, height=900, dark=dark)
+            assert page.run("document.documentElement.dataset.theme") == ("dark" if dark else "light")
+            overflow = page.run("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert overflow <= 0, f"{width}: {overflow} px too wide"
+            faint = page.run(CONTRAST)
+            assert not faint, f"{width} {'dark' if dark else 'light'}: too faint: {faint[:5]}"
+            page.picture(f"{width}-{'dark' if dark else 'light'}")
+    page.click("#theme")
+    assert page.run("document.documentElement.dataset.theme") == "light"
+    unnamed = page.run("""[...document.querySelectorAll('button, input, select, [role]')].filter(e =>
+      e.offsetParent !== null && !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
+      .map(e => e.outerHTML.slice(0, 80))""")
+    assert not unnamed, unnamed
+
+
+CONTRAST = """(() => {
+  const channel = c => (c /= 255) <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+  const numbers = text => (text.match(/[\\d.]+/g) || [0, 0, 0, 0]).map(Number);
+  const light = rgb => 0.2126 * channel(rgb[0]) + 0.7152 * channel(rgb[1]) + 0.0722 * channel(rgb[2]);
+  const ground = element => {
+    for (; element; element = element.parentElement) {
+      const colour = numbers(getComputedStyle(element).backgroundColor);
+      if (colour.length < 4 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const found = [];
+  for (const element of document.querySelectorAll('body *')) {
+    const own = [...element.childNodes].some(node => node.nodeType === 3 && node.data.trim());
+    if (!own || element.offsetParent === null || element.closest(':disabled, script, style, option')) continue;
+    const [a, b] = [light(numbers(getComputedStyle(element).color)), light(ground(element))].sort((x, y) => y - x);
+    const contrast = (a + 0.05) / (b + 0.05);
+    if (contrast < 4.5) found.push([element.className || element.tagName, element.textContent.slice(0, 20), contrast]);
+  }
+  return found;
+})()"""

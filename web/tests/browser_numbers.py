@@ -1,0 +1,210 @@
+# web/tests/browser_numbers.py: what the page says about its numbers: their inputs, differences, parts off, gradients.
+import json
+import math
+
+from browser_checks import flat, near, test
+
+
+@test
+def every_number_is_what_its_inputs_make(page):
+    """Of each step: products and sums, as the inspector shows them, give the library's number."""
+    states = ["heads=2&dim=4&causal&softcap=3&bias=alibi&temperature=2&sink=1&dropout_p=0.2&gradients&positions=rotary",
+              "text=to+be+or+not&text=to+be&score=additive&positions=sinusoidal&causal&gradients",
+              "text=to+be+or+not&to=be+it&score=general&heads=2&gradients&causal=top_left",
+              "heads=2&weights=head_average&score=dot&gradients", "weights=column_sums", "weights=top_k(2)"]
+    script = """(async () => {
+      const {explanation} = attn.page, found = {steps: {}, wrong: []};
+      for (const step of explanation.steps) {
+        if (step.kind === 'words' || step.kind === 'checks') continue;
+        for (let b = 0; b < step.batch; ++b) for (let h = 0; h < step.heads; ++h)
+          explanation.matrix(step, b, h).forEach((row, i) => row.forEach((value, j) => {
+            const made = attn.trace({step: step.name, sentence: b, head: h, row: i, column: j});
+            if (!made) return;
+            found.steps[step.name] = (found.steps[step.name] || 0) + 1;
+            const off = made.value === null || value === null ? (made.value === value ? 0 : value === 0 ? 0 : 1)
+              : Math.abs(made.value - value) / Math.max(1, Math.abs(value));
+            if (!(off < 2e-5)) found.wrong.push([step.name, b, h, i, j, value, made.value]);
+          }));
+      }
+      return found;
+    })()"""
+    seen = {}
+    for state in states:
+        page.open(state)
+        found = page.run(script)
+        assert not found["wrong"], found["wrong"][:4]
+        seen |= found["steps"]
+    missing = {"q", "scores", "scaled", "capped", "biased", "tempered", "mask", "weights", "sink", "dropped", "context",
+               "joined", "d_v", "d_weights", "d_scores", "d_q", "d_k"} - seen.keys()
+    assert not missing, missing
+
+
+@test
+def pointing_marks_and_takes_apart(page):
+    page.open("causal", height=2600)
+    page.hover("scores", 3, 1)
+    place = page.report("inspected")
+    assert (place["step"], place["row"], place["column"]) == ("scores", 3, 1)
+    q, k = page.step("q")["values"], page.step("k")["values"]
+    assert near(page.report("made")["value"], sum(a * b for a, b in zip(q[3], k[1])))
+    for number in (q[3][0], k[1][1]):
+        assert f"{number:.4f}".replace("-", "−") in page.inspector(), page.inspector()
+    marks = page.run("""Object.fromEntries([...attn.page.steps.blocks].map(([name, {view}]) => [name,
+      Object.entries(view.marks).filter(([, e]) => !e.hidden).map(([kind]) => kind)]))""")
+    assert marks["scores"] == ["row", "column", "cell"] and "row" in marks["q"] and "inputs" in marks["k"], marks
+    assert "column" in marks["weights"] and "row" in marks["v"], marks
+    page.hover("weights", 0, 4)
+    assert "comes after" in page.inspector(), page.inspector()
+    page.hover("weights", 3, 1)
+    assert "÷ Σ" in page.inspector()
+
+
+@test
+def pins_step_back_and_let_go(page):
+    page.open()
+    page.pin("context", 1, 2)
+    assert page.report("state.pin") == {"step": "context", "row": 1, "column": 2}
+    page.hover("weights", 4, 4)
+    assert page.report("inspected")["step"] == "context", "what is pinned gives way to the pointer"
+    page.click("#inspector .factor")
+    assert page.report("state.pin")["step"] == "weights"
+    page.click("#inspector .factor", 1)
+    assert page.report("state.pin")["step"] == "scaled"
+    page.key("Backspace")
+    assert page.report("state.pin")["step"] == "weights"
+    page.button("← context")
+    assert page.report("state.pin")["step"] == "context"
+    assert "pin=context,1,2" in page.report("hash")
+    page.key("Escape")
+    assert page.report("state.pin") is None
+    page.pin("q", 0, 0)
+    page.pin("q", 0, 0)
+    assert page.report("state.pin") is None
+
+
+@test
+def keys_move_in_a_matrix(page):
+    page.open()
+    page.pin("scores", 0, 0)
+    page.key("Escape")
+    page.run("document.querySelector('[data-step=scores] td[tabindex=\"0\"]').focus()")
+    page.key("ArrowRight", 2)
+    page.key("ArrowDown")
+    place = page.report("inspected")
+    assert (place["step"], place["row"], place["column"]) == ("scores", 1, 2), place
+    page.key("Enter")
+    assert page.report("state.pin") == {"step": "scores", "row": 1, "column": 2}
+    page.key("End")
+    page.key("Escape")
+    tabs = page.run("document.querySelectorAll('[data-step=scores] td[tabindex=\"0\"]').length")
+    assert tabs == 1, tabs
+
+
+@test
+def before_and_after(page):
+    page.open("temperature=1")
+    was = page.report("shown('weights')")
+    page.panel("compare")
+    page.button("Hold this state")
+    page.panel("score")
+    page.set("temperature", "0.5")
+    page.same_as_command()
+    now, shown = page.step("weights")["values"], page.report("shown('weights')")
+    assert all(near(s, a - b) for s, a, b in zip(flat(shown), flat(now), flat(was)))
+    assert page.run("attn.report().mode('weights')") == "difference"
+    page.panel("compare")
+    page.set("shown", "before")
+    assert page.report("shown('weights')") == was
+    page.set("shown", "after")
+    assert page.report("shown('weights')") == now
+    hash_now = page.report("hash")
+    page.set("compare", "")
+    page.open(hash_now.replace("&shown=after", ""))
+    assert all(near(s, a - b) for s, a, b in zip(flat(page.report("shown('weights')")), flat(now), flat(was)))
+    page.open("heads=2&compare=head:1")
+    weights = page.step("weights")["values"]
+    assert all(near(s, a - b) for s, a, b in zip(flat(page.report("shown('weights')")), flat(weights[0]),
+                                               flat(weights[1])))
+
+
+@test
+def heads_side_by_side(page):
+    page.open("heads=4")
+    assert page.run("document.querySelectorAll('.heads button').length") == 4
+    page.click(".heads button", 2)
+    assert page.report("state.head") == 2
+    assert page.report("shown('weights')") == page.step("weights")["values"][2]
+    assert page.run("document.querySelectorAll('.heads button[aria-pressed=true]').length") == 1
+
+
+@test
+def switching_off(page):
+    page.open("heads=2")
+    weights, v = page.step("weights")["values"][0], page.step("v")["values"][0]
+    page.pin("weights", 1, 2)
+    page.button("Key “short” off")
+    shown = page.report("shown('weights')")
+    assert all(row[2] is None for row in shown)
+    rest = [w for j, w in enumerate(weights[1]) if j != 2]
+    assert near(shown[1][0], rest[0] / sum(rest))
+    masked = json.loads(page.command("explain", "--json", "Life is short, eat dessert first", "--heads", "2", "--mask",
+                                     "prefix(2) | ~prefix(3)"))
+    steps = {step["name"]: step["values"] for step in masked["steps"]}
+    for name in ("weights", "context"):
+        assert all(near(a, b) for a, b in zip(flat(page.report(f"shown('{name}')")), flat(steps[name][0]))), name
+    assert all(near(a, b) for a, b in zip(flat(page.report("shown('joined')")), flat(steps["joined"])))
+    assert "Computed on this page" in page.inspector()
+    page.panel("compare")
+    page.button("Switch everything on")
+    assert page.report("shown('weights')") == weights
+    page.pin("weights", 0, 0)
+    page.button("This weight off")
+    want = sum(weights[0][j] * v[j][1] for j in range(1, 6))
+    assert near(page.report("shown('context')")[0][1], want)
+    page.button("This weight off")
+    page.button("Head 0 off")
+    assert flat(page.report("shown('context')")) == [0] * 24
+    joined = page.report("shown('joined')")
+    assert joined[0][:4] == [0] * 4 and joined[0][4] != 0
+    page.same_as_command()
+
+
+@test
+def gradients_and_pulls(page):
+    page.open("gradients&causal&heads=2&softcap=2&positions=rotary")
+    page.same_as_command()
+    context, d_q, d_v = (page.step(name)["values"][0] for name in ("context", "d_q", "d_v"))
+    total_q, total_v = [[0.0] * 2 for _ in range(6)], [[0.0] * 4 for _ in range(6)]
+    for i in range(6):
+        for d in range(4):
+            page.run(f"attn.page.state.pin = {{step: 'context', row: {i}, column: {d}}}; attn.page.state.pull = true;"
+                     "attn.page.draw()")
+            pulled = page.run("""['q_turned', 'v'].map(name => attn.page.display.values(
+              attn.page.explanation.step(attn.page.explanation.step(name) ? name : 'q_rotated')))""")
+            for total, matrix in zip((total_q, total_v), pulled):
+                for row in range(6):
+                    for column in range(len(total[0])):
+                        total[row][column] += context[i][d] * matrix[row][column]
+    assert all(near(a, b) for a, b in zip(flat(total_q), flat(d_q)))
+    assert all(near(a, b) for a, b in zip(flat(total_v), flat(d_v)))
+    page.open()
+    page.pin("context", 2, 1)
+    page.button("What moves it?")
+    assert page.run("attn.report().mode('weights')") == "pull"
+    v = page.step("v")["values"]
+    assert all(near(page.report("shown('weights')")[2][j], v[j][1]) for j in range(6))
+    page.key("Escape")
+    assert page.run("attn.report().mode('weights')") == "plain"
+
+
+@test
+def chosen_tokens_have_a_sum_and_an_entropy(page):
+    page.open()
+    page.click(".chips button", 1)
+    page.click(".chips button", 4)
+    weights = page.step("weights")["values"]
+    shown = page.run("attn.page.steps.sections.get([...attn.page.steps.sections.keys()]"
+                     ".find(k => k === 'weights')).chosen.values")
+    for row, (total, entropy) in zip(weights, shown):
+        assert near(total, row[1] + row[4]) and near(entropy, -sum(w * math.log2(w) for w in row))
+    assert "chosen=1,4" in page.report("hash")
