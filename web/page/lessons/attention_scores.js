@@ -24,12 +24,12 @@ export const attentionScores = {
       "shows": {"step": "scores"},
       "question": {
         "text": {"en": "The query of 三 is (0.0327, -0.2112). Which key gets its largest score?",
-                 "zh": "三 的查询是 (0.0327, -0.2112)，哪个键的分数最大？"},
+                 "zh": "“三”的查询是 (0.0327, -0.2112)，哪个键的分数最大？"},
         "choices": ["我", "叫", "张", "三"],
         "answer": 0,
         "check": {"kind": "largest", "step": "scores", "row": 3},
         "why": {"en": "我 has the key (-0.4788, -0.5835): its second number is negative too, and the larger of the two.",
-                "zh": "我 的键是 (-0.4788, -0.5835)：第二个数同样为负，而且绝对值更大。"}
+                "zh": "“我”的键是 (-0.4788, -0.5835)：第二个数同样为负，而且绝对值更大。"}
       }
     },
     {
@@ -53,7 +53,7 @@ export const attentionScores = {
       },
       "shows": {"step": "scores"},
       "question": {
-        "text": {"en": "Queries and keys have 2 numbers. Which shape has W?", "zh": "查询和键都是 2 维，W 的形状是什么？"},
+        "text": {"en": "Queries and keys have 2 numbers. What shape does W have?", "zh": "查询和键都是 2 维，W 的形状是什么？"},
         "choices": ["[2]", "[2, 2]", "[4, 4]"],
         "answer": 1,
         "check": {"kind": "shape", "step": "score_w"},
@@ -86,13 +86,46 @@ export const attentionScores = {
       "shows": {"step": "scores"},
       "question": {
         "text": {"en": "By the dot product, 我 attends most to itself. Which key wins by this additive score?",
-                 "zh": "用点积时，我 最关注的是自己。换成这里的加性打分，权重最大的键是哪个？"},
+                 "zh": "用点积时，“我”最关注的是自己。换成这里的加性打分，权重最大的键是哪个？"},
         "choices": ["我", "叫", "张", "三"],
         "answer": 1,
         "check": {"kind": "largest", "step": "weights", "row": 0},
         "why": {"en": ["叫, with -0.8373, the least negative score.",
                        "Another function gives other weights; training finds out what is useful."],
-                "zh": "是 叫，它的分数 -0.8373 最大。换一个打分函数，权重就不同；哪种有用由训练决定。"}
+                "zh": "是“叫”，它的分数 -0.8373 最大。换一个打分函数，权重就不同；哪种有用由训练决定。"}
+      }
+    },
+    {
+      "idea": {
+        "en": ["The query need not be a word: one learned vector u can ask, the same for every text.",
+               "Then a sentence gets one row of weights and one context vector, which sums it up."],
+        "zh": ["查询不一定来自某个词：也可以由一个可学习的向量 u 来提问，对所有文本都一样。",
+               "这样整句话只有一行权重和一个上下文向量，它就是这句话的编码。"]
+      },
+      "state": {"text": "我叫张三", "to": null, "options": {"score": "additive", "learned_query": true}},
+      "focus": {"step": "weights", "row": 0, "column": 1},
+      "code": {
+        "cpp": ["const auto kind = attn::Score::Kind::additive;",
+                "const auto run = attn::explain(\"我叫张三\", {.score = kind, .learned_query = true});",
+                "const auto q = run.step(\"q\").values, k = run.step(\"k\").values, v = run.step(\"v\").values;",
+                "const auto S_q = run.parameters[3].values, S_k = run.parameters[4].values;",
+                "const auto score = attn::Score::additive(S_q, S_k, run.parameters[5].values);",
+                "std::cout << attn::attention(q, k, v, {.score = score}).output << \"\\n\";"],
+        "python": ["import attn", "",
+                   "run = attn.explain(\"我叫张三\", score=\"additive\", learned_query=True)",
+                   "q, k, v = (run[name].values for name in \"qkv\")",
+                   "score = attn.Score.additive(*(matrix.values for matrix in run.parameters[3:]))",
+                   "print(attn.attention(q, k, v, score=score).round(4))"]
+      },
+      "shows": {"step": "context"},
+      "question": {
+        "text": {"en": "One vector asks, four words answer. What is the shape of the weights?",
+                 "zh": "一个向量提问，四个词回答。权重的形状是什么？"},
+        "choices": ["[4, 4]", "[1, 4]", "[4, 1]"],
+        "answer": 1,
+        "check": {"kind": "shape", "step": "weights"},
+        "why": {"en": "A row for each query, and there is only one. This is also called attention pooling.",
+                "zh": "每个查询一行，而这里只有一个查询。这种用法也叫注意力汇聚。"}
       }
     },
     {
@@ -113,7 +146,7 @@ export const attentionScores = {
       },
       "shows": {"step": "ids"},
       "question": {
-        "text": {"en": "Three sentences, the longest of 4 tokens, 3 numbers each. Which shape has x?",
+        "text": {"en": "Three sentences, the longest of 4 tokens, 3 numbers each. What shape does x have?",
                  "zh": "三句话，最长的有 4 个词元，每个词元 3 维。x 的形状是什么？"},
         "choices": ["[9, 3]", "[3, 4, 3]", "[4, 3, 3]"],
         "answer": 1,
@@ -141,11 +174,11 @@ export const attentionScores = {
       },
       "shows": {"step": "scaled"},
       "question": {
-        "text": {"en": "How many of the four columns are masked for 李?", "zh": "对 李 来说，四列中有几列被遮住？"},
+        "text": {"en": "How many of the four columns are masked for 李?", "zh": "对“李”来说，四列中有几列被遮住？"},
         "choices": ["0", "1", "2"],
         "answer": 2,
         "check": {"kind": "masked", "step": "mask", "row": 0, "batch": 2},
-        "why": {"en": "李四 has two tokens, so the other two are PAD.", "zh": "李四 只有两个词元，另外两个是 PAD。"}
+        "why": {"en": "李四 has two tokens, so the other two are PAD.", "zh": "“李四”只有两个词元，另外两个是 PAD。"}
       }
     },
     {
@@ -171,7 +204,7 @@ export const attentionScores = {
       },
       "shows": {"step": "weights"},
       "question": {
-        "text": {"en": "What do the weights of 他 over the three words add up to?", "zh": "他 对三个词的权重之和是多少？"},
+        "text": {"en": "What do the weights of 他 over the three words add up to?", "zh": "“他”对三个词的权重之和是多少？"},
         "choices": ["0.75", "0.90", "1.00"],
         "answer": 2,
         "check": {"kind": "sum", "step": "weights", "row": 0, "batch": 1},
@@ -199,7 +232,7 @@ export const attentionScores = {
       "shows": {"step": "context", "batch": 2, "row": 0},
       "question": {
         "text": {"en": "Does 李四 get the same bits alone as in the batch?",
-                 "zh": "李四 单独计算和放在批次里计算，结果逐位相同吗？"},
+                 "zh": "“李四”单独计算和放在批次里计算，结果逐位相同吗？"},
         "choices": [{"en": "Yes", "zh": "相同"}, {"en": "No", "zh": "不同"}],
         "answer": 0,
         "check": {"kind": "holds", "step": "alone"},
@@ -228,7 +261,7 @@ export const attentionScores = {
       },
       "shows": {"step": "context"},
       "question": {
-        "text": {"en": "Which number stands in the last row of 李四's context?", "zh": "李四 的上下文向量中，最后一行是什么数？"},
+        "text": {"en": "Which number stands in the last row of 李四's context?", "zh": "“李四”的上下文向量中，最后一行是什么数？"},
         "choices": ["0.00", "0.25", "1.00"],
         "answer": 0,
         "check": {"kind": "value", "step": "context", "batch": 2, "row": 3, "column": 0},

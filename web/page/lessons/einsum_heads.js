@@ -27,7 +27,10 @@ export const einsumHeads = {
       },
       "shows": {"step": "q"},
       "question": {
-        "text": {"en": "Two heads, six tokens, four numbers. Which shape has q?", "zh": "两个头，六个词元，每个 4 维。q 的形状是什么？"},
+        "text": {
+          "en": "Two heads, six tokens, four numbers. What shape does q have?",
+          "zh": "两个头，六个词元，每个 4 维。q 的形状是什么？"
+        },
         "choices": ["[6, 8]", "[2, 6, 4]", "[2, 4, 6]"],
         "answer": 1,
         "check": {"kind": "shape", "step": "q"},
@@ -62,7 +65,7 @@ export const einsumHeads = {
       },
       "shows": {"step": "scores"},
       "question": {
-        "text": {"en": "Which shape have the scores?", "zh": "分数的形状是什么？"},
+        "text": {"en": "What is the shape of the scores?", "zh": "分数的形状是什么？"},
         "choices": ["[2, 6, 4]", "[6, 6]", "[2, 6, 6]"],
         "answer": 2,
         "check": {"kind": "shape", "step": "scores"},
@@ -72,7 +75,7 @@ export const einsumHeads = {
     {
       "idea": {
         "en": ["Each head has its own softmax, so two heads can look at different places.",
-               "For be, head 0 spreads its weight almost evenly, head 1 has a favourite."],
+               "For “be”, head 0 spreads its weight almost evenly, head 1 has a favourite."],
         "zh": ["每个头各自做 softmax，所以两个头可以关注不同的位置。", "对 be 来说，第 0 头的权重几乎平均，第 1 头则有明显的偏好。"]
       },
       "state": {"text": "to be or not to be", "to": null,
@@ -94,14 +97,14 @@ export const einsumHeads = {
       "shows": {"step": "weights"},
       "question": {
         "text": {
-          "en": "In head 1 be scores to -2.2436, be -0.5356, or 0.3294, not -0.7038. Which key wins?",
+          "en": ["In head 1 “be” scores “to” -2.2436, “be” -0.5356,", "“or” 0.3294, “not” -0.7038. Which key wins?"],
           "zh": "第 1 头中 be 的分数：to -2.2436，be -0.5356，or 0.3294，not -0.7038。哪个键权重最大？"
         },
         "choices": ["to", "be", "or", "not"],
         "answer": 2,
         "check": {"kind": "largest", "step": "weights", "row": 1, "head": 1},
         "why": {
-          "en": "or, with 0.4254. In head 0 the same query gives it 0.1615, less than an equal share.",
+          "en": "“or”, with 0.4254. In head 0 the same query gives it 0.1615, less than an equal share.",
           "zh": "是 or，权重 0.4254。同一个词元在第 0 头中只给它 0.1615，低于平均值。"
         }
       }
@@ -130,7 +133,10 @@ export const einsumHeads = {
       },
       "shows": {"step": "context"},
       "question": {
-        "text": {"en": "be occurs twice in the text. Do both get the same context?", "zh": "be 在句中出现两次，两处的上下文向量相同吗？"},
+        "text": {
+          "en": "“be” occurs twice in the text. Do both get the same context?",
+          "zh": "be 在句中出现两次，两处的上下文向量相同吗？"
+        },
         "choices": [{"en": "Yes", "zh": "相同"}, {"en": "No", "zh": "不同"}],
         "answer": 0,
         "check": {"kind": "same_rows", "step": "context", "row": 1, "as": 5},
@@ -163,13 +169,52 @@ export const einsumHeads = {
       },
       "shows": {"step": "joined"},
       "question": {
-        "text": {"en": "Which shape has the joined result?", "zh": "拼接之后的形状是什么？"},
+        "text": {"en": "What is the shape of the joined result?", "zh": "拼接之后的形状是什么？"},
         "choices": ["[12, 4]", "[6, 8]", "[6, 4]"],
         "answer": 1,
         "check": {"kind": "shape", "step": "joined"},
         "why": {
           "en": "Still one row for each of the six tokens; columns 0 to 3 are head 0, 4 to 7 head 1.",
           "zh": "仍是六个词元各占一行；第 0 到 3 列来自第 0 头，第 4 到 7 列来自第 1 头。"
+        }
+      }
+    },
+    {
+      "idea": {
+        "en": ["A last matrix, W_O, mixes what the heads found; without it each would stay in its own columns.",
+               "Every number of the output is a sum over both heads."],
+        "zh": ["最后还有一个矩阵 W_O，把各个头的结果混合起来；没有它，各头就只留在各自的列里。", "输出的每个数都用到了两个头。"]
+      },
+      "state": {"text": "to be or not to be", "to": null,
+                "options": {"heads": 2, "dim": 8, "dk": 4, "dv": 4, "seed": 3, "output_projection": true}},
+      "focus": {"step": "output", "row": 1, "column": 0},
+      "code": {
+        "cpp": ["const std::string text = \"to be or not to be\";",
+                "attn::ExplainOptions options = {.heads = 2, .dim = 8, .dk = 4, .dv = 4, .seed = 3};",
+                "options.output_projection = true;",
+                "const auto run = attn::explain(text, options);",
+                "const auto joined = run.step(\"joined\").values, w_o = run.parameters[3].values;",
+                "std::cout << joined.matmul(w_o) << \"\\n\";"],
+        "python": ["import attn",
+                   "",
+                   "sizes = dict(heads=2, dim=8, dk=4, dv=4, seed=3)",
+                   "run = attn.explain(\"to be or not to be\", output_projection=True, **sizes)",
+                   "joined, w_o = run[\"joined\"].values, run.parameters[3].values",
+                   "print((joined @ w_o).round(4))"]
+      },
+      "shows": {"step": "output"},
+      "question": {
+        "text": {
+          "en": ["joined has the shape [6, 8]. What shape does W_O have,",
+                 "if the output has 8 numbers a token again?"],
+          "zh": "拼接之后是 [6, 8]，输出仍为每个词元 8 维。W_O 的形状是什么？"
+        },
+        "choices": ["[4, 8]", "[8, 8]", "[2, 4, 8]"],
+        "answer": 1,
+        "check": {"kind": "shape", "step": "w_output"},
+        "why": {
+          "en": "8 numbers in, 8 numbers out: [6, 8] times [8, 8] is [6, 8].",
+          "zh": "8 维进，8 维出：[6, 8] 乘 [8, 8] 得 [6, 8]。"
         }
       }
     },
@@ -197,14 +242,14 @@ export const einsumHeads = {
       "shows": {"step": "context"},
       "question": {
         "text": {
-          "en": "How many of the six keys are masked for the second to, the fifth token?",
+          "en": "How many of the six keys are masked for the second “to”, the fifth token?",
           "zh": "对第二个 to（第五个词元），六个键中有几个被遮住？"
         },
         "choices": ["2", "3", "4"],
         "answer": 1,
         "check": {"kind": "masked", "step": "weights", "row": 4},
         "why": {
-          "en": "Two are too far back, one is later. It sees or, not and itself.",
+          "en": "Two are too far back, one is later. It sees “or”, “not” and itself.",
           "zh": "两个太靠前，一个在后面。它能看到 or、not 和自己。"
         }
       }
@@ -212,7 +257,7 @@ export const einsumHeads = {
     {
       "idea": {
         "en": ["Masks combine with and, or, not: causal | prefix(2) also shows the first two keys to everyone.",
-               "A padding mask, as in the last lesson, is one more factor of the same kind."],
+               "A padding mask, as in the last lesson, combines with them in the same way."],
         "zh": ["掩码可以用“与、或、非”组合：causal | prefix(2) 表示前两个键对所有词元可见。", "上一课的填充掩码，也可以这样组合进来。"]
       },
       "state": {"text": "to be or not to be", "to": null,

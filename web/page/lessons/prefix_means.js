@@ -50,7 +50,7 @@ export const prefixMeans = {
       },
       "shows": {"step": "context"},
       "question": {
-        "text": {"en": "back is the fourth token. How large are the weights in its row?",
+        "text": {"en": "“back” is the fourth token. How large are the weights in its row?",
                  "zh": "back 是第四个词元，它这一行的权重是多少？"},
         "choices": ["0.125", "0.250", "0.333"],
         "answer": 1,
@@ -141,18 +141,18 @@ export const prefixMeans = {
       },
       "shows": {"step": "context"},
       "question": {
-        "text": {"en": "The first looks scores -0.9456 (each), 2.5003 (token), 2.4542 (itself). Which key wins?",
+        "text": {"en": "The first “looks” scores “each” -0.9456, “token” 2.5003, itself 2.4542. Which key wins?",
                  "zh": "第一个 looks 缩放后的分数是：each -0.9456，token 2.5003，自己 2.4542。哪个键的权重最大？"},
         "choices": ["each", "token", "looks"],
         "answer": 1,
         "check": {"kind": "largest", "step": "weights", "row": 2},
-        "why": {"en": "token, but only just: 0.5033 against 0.4806. Close scores get close weights.",
+        "why": {"en": "“token”, but only just: 0.5033 against 0.4806. Close scores get close weights.",
                 "zh": "是 token，但优势很小：0.5033 对 0.4806。分数接近，权重也接近。"}
       }
     },
     {
       "idea": {
-        "en": ["The word looks occurs twice, and both times it has the same vector, hence the same query.",
+        "en": ["The word “looks” occurs twice, and both times it has the same vector, hence the same query.",
                "Only what it may see is different."],
         "zh": ["looks 出现了两次，两次的向量相同，所以查询也相同。", "不同的只是各自能看到的范围。"]
       },
@@ -172,7 +172,7 @@ export const prefixMeans = {
       },
       "shows": {"step": "context", "row": 6},
       "question": {
-        "text": {"en": "Will the two rows of looks have the same context?", "zh": "两个 looks 的上下文向量相同吗？"},
+        "text": {"en": "Will the two rows of “looks” have the same context?", "zh": "两个 looks 的上下文向量相同吗？"},
         "choices": [{"en": "Yes", "zh": "相同"}, {"en": "No", "zh": "不同"}],
         "answer": 1,
         "check": {"kind": "other_rows", "step": "context", "row": 2, "as": 6},
@@ -208,7 +208,7 @@ export const prefixMeans = {
       },
       "shows": {"step": "context"},
       "question": {
-        "text": {"en": "Not scaled, the first looks gives token the weight 1.0000. What happens with the scale?",
+        "text": {"en": "Not scaled, the first “looks” gives “token” the weight 1.0000. And scaled?",
                  "zh": "不缩放时，第一个 looks 给 token 的权重是 1.0000。缩放之后呢？"},
         "choices": [{"en": "It falls", "zh": "变小"}, {"en": "It stays 1.0000", "zh": "还是 1.0000"}],
         "answer": 0,
@@ -238,7 +238,7 @@ export const prefixMeans = {
       },
       "shows": {"step": "context"},
       "question": {
-        "text": {"en": "At temperature 1, ahead gives never the largest weight, 0.1485. At 0.1 that weight is ...",
+        "text": {"en": "At temperature 1, “ahead” gives “never” its largest weight, 0.1485. At 0.1 it is ...",
                  "zh": "温度为 1 时，ahead 给 never 的权重最大，是 0.1485。温度为 0.1 时，这个权重会："},
         "choices": [{"en": "larger", "zh": "变大"}, {"en": "the same", "zh": "不变"}, {"en": "smaller", "zh": "变小"}],
         "answer": 0,
@@ -250,7 +250,7 @@ export const prefixMeans = {
     {
       "idea": {
         "en": ["This is a causal head, as language models have it: scores, scale, mask, softmax, values.",
-               "On the sentence of the first lesson it gives the weights that tutorial prints."],
+               "On the sentence of the first lesson it gives the weights that the tutorial prints."],
         "zh": ["这就是语言模型里的因果注意力头：打分、缩放、加掩码、softmax、对值加权求和。", "用在第一课的句子上，得到的权重与教程中的一致。"]
       },
       "state": {"text": "Life is short, eat dessert first", "to": null, "options": {"mask": "causal"}},
@@ -268,7 +268,7 @@ export const prefixMeans = {
       },
       "shows": {"step": "weights"},
       "question": {
-        "text": {"en": "Without the mask, short gives itself 0.2506. With it, that weight is ...",
+        "text": {"en": "Without the mask, “short” gives itself 0.2506. With it, that weight is ...",
                  "zh": "没有掩码时，short 给自己的权重是 0.2506。加上因果掩码后，这个权重会："},
         "choices": [{"en": "larger", "zh": "变大"}, {"en": "the same", "zh": "不变"}, {"en": "smaller", "zh": "变小"}],
         "answer": 0,

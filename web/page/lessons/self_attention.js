@@ -33,7 +33,7 @@ export const selfAttention = {
     {
       "idea": {
         "en": ["Each distinct token gets a number, its id: the token's place in the sorted vocabulary.",
-               "Capital letters sort before small ones, so Life comes first."],
+               "Capital letters sort before small ones, so “Life” comes first."],
         "zh": ["每个不同的词元有一个编号，也就是它在排序后的词表中的位置。", "大写字母排在小写字母前面，所以 Life 排第一。"]
       },
       "state": {"text": "Life is short, eat dessert first", "to": null, "options": {}},
@@ -53,7 +53,7 @@ export const selfAttention = {
         "choices": ["Life", "short", "first"],
         "answer": 1,
         "check": {"kind": "largest", "step": "ids"},
-        "why": {"en": "An id is the place in the alphabet, not in the sentence, and short sorts last.",
+        "why": {"en": "An id is the place in the alphabet, not in the sentence, and “short” sorts last.",
                 "zh": "编号看的是字母顺序，不是句中的顺序；short 排在最后。"}
       }
     },
@@ -78,7 +78,7 @@ export const selfAttention = {
       },
       "shows": {"step": "x"},
       "question": {
-        "text": {"en": "Which shape will x have?", "zh": "x 的形状是什么？"},
+        "text": {"en": "What shape will x have?", "zh": "x 的形状是什么？"},
         "choices": ["[3, 6]", "[6, 3]", "[50000, 3]"],
         "answer": 1,
         "check": {"kind": "shape", "step": "x"},
@@ -108,7 +108,7 @@ export const selfAttention = {
       },
       "shows": {"step": "q"},
       "question": {
-        "text": {"en": "W_v has the shape [3, 4]. Which shape will v have?", "zh": "W_v 的形状是 [3, 4]，那么 v 的形状是什么？"},
+        "text": {"en": "W_v has the shape [3, 4]. What shape will v have?", "zh": "W_v 的形状是 [3, 4]，那么 v 的形状是什么？"},
         "choices": ["[6, 2]", "[3, 4]", "[6, 4]"],
         "answer": 2,
         "check": {"kind": "shape", "step": "v"},
@@ -135,7 +135,7 @@ export const selfAttention = {
       },
       "shows": {"step": "scores"},
       "question": {
-        "text": {"en": "The query of short is (-0.0152, -0.7982). Which key will get its largest score?",
+        "text": {"en": "The query of “short” is (-0.0152, -0.7982). Which key will get its largest score?",
                  "zh": "short 的查询是 (-0.0152, -0.7982)，哪个键的分数最大？"},
         "choices": ["Life", "is", "short", "dessert"],
         "answer": 2,
@@ -156,7 +156,7 @@ export const selfAttention = {
       "code": {
         "cpp": ["const auto run = attn::explain(\"Life is short, eat dessert first\");",
                 "const auto q = run.step(\"q\").values, k = run.step(\"k\").values;",
-                "std::cout << q.matmul(k.t()) / std::sqrt(2.0) << \"\\n\";"],
+                "std::cout << attn::attention_scores(q, k) << \"\\n\";      // scaled by default"],
         "python": ["import attn", "",
                    "run = attn.explain(\"Life is short, eat dessert first\")",
                    "q, k = run[\"q\"].values, run[\"k\"].values",
@@ -191,7 +191,7 @@ export const selfAttention = {
       },
       "shows": {"step": "weights"},
       "question": {
-        "text": {"en": "The query is scores 2.45 with its own key and 0.91 with the next. What will its weight be?",
+        "text": {"en": "The query “is” scores 2.45 with its own key, 0.91 with the next. Which weight is that?",
                  "zh": "查询 is 对自己的键打分 2.45，第二大的分数是 0.91。它的权重大约是多少？"},
         "choices": ["0.45", "0.69", "1.00"],
         "answer": 1,
@@ -219,12 +219,12 @@ export const selfAttention = {
       },
       "shows": {"step": "context"},
       "question": {
-        "text": {"en": "Whose value has the largest share in the context of first?",
+        "text": {"en": "Whose value has the largest share in the context of “first”?",
                  "zh": "在 first 的上下文向量中，哪个词元的值占比最大？"},
         "choices": ["is", "short", "first"],
         "answer": 1,
         "check": {"kind": "largest", "step": "weights", "row": 5},
-        "why": {"en": "short has the weight 0.3102, first itself 0.2794. A token need not attend most to itself.",
+        "why": {"en": "“short” has the weight 0.3102, “first” itself 0.2794. A token need not attend most to itself.",
                 "zh": "short 的权重是 0.3102，first 自己是 0.2794。词元最关注的不一定是自己。"}
       }
     },

@@ -7,11 +7,11 @@ export const sixteenDimensions = {
     {
       "idea": {
         "en": ["Real models use long vectors; here each token has 16 numbers.",
-               "Seed 123 gives the rows that the tutorial prints,",
-               "since its six words take the first six rows of the table."],
-        "zh": ["实际模型的向量很长；这里每个词元是 16 维。", "种子仍为 123，六个单词取词嵌入表的前六行，与教程打印的数相同。"]
+               "The table has one row for each of the six words,",
+               "and seed 123 gives the numbers that the tutorial prints."],
+        "zh": ["实际模型的向量很长；这里每个词元是 16 维。", "词嵌入表只有六行，每个单词一行；种子仍为 123，与教程打印的数相同。"]
       },
-      "state": {"text": "Life is short, eat dessert first", "to": null, "options": {"dim": 16}},
+      "state": {"text": "Life is short, eat dessert first", "to": null, "options": {"dim": 16, "vocabulary": 6}},
       "focus": {"step": "x", "row": 0, "column": 0},
       "code": {
         "cpp": ["attn::manual_seed(123);",
@@ -20,11 +20,12 @@ export const sixteenDimensions = {
                 "std::cout << embedding(ids).detach() << \"\\n\";"],
         "python": ["import attn",
                    "",
-                   "print(attn.explain(\"Life is short, eat dessert first\", dim=16)[\"x\"].values.round(4))"]
+                   "run = attn.explain(\"Life is short, eat dessert first\", dim=16, vocabulary=6)",
+                   "print(run[\"x\"].values.round(4))"]
       },
       "shows": {"step": "x"},
       "question": {
-        "text": {"en": "Which shape has x now?", "zh": "现在 x 的形状是什么？"},
+        "text": {"en": "What shape does x have now?", "zh": "现在 x 的形状是什么？"},
         "choices": ["[16, 6]", "[6, 3]", "[6, 16]"],
         "answer": 2,
         "check": {"kind": "shape", "step": "x"},
@@ -53,7 +54,7 @@ export const sixteenDimensions = {
       },
       "shows": {"step": "v"},
       "question": {
-        "text": {"en": "Which shape has W_v here?", "zh": "这里 W_v 的形状是什么？"},
+        "text": {"en": "What shape does W_v have here?", "zh": "这里 W_v 的形状是什么？"},
         "choices": ["[28, 24]", "[16, 28]", "[24, 28]"],
         "answer": 1,
         "check": {"kind": "shape", "step": "w_value"},
@@ -83,7 +84,7 @@ export const sixteenDimensions = {
       "shows": {"step": "q"},
       "question": {
         "text": {
-          "en": "Three heads with values of 28 numbers are joined. Which shape has the result?",
+          "en": "Three heads with values of 28 numbers are joined. What is the shape of the result?",
           "zh": "三个头的值都是 28 维，拼接之后的形状是什么？"
         },
         "choices": ["[6, 28]", "[3, 6, 28]", "[6, 84]"],
@@ -116,7 +117,7 @@ export const sixteenDimensions = {
       "shows": {"step": "scores"},
       "question": {
         "text": {
-          "en": "Six tokens look at a text of eight. Which shape have the scores?",
+          "en": "Six tokens look at a text of eight. What is the shape of the scores?",
           "zh": "六个词元去看另一段八个词元的文本，分数的形状是什么？"
         },
         "choices": ["[6, 8]", "[8, 6]", "[8, 8]"],
@@ -149,15 +150,15 @@ export const sixteenDimensions = {
       "shows": {"step": "context"},
       "question": {
         "text": {
-          "en": ["The scaled scores of eat: things 0.7592, first -1.7704,",
-                 "time 3.1191, wait 0.7831. Which key wins?"],
+          "en": ["The scaled scores of “eat”: “things” 0.7592, “first” -1.7704,",
+                 "“time” 3.1191, “wait” 0.7831. Which key wins?"],
           "zh": "eat 缩放后的分数：things 0.7592，first -1.7704，time 3.1191，wait 0.7831。哪个键的权重最大？"
         },
         "choices": ["things", "first", "time", "wait"],
         "answer": 2,
         "check": {"kind": "largest", "step": "weights", "row": 3},
         "why": {
-          "en": "time takes 0.7011 of the row: e^3.1191 is more than all the others together.",
+          "en": "“time” takes 0.7011 of the row: e^3.1191 is more than all the others together.",
           "zh": "time 占了 0.7011：e^3.1191 比其余各项加起来还大。"
         }
       }
@@ -196,7 +197,7 @@ export const sixteenDimensions = {
         "answer": 1,
         "check": {"kind": "largest", "step": "d_v", "column": 1},
         "why": {
-          "en": "is gets 1.1388: its own row uses it with 0.6870, and that row has the largest context.",
+          "en": "“is” gets 1.1388: its own row uses it with 0.6870, and that row has the largest context.",
           "zh": "是 is，为 1.1388：它自己那一行以 0.6870 的权重用到它，而那一行的上下文最大。"
         }
       }
@@ -222,15 +223,15 @@ export const sixteenDimensions = {
       "shows": {"step": "d_weights"},
       "question": {
         "text": {
-          "en": ["In the row of is: Life -0.9793, is 6.1716, short -3.0034,",
-                 "first -3.9488. More weight on which key lowers the loss most?"],
+          "en": ["In the row of “is”: “Life” -0.9793, “is” 6.1716, “short” -3.0034,",
+                 "“first” -3.9488. More weight on which key lowers the loss most?"],
           "zh": "is 这一行：Life -0.9793，is 6.1716，short -3.0034，first -3.9488。多关注哪个键，损失降得最多？"
         },
         "choices": ["Life", "is", "short", "first"],
         "answer": 3,
         "check": {"kind": "smallest", "step": "d_weights", "row": 1},
         "why": {
-          "en": "first: its value points the other way, so mixing it in makes the context shorter.",
+          "en": "“first”: its value points the other way, so mixing it in makes the context shorter.",
           "zh": "是 first：它的值方向相反，混进来会使上下文向量变短。"
         }
       }
@@ -258,7 +259,7 @@ export const sixteenDimensions = {
       "shows": {"step": "d_scores"},
       "question": {
         "text": {
-          "en": "In the row of is, the gradient of its own score is 1.1655. What do the six add up to?",
+          "en": "In the row of “is”, the gradient of its own score is 1.1655. What do the six add up to?",
           "zh": "is 这一行中，它自己的分数的梯度是 1.1655。六个梯度之和是多少？"
         },
         "choices": ["0.00", "1.00", "1.17"],
@@ -295,7 +296,7 @@ export const sixteenDimensions = {
       "question": {
         "text": {
           "en": ["The gradient of a query is the sum of the keys,",
-                 "each times the gradient of its score. Which shape has it?"],
+                 "each times the gradient of its score. What shape does it have?"],
           "zh": "查询的梯度是各个键按分数的梯度加权求和。它的形状是什么？"
         },
         "choices": ["[6, 6]", "[6, 2]", "[6, 4]"],
