@@ -17,7 +17,8 @@ const ENUMS = {
          alibi_symmetric: 'ExplainBias::alibi_symmetric'},
   cache: {same: 'KvStorage::same', int8: 'KvStorage::int8'},
 };
-const ORDER = ['score', 'mask', 'heads', 'dim', 'dk', 'dv', 'seed', 'positions', 'tokens', 'softcap', 'temperature',
+const ORDER = ['score', 'mask', 'heads', 'dim', 'dk', 'dv', 'vocabulary', 'seed', 'positions', 'tokens',
+               'output_projection', 'learned_query', 'softcap', 'temperature',
                'bias', 'score_mod', 'sink', 'dropout_p', 'weights', 'packed', 'cache', 'query', 'gradients',
                    'language'];
 const FLAGS = {score_mod: '--score-mod', dropout_p: '--dropout', weights: '--return-weights', tokens: '--tokens'};
@@ -106,7 +107,7 @@ export function callCode(state, size) {
   if (state.to !== null) command.push(`--to ${shell(state.to)}`);
   for (const name of ORDER) {
     if (!(name in values)) continue;
-    const flag = FLAGS[name] || `--${name === 'language' ? 'lang' : name}`, value = values[name];
+    const flag = FLAGS[name] || `--${name === 'language' ? 'lang' : name.replaceAll('_', '-')}`, value = values[name];
     const glued = typeof value === 'number' && value < 0 || /^-/.test(String(value));
     command.push(value === true ? flag : `${flag}${glued ? '=' : ' '}${shell(String(value))}`);
   }

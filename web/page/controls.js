@@ -87,7 +87,7 @@ export class Controls {
       score: state.options.score !== 'scaled_dot' ? say(`choice_${state.options.score}`)
         : count(['temperature', 'softcap', 'bias', 'sink', 'dropout_p', 'score_mod']) || '',
       mask: this.mask.summary(state), sizes: state.options.heads > 1 ? say('n_heads', {n: state.options.heads}) : '',
-      more: count(['gradients', 'query', 'weights', 'cache', 'packed']) || '',
+      more: count(['output_projection', 'learned_query', 'gradients', 'query', 'weights', 'cache', 'packed']) || '',
       compare: state.compare || state.off.keys.length + state.off.weights.length + state.off.heads.length ? '●' : '',
       code: '', files: this.page.filesPanel.summary(),
     };

@@ -83,10 +83,13 @@ export function optionFields(change) {
       option('dim', {type: 'range', min: 1, max: 64, step: 1}),
       option('dk', {type: 'range', min: 1, max: 32, step: 1}),
       option('dv', {type: 'range', min: 1, max: 32, step: 1}),
+      option('vocabulary', {type: 'number', min: 1, max: 200000, step: 1}),
       option('seed', {type: 'number', min: 0, step: 1}),
       option('positions', {type: 'choice', choices: ['none', 'sinusoidal', 'rotary']}),
     ],
     more: [
+      option('output_projection', {type: 'check'}),
+      option('learned_query', {type: 'check', shown: state => state.to === null}),
       option('gradients', {type: 'check'}),
       option('query', {type: 'choice', get: state => state.options.query ?? '',
         set: value => change(state => { state.options.query = value === '' ? null : +value; }, 'query'),

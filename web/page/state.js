@@ -3,8 +3,9 @@ import {noMask, maskText, maskParts, needsSize} from './mask.js';
 
 /** The options of an explanation and their defaults, under the names of ExplainOptions. */
 export const OPTIONS = {
-  score: 'scaled_dot', heads: 1, dim: 3, dk: 2, dv: 4, seed: 123, positions: 'none', tokens: 'auto', softcap: 0,
-  temperature: 1, bias: 'none', score_mod: null, sink: null, dropout_p: 0, weights: 'none', packed: false, cache: null,
+  score: 'scaled_dot', heads: 1, dim: 3, dk: 2, dv: 4, vocabulary: 50000, seed: 123, positions: 'none', tokens: 'auto',
+  output_projection: false, learned_query: false, softcap: 0, temperature: 1, bias: 'none', score_mod: null,
+      sink: null, dropout_p: 0, weights: 'none', packed: false, cache: null,
   query: null, gradients: false,
 };
 export const SENTENCE = {en: 'Life is short, eat dessert first', zh: '人生苦短，先吃甜点'};

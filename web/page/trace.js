@@ -153,6 +153,10 @@ const OPERATIONS = {
     for (let e = 0; e < shared; ++e) t.product(t.at(0, i, e), t.at(1, e, j));
     return t.total('Σ x W', over(t.operand));
   },
+  project_backward(t, i, d) {
+    t.matrix(0)[i].forEach((_, e) => t.product(t.at(0, i, e), t.at(1, t.place.head * t.operand + d, e)));
+    return t.total('Σ a W');
+  },
   rotate,
   dot(t, i, j) {
     t.matrix(0)[i].forEach((_, d) => t.product(t.at(0, i, d), t.at(1, j, d)));

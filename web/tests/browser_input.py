@@ -32,11 +32,19 @@ def every_option_gives_the_numbers_of_the_command(page):
         page.set(field, value)
         page.same_as_command()
     page.panel("more")
-    for field, value in (("gradients", True), ("query", "2"), ("weights", "top_k(2)"), ("cache", "int8"),
+    for field, value in (("output_projection", True), ("gradients", True), ("query", "2"), ("weights", "top_k(2)"), ("cache", "int8"),
                          ("packed", True)):
         page.set(field, value)
         page.same_as_command()
     options = page.json()["options"]
+    assert options["output_projection"]
+    page.open()
+    page.panel("more")
+    page.set("learned_query", True)
+    page.same_as_command()
+    assert len(page.step("weights")["values"]) == 1
+    page.open("vocabulary=1000&output_projection&heads=2")
+    page.same_as_command()
     assert (options["heads"], options["query"], options["cache"], options["packed"]) == (3, 2, "int8", True)
 
 

@@ -11,7 +11,8 @@ def every_number_is_what_its_inputs_make(page):
     states = ["heads=2&dim=4&causal&softcap=3&bias=alibi&temperature=2&sink=1&dropout_p=0.2&gradients&positions=rotary",
               "text=to+be+or+not&text=to+be&score=additive&positions=sinusoidal&causal&gradients",
               "text=to+be+or+not&to=be+it&score=general&heads=2&gradients&causal=top_left",
-              "heads=2&weights=head_average&score=dot&gradients", "weights=column_sums", "weights=top_k(2)"]
+              "heads=2&weights=head_average&score=dot&gradients", "weights=column_sums",
+              "weights=top_k(2)", "heads=2&output_projection&gradients", "learned_query&heads=2&score=additive&gradients"]
     script = """(async () => {
       const {explanation} = attn.page, found = {steps: {}, wrong: []};
       for (const step of explanation.steps) {
@@ -35,7 +36,7 @@ def every_number_is_what_its_inputs_make(page):
         assert not found["wrong"], found["wrong"][:4]
         seen |= found["steps"]
     missing = {"q", "scores", "scaled", "capped", "biased", "tempered", "mask", "weights", "sink", "dropped", "context",
-               "joined", "d_v", "d_weights", "d_scores", "d_q", "d_k"} - seen.keys()
+               "joined", "output", "d_v", "d_weights", "d_scores", "d_q", "d_k"} - seen.keys()
     assert not missing, missing
 
 
