@@ -39,9 +39,9 @@ export class LessonPlayer {
 
   go(lesson, at) {
     Object.assign(this, {lesson, at, listed: false});
-    const {state} = lesson.steps[at], {language} = this.page.state;
+    const {state, focus} = lesson.steps[at], {language} = this.page.state;
     this.page.state = {...fromStart({...state, options: {...state.options, language}}, language),
-                       lesson: `${lesson.id}.${at}`, language};
+                       lesson: `${lesson.id}.${at}`, language, sentence: focus?.batch ?? 0, head: focus?.head ?? 0};
     this.page.history = [];
     this.page.place = null;
     this.page.ask().then(() => this.reveal());

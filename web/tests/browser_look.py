@@ -67,6 +67,11 @@ def lessons_from_first_to_last(page):
                     page.click(".choice")
                     assert page.run("Boolean(document.querySelector('.why'))")
                 assert not page.run("Boolean(document.querySelector('.covered'))")
+                focus, shown = page.run("attn.page.lesson.step().focus"), page.report("inspected")
+                if focus and focus["row"] is not None and focus["column"] is not None:
+                    assert all(shown[mine] == focus.get(theirs, 0) for mine, theirs in
+                               (("step", "step"), ("row", "row"), ("column", "column"), ("sentence", "batch"),
+                                ("head", "head"))), f"{lesson['id']} {at}: {shown} is inspected, not {focus}"
                 if at == lesson["steps"] - 1 and number == len(lessons) - 1:
                     own = page.report("json")
                     page.button("Try it yourself" if language == "en" else "自己试试")
