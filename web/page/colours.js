@@ -28,11 +28,12 @@ const contrast = (a, b) => (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
 /** The soft dark text where it is dark enough, else black or white. */
 function entry(rgb, ramp) {
   const light = luminance(rgb), soft = contrast(light, luminance(hex(ramp.dark))) >= 4.6;
-  return {ground: css(rgb), ink: soft ? ramp.dark : light > 0.179 ? '#000000' : '#ffffff'};
+  return {rgb, ground: css(rgb), ink: soft ? ramp.dark : light > 0.179 ? '#000000' : '#ffffff'};
 }
 
 function palette(theme) {
-  const ramp = RAMPS[theme], all = {n: {ground: ramp.none, ink: theme === 'light' ? ramp.dark : '#e8eaed'}};
+  const ramp = RAMPS[theme], all = {n: {rgb: hex(ramp.none), ground: ramp.none, ink: theme === 'light' ? ramp.dark
+      : '#e8eaed'}};
   for (let level = 0; level < SIGNED_LEVELS; ++level) {
     const at = level / (SIGNED_LEVELS - 1);
     all[`p${level}`] = entry(mix(ramp.plus, at), ramp);

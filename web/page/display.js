@@ -102,10 +102,10 @@ export class Display {
     const write = step.kind === 'weights' ? weight : short;
     const plus = mode === 'difference' || mode === 'pull';
     return {
-      label: title, rows: explanation.rowLabels(step, sentence), columns, values, digits, mode,
+      label: title, rows: explanation.rowLabels(step, sentence), columns, values, digits, mode, signed,
       classOf: (value, i, j) => value === null ? `hid ${hidden?.[i]?.[j] || 'off'}` : size(value),
       textOf: (value, i, j) => value === null ? hiddenSign(hidden?.[i]?.[j])
-        : plus && value > 0 ? `+${write(value, digits)}` : write(value, digits),
+        : plus && value === 0 ? '0' : plus && value > 0 ? `+${write(value, digits)}` : write(value, digits),
     };
   }
 

@@ -8,7 +8,7 @@ import {say} from './words.js';
 import {full, short} from './numbers.js';
 import {titleOf} from './steps.js';
 
-const MOST_TERMS = 16;  // shown at first
+const MOST_TERMS = 16, MOST_KEYS = 20;  // shown at first
 
 /** The panel. */
 export class Inspector {
@@ -75,8 +75,10 @@ export class Inspector {
     const now = make('p.value', {text: full(mode === 'plain' ? engine : value)});
     if (mode === 'plain') return [now];
     if (mode === 'pull') {
-      now.textContent = short(value, 6);
-      return [now, make('p.small', {text: say('pull_value', {value: full(engine)})})];
+      const {pin} = display.state, own = pin.step === place.step && pin.row === place.row &&
+          pin.column === place.column;
+      now.textContent = own ? full(engine) : short(value, 6);
+      return own ? [now] : [now, make('p.small', {text: say('pull_value', {value: full(engine)})})];
     }
     if (mode === 'stale') return [make('p.value', {text: full(engine)}), make('p.small', {text: say('mode_stale')})];
     const own = display.plain(step)[place.row][place.column];
@@ -98,7 +100,7 @@ export class Inspector {
         {text: `${titleOf(step)} = ${step.formula || symbol || step.operation}`}),
                     symbol && symbol !== step.formula ? make('code.how', {text: symbol}) : null));
     if (!this.made) return [...parts, ...this.#fromText(display, step, place)];
-    if (this.made.softmax) return [...parts, this.#softmax(display, step, place)];
+    if (this.made.softmax) return [...parts, this.#softmax(display, step, all)];
     if (this.made.value === null) return parts;
     return [...parts, ...this.#terms(display, this.made, engine, all)];
   }
@@ -151,16 +153,27 @@ export class Inspector {
             make('p.small', {text: say('engine_value', {value: full(engine)})})];
   }
 
-  #softmax(display, step, place) {
+  #softmax(display, step, all) {
     const {softmax} = this.made, keys = display.explanation.columnLabels(step, display.sentence);
     const head = make('tr', {}, ...['key', 'score', 'minus_max', 'exp', 'share'].map(name =>
       make('th', {scope: 'col', text: say(`softmax_${name}`)})));
-    const rows = softmax.entries.map((entry, j) => make(entry.chosen ? 'tr.chosen' : 'tr', {},
-      make('th', {scope: 'row', text: keys[j]}),
+    const least = all || keys.length <= MOST_KEYS ? -1
+      : softmax.entries.map(entry => entry.exp).sort((a, b) => b - a)[MOST_KEYS];
+    const shown = softmax.entries.map((entry, j) => ({...entry, j})).filter(({exp, chosen}) => exp > least || chosen);
+    const rows = shown.map(entry => make(entry.chosen ? 'tr.chosen' : 'tr', {},
+      make('th', {scope: 'row', text: keys[entry.j]}),
       make('td', {}, entry.factor.value === null ? short(null) : this.#factor(display, entry.factor)),
       make('td', {text: entry.minus === null ? '' : short(entry.minus)}),
       make('td', {text: entry.minus === null ? '0' : short(entry.exp)}),
       make('td', {text: entry.share === null ? '' : short(entry.share)})));
+    if (shown.length < keys.length) {
+      rows.push(make('tr', {}, make('td', {colspan: 3}, make('button', {type: 'button',
+        text: say('more_keys', {n: keys.length - shown.length}), on: {click: () => this.events.showAll()}})),
+            make('td', {
+        text: short(softmax.entries.reduce((total, {exp}) => total + exp, 0) - shown.reduce((t, {exp}) => t + exp,
+            0))}),
+        make('td')));
+    }
     if (softmax.sink !== undefined) {
       rows.push(make('tr', {}, make('th', {scope: 'row', text: say('sink')}), make('td', {text: short(softmax.sink)}),
                      make('td', {text: short(softmax.sink - softmax.largest)}),

@@ -236,7 +236,7 @@ class Page {
   /** With nothing pointed at: the largest weight is taken apart. */
   example() {
     const step = this.explanation.steps.find(each => each.kind === 'weights'), best = {value: -1, row: 0, column: 0};
-    if (!step || !this.lesson.answered()) {
+    if (!step || !this.lesson.answered() || !matchMedia('(min-width: 1051px)').matches) {
       this.inspector.empty();
       return this.steps.mark(null);
     }

@@ -36,7 +36,8 @@ export class MatrixView {
     this.element.addEventListener('click', event => this.#click(event));
     this.element.addEventListener('keydown', event => this.#key(event));
     this.element.addEventListener('focusin', () => this.#focus());
-    this.element.addEventListener('scroll', () => this.canvas && this.draw(), {passive: true});
+    this.element.addEventListener('scroll', () => this.#measure(), {passive: true});
+    new ResizeObserver(() => this.#measure()).observe(this.element);
   }
 
   /**
@@ -110,7 +111,17 @@ export class MatrixView {
     }
   }
 
+  /** Where and how large the part in view is: read only when it changes, because reading it lays the page out. */
+  #measure() {
+    if (!this.canvas) return;
+    const {clientWidth: width, clientHeight: height, scrollLeft: left, scrollTop: top} = this.element;
+    this.room = {width, height, left, top};
+    this.draw();
+  }
+
   #buildCanvas() {
+    const {clientWidth: width, scrollLeft: left, scrollTop: top} = this.element;
+    this.room = {width, height: 520, left, top};
     this.canvas = this.sheet.appendChild(document.createElement('canvas'));
     this.canvas.setAttribute('aria-hidden', 'true');
     this.element.tabIndex = 0;
@@ -121,7 +132,7 @@ export class MatrixView {
 
   /** The largest size of a cell at which the matrix is not wider than the page. */
   #fitting() {
-    const {columns, rows} = this.data, room = this.element.clientWidth || 800;
+    const {columns, rows} = this.data, room = this.room.width || 800;
     const fits = ZOOMS.filter(size => size * columns.length + (size >= 11 ? labelWidth(rows) : 0) <= room);
     return fits.at(-1) ?? ZOOMS[0];
   }

@@ -7,9 +7,9 @@ export const ZOOMS = [3, 5, 8, 12, 18, 26, 40, 58];
 const FONT = 'ui-sans-serif, system-ui, "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei", sans-serif';
 
 function context(view) {
-  const {canvas, element} = view, scale = globalThis.devicePixelRatio || 1;
-  const width = Math.min(element.clientWidth || 800, parseFloat(view.sheet.style.width));
-  const height = Math.min(element.clientHeight || 480, parseFloat(view.sheet.style.height));
+  const {canvas} = view, scale = globalThis.devicePixelRatio || 1;
+  const width = Math.min(view.room.width || 800, parseFloat(view.sheet.style.width));
+  const height = Math.min(view.room.height || 480, parseFloat(view.sheet.style.height));
   if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
     canvas.width = Math.round(width * scale);
     canvas.height = Math.round(height * scale);
@@ -21,44 +21,75 @@ function context(view) {
   return {paint, width, height};
 }
 
+const CUT = new Map();
+
 /** Cuts a text to a width with an ellipsis. */
 function cut(paint, text, width) {
-  if (paint.measureText(text).width <= width) return text;
+  const key = `${text}\n${width}`;
+  if (CUT.has(key)) return CUT.get(key);
   let length = text.length;
-  while (length > 1 && paint.measureText(`${text.slice(0, length)}…`).width > width) --length;
-  return `${text.slice(0, length)}…`;
+  const part = () => length < text.length ? `${text.slice(0, length)}…` : text;
+  while (length > 1 && paint.measureText(part()).width > width) --length;
+  if (CUT.size > 4000) CUT.clear();
+  CUT.set(key, part());
+  return part();
+}
+
+/** The grounds of the cells from row and column [from, to): a pixel a cell, enlarged by the browser. */
+function grounds(view, rows, columns, colours) {
+  const small = view.small ??= document.createElement('canvas'), paint = small.getContext('2d');
+  const [width, height] = [columns[1] - columns[0], rows[1] - rows[0]];
+  if (small.width !== width || small.height !== height) Object.assign(small, {width, height});
+  const image = paint.createImageData(width, height), pixels = image.data, {values, classOf} = view.data;
+  for (let i = rows[0], at = 0; i < rows[1]; ++i) {
+    for (let j = columns[0]; j < columns[1]; ++j, at += 4) {
+      const value = values[i][j];
+      if (value === null) continue;
+      const {rgb} = colours[classOf(value, i, j)];
+      pixels[at] = rgb[0];
+      pixels[at + 1] = rgb[1];
+      pixels[at + 2] = rgb[2];
+      pixels[at + 3] = 255;
+    }
+  }
+  paint.putImageData(image, 0, 0);
+  return small;
 }
 
 /** Draws the visible part of `view`, a MatrixView. */
 export function drawCells(view) {
-  const {data, element, columnWidth: w, rowHeight: h, labelWidth, headHeight} = view;
+  const {data, columnWidth: w, rowHeight: h, labelWidth, headHeight} = view;
   const {paint, width, height} = context(view);
   const theme = document.documentElement.dataset.theme === 'dark' ? 'dark' : 'light';
   const colours = PALETTES[theme], ink = theme === 'dark' ? '#b9bec6' : '#4d535c';
   const ground = theme === 'dark' ? '#17191d' : '#ffffff';
-  const left = element.scrollLeft, top = element.scrollTop;
+  const {left, top} = view.room;
   paint.fillStyle = ground;
   paint.fillRect(0, 0, width, height);
   const columns = [Math.floor(left / w), Math.min(data.columns.length, Math.ceil((left + width - labelWidth) / w))];
   const rows = [Math.floor(top / h), Math.min(data.values.length, Math.ceil((top + height - headHeight) / h))];
-  const gap = w >= 8 ? 1 : 0, text = w >= 34;
+  if (rows[0] >= rows[1] || columns[0] >= columns[1]) return;
+  const x0 = labelWidth + columns[0] * w - left, y0 = headHeight + rows[0] * h - top;
+  const [across, down] = [(columns[1] - columns[0]) * w, (rows[1] - rows[0]) * h];
+  paint.imageSmoothingEnabled = false;
+  paint.drawImage(grounds(view, rows, columns, colours), x0, y0, across, down);
+  if (w >= 8) {  // thin lines between the cells
+    for (let x = x0 + w - 1; x < x0 + across; x += w) paint.fillRect(x, y0, 1, down);
+    for (let y = y0 + h - 1; y < y0 + down; y += h) paint.fillRect(x0, y, across, 1);
+  }
   paint.textBaseline = 'middle';
   paint.textAlign = 'right';
   paint.font = `${w >= 58 ? 12 : 11}px ${FONT}`;
-  for (let i = rows[0]; i < rows[1]; ++i) {
+  const text = w >= 34, dash = w >= 5 && data.signed;
+  for (let i = rows[0]; (text || dash) && i < rows[1]; ++i) {
     const y = headHeight + i * h - top;
     for (let j = columns[0]; j < columns[1]; ++j) {
       const value = data.values[i][j], x = labelWidth + j * w - left;
-      const name = data.classOf(value, i, j).split(' ')[0], colour = colours[name] || colours.n;
-      if (value !== null) {
-        paint.fillStyle = colour.ground;
-        paint.fillRect(x, y, w - gap, h - gap);
-      }
       if (text) {
-        paint.fillStyle = value === null ? ink : colour.ink;
+        paint.fillStyle = value === null ? ink : colours[data.classOf(value, i, j)].ink;
         paint.fillText(data.textOf(value, i, j), x + w - 5, y + h / 2);
-      } else if (value < 0 && w >= 5) {  // the sign, in more than the hue
-        paint.fillStyle = colour.ink;
+      } else if (value < 0) {  // the sign, in more than the hue
+        paint.fillStyle = colours[data.classOf(value, i, j)].ink;
         paint.fillRect(x + w * 0.3, y + h / 2 - 0.5, w * 0.4, 1);
       }
     }

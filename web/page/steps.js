@@ -91,7 +91,9 @@ export class StepsColumn {
     const section = {element, number, heading, formula, note, badge, body, blocks: []};
     if (group.steps[0].kind === 'words') section.chips = body.appendChild(make('ol.chips'));
     else {
-      for (const step of [...group.parameters, ...group.steps]) section.blocks.push(this.#block(step, section));
+      for (const step of group.parameters) section.blocks.push(this.#block(step, section));
+      if (group.parameters.length) body.append(make('div.break'));
+      for (const step of group.steps) section.blocks.push(this.#block(step, section));
       if (group.steps[0].kind === 'weights' && group.steps[0].operation === 'softmax') {
         section.heads = element.insertBefore(make('div.heads', {role: 'group'}), body);
         section.legend = element.appendChild(make('p.legend', {hidden: true}));
@@ -133,7 +135,8 @@ export class StepsColumn {
 
   #fill(section, group, number) {
     const {display} = this, titles = group.steps.map(titleOf), single = group.steps.length === 1;
-    const modes = new Set(group.steps.filter(step => step.kind !== 'words').map(step => display.mode(step)));
+    const modes = new Set(group.steps.filter(step => step.kind !== 'words' && step.kind !== 'ids').map(step =>
+        display.mode(step)));
     modes.delete('plain');
     const mode = [...modes][0];
     setText(section.number, number);
@@ -307,20 +310,23 @@ function inputBoxes(made, display) {
     [name, {row: top, column: left, rows: bottom - top + 1, columns: right - left + 1}]));
 }
 
-/** One head's weights as a small picture. */
+/** One head's weights as a small picture: a pixel a number, enlarged by the style. */
 function drawSmall(canvas, matrix) {
-  const [rows, columns] = [matrix.length, matrix[0].length], cell = Math.max(2,
-      Math.floor(96 / Math.max(rows, columns)));
+  const [rows, columns] = [matrix.length, matrix[0].length];
   const colours = PALETTES[document.documentElement.dataset.theme === 'dark' ? 'dark' : 'light'];
-  if (canvas.width !== columns * cell || canvas.height !== rows * cell) {
-    canvas.width = columns * cell;
-    canvas.height = rows * cell;
+  if (canvas.width !== columns || canvas.height !== rows) {
+    canvas.width = columns;
+    canvas.height = rows;
+    canvas.style.aspectRatio = `${columns} / ${rows}`;
   }
-  const paint = canvas.getContext('2d');
-  paint.clearRect(0, 0, canvas.width, canvas.height);
-  matrix.forEach((row, i) => row.forEach((value, j) => {
-    if (value === null) return;
-    paint.fillStyle = colours[weightClass(value, columns)].ground;
-    paint.fillRect(j * cell, i * cell, cell - (cell > 4 ? 1 : 0), cell - (cell > 4 ? 1 : 0));
-  }));
+  const paint = canvas.getContext('2d'), image = paint.createImageData(columns, rows);
+  for (let i = 0, at = 0; i < rows; ++i) {
+    for (let j = 0; j < columns; ++j, at += 4) {
+      const value = matrix[i][j];
+      if (value === null) continue;
+      const {rgb} = colours[weightClass(value, columns)];
+      [image.data[at], image.data[at + 1], image.data[at + 2], image.data[at + 3]] = [...rgb, 255];
+    }
+  }
+  paint.putImageData(image, 0, 0);
 }

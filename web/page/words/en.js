@@ -52,7 +52,7 @@ export const english = {
   field_compare: 'Compare with', compare_before: 'the state that is held', compare_head: 'head {n}',
   field_shown: 'Show',
   choice_difference: 'the difference', choice_before: 'the other', choice_after: 'this', hold: 'Hold this state',
-  hold_last: 'Undo the last change beside it', all_on: 'Switch everything on', no_chosen: 'No chosen tokens',
+  hold_last: 'Compare with before the last change', all_on: 'Switch everything on', no_chosen: 'No chosen tokens',
   mode_difference: 'difference', mode_before: 'the other', mode_off: 'with parts off: computed on this page',
   mode_pull: 'pull on the number that is kept', mode_stale: 'not computed again',
   before_after: 'before {before}, now {after}', engine_gave: 'before: {value}',
@@ -60,7 +60,8 @@ export const english = {
   pull_value: 'So much the kept number moves for each 1 added here. The number itself: {value}',
 
   heads: 'Heads', head_n: 'head {n}', chosen_sum: 'Chosen: {tokens}', sum: 'Σ', entropy: 'bits',
-  unpin: 'Let go (Esc)', back: '← {step}', more_terms: '{n} more', engine_value: 'The library: {value}',
+  unpin: 'Let go (Esc)', back: '← {step}', more_terms: '{n} more', more_keys: '{n} smaller ones',
+  engine_value: 'The library: {value}',
   parameter: 'A matrix of numbers that a model learns',
   softmax_key: 'key', softmax_score: 'score', softmax_minus_max: '− max', softmax_exp: 'e^', softmax_share: '÷ Σ',
   sink: 'sink',

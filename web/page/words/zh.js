@@ -48,7 +48,8 @@ export const chinese = {
   pull_value: '这里每增加 1，固定的那个数变化多少。这个数本身：{value}',
 
   heads: '注意力头', head_n: '第 {n} 个头', chosen_sum: '选中：{tokens}', sum: 'Σ', entropy: '熵（比特）',
-  unpin: '取消固定（Esc）', back: '← {step}', more_terms: '另有 {n} 项', engine_value: '库的结果：{value}', parameter: '模型学习得到的一组数',
+  unpin: '取消固定（Esc）', back: '← {step}', more_terms: '另有 {n} 项', more_keys: '另有 {n} 个较小的', engine_value: '库的结果：{value}',
+  parameter: '模型学习得到的一组数',
   softmax_key: '键', softmax_score: '分数', softmax_minus_max: '− 最大值', softmax_exp: 'e^', softmax_share: '÷ Σ', sink: '汇',
   off_key: '关掉键“{key}”', off_weight: '关掉这个权重', off_head: '关掉第 {n} 个头', pull: '什么影响它？',
   hidden_causal: '后面的键', hidden_window: '窗口之外', hidden_mask: '被遮住', hidden_padding: '填充',
