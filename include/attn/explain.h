@@ -16,7 +16,7 @@
 
 namespace attn {
 
-/// The language of titles, notes and sources. Names and formulas are the same in all languages.
+/// The language of titles, formulas, notes and sources. Names are the same in all languages.
 enum class Language { en, zh };
 
 /// How positions are encoded: not at all, added to x (Vaswani 2017), or as a rotation of q and k (Su 2021, 2104.09864).

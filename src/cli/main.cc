@@ -1,4 +1,5 @@
 // src/cli/main.cc: runs the command attn: finds the verb, and reports every failure by one line and an exit code.
+#include "cli/chinese.h"
 #include "cli/output.h"
 #include "cli/suggest.h"
 #include "cli/verbs.h"
@@ -22,8 +23,9 @@ constexpr int kFailed = 1, kUsage = 2;
 
 constexpr std::size_t kLongest = 500;  // the most bytes of an error line
 
-int complain(int code, const std::string& who, std::string_view what) {
-  const std::string line = shortened(one_line(runtime::format("{}: {}", who, what)), kLongest - 1) + "\n";
+int complain(int code, const std::string& who, std::string_view what, Language language) {
+  const std::string text = language == Language::zh ? error_in_chinese(what) : std::string(what);
+  const std::string line = shortened(one_line(runtime::format("{}: {}", who, text)), kLongest - 1) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
   return code;
 }
@@ -76,19 +78,21 @@ int run(int argc, char** argv) {
   };
   const auto who = [&] { return given() == verbs.end() ? "attn" : "attn " + given()->parser.name(); };
   std::vector<std::string> rest;  // the words after --, which are never options
+  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
+  const Language language = command_language(arguments);
+  const auto help = [&](std::string text) { return language == Language::zh ? help_in_chinese(text) : text; };
   try {
-    std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
     const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
     if (dashes != arguments.end()) rest.assign(dashes + 1, arguments.end());
     arguments.erase(dashes, arguments.end());
     rewrite_help(app, arguments);
     if (arguments.empty() && rest.empty()) {
-      const std::string text = app.help();
+      const std::string text = help(app.help());
       std::fwrite(text.data(), 1, text.size(), stderr);
       return kUsage;
     }
     if (const std::string text = app.parse(std::move(arguments)); !text.empty()) {
-      print(text);
+      print(help(text));
       return 0;
     }
     const bool none = given() == verbs.end();
@@ -99,12 +103,12 @@ int run(int argc, char** argv) {
     given()->run(rest);
     return 0;
   } catch (const ReaderGone&) { return 0; } catch (const UsageError& error) {
-    return complain(kUsage, who(), error.text);
+    return complain(kUsage, who(), error.text, language);
   } catch (const Error& error) {
-    return complain(kFailed, "attn", first_line(error.what()));
+    return complain(kFailed, "attn", first_line(error.what()), language);
   } catch (const std::bad_alloc&) {
-    return complain(kFailed, who(), "not enough memory");
-  } catch (const std::exception& error) { return complain(kFailed, who(), error.what()); }
+    return complain(kFailed, who(), "not enough memory", language);
+  } catch (const std::exception& error) { return complain(kFailed, who(), error.what(), language); }
 }
 
 }  // namespace

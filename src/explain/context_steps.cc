@@ -76,9 +76,8 @@ void Explainer::add_requested_weights() {
                     {"sum_rows", {mixing()}}),
                values.unsqueeze(-1), true);
   if (asked != Weights::head_average) return add_some_weights();
-  ExplainStep average =
-      step(Kind::weights, "head_average", Phrase::asked, runtime::format("mean of {} heads", matrices_.heads()),
-           Phrase::note_head_average, {"mean_heads", {mixing()}});
+  ExplainStep average = step(Kind::weights, "head_average", Phrase::asked, "mean over heads", Phrase::note_head_average,
+                             {"mean_heads", {mixing()}});
   for (std::int64_t b = 0, pairs = values.size(1) * values.size(2); b < values.size(0) && !run_.hidden.empty(); ++b) {
     const auto first = run_.hidden.begin() + b * matrices_.heads() * pairs;
     average.hidden.insert(average.hidden.end(), first, first + pairs);
@@ -94,7 +93,7 @@ void Explainer::add_some_weights() {
            asked == Weights::largest      ? "top_k"
            : asked == Weights::row_subset ? "rows"
                                           : "full",
-           Phrase::asked, asked == Weights::largest ? runtime::format("the {} largest", asked.count) : "",
+           Phrase::asked, asked == Weights::largest ? runtime::format("the largest of a row: {}", asked.count) : "",
            Phrase::note_asked, {"select", {mixing()}});
   const Tensor shown = zeros_like(run_.mixing());
   some.hidden.assign(static_cast<std::size_t>(shown.numel()), Hidden::not_asked);

@@ -1,6 +1,7 @@
 // src/explain/explain.cc: runs attention on texts and lists its steps in the order of computation.
 #include "explain/equivalences.h"
 #include "explain/explainer.h"
+#include "explain/formula_words.h"
 #include "explain/hidden.h"
 #include "explain/options.h"
 #include "explain/run_attention.h"
@@ -17,6 +18,12 @@ std::optional<std::int64_t> row_of(std::optional<std::int64_t> query, std::int64
     throw ValueError(runtime::format(
         "explain: query {} is not there; the tokens are 0 to {}, or -{} to -1 from the end", *query, rows - 1, rows));
   return *query < 0 ? *query + rows : *query;
+}
+
+/// Returns whether the formula of that step quotes the caller: a mask, an expression, a token.
+bool quotes(std::string_view name) {
+  constexpr std::string_view names[] = {"mask", "modified", "d_unmodified", "query_scores", "query_values"};
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
 }  // namespace
@@ -63,7 +70,7 @@ ExplainStep Explainer::step(Kind kind, const char* name, Phrase title, std::stri
   result.kind = kind;
   result.name = name;
   result.title = say(title);
-  result.formula = std::move(formula);
+  result.formula = quotes(name) ? std::move(formula) : in_words(options_.language, formula);
   result.note = say(note);
   result.operation = std::move(operation);
   result.source = std::move(source);

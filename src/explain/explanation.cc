@@ -30,5 +30,12 @@ bool shows(const Explanation& explanation, const ExplainStep& step) {
   return only.empty() || std::find(only.begin(), only.end(), step.name) != only.end();
 }
 
+bool uses(const Explanation& explanation, const std::vector<std::size_t>& steps, const std::string& parameter) {
+  return std::any_of(steps.begin(), steps.end(), [&](std::size_t n) {
+    const std::vector<std::string>& inputs = explanation.steps[n].operation.inputs;
+    return std::find(inputs.begin(), inputs.end(), parameter) != inputs.end();
+  });
+}
+
 }  // namespace explain_detail
 }  // namespace attn

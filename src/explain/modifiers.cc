@@ -1,6 +1,7 @@
 // src/explain/modifiers.cc: computes the scores after softcap, bias, score_mod and temperature, in the order of the
 // kernels.
 #include "explain/modifiers.h"
+#include "explain/formula_words.h"
 
 #include <attn/ops.h>
 
@@ -102,8 +103,8 @@ std::vector<Stage> modifier_stages(const ExplainOptions& options, const Attentio
   }
   if (!call.score_mod.empty())
     add("modified", Phrase::modified, Phrase::note_modified,
-        runtime::format("{}, s = {}", options.score_mod.to_string(), before), "mod", {"score_mod", {before}},
-        call.score_mod.apply(s, run.lengths));
+        runtime::format("{}, s = {}", options.score_mod.to_string(), in_words(options.language, before)), "mod",
+        {"score_mod", {before}}, call.score_mod.apply(s, run.lengths));
   if (call.temperature != 1)
     add("tempered", Phrase::tempered, Phrase::note_tempered, runtime::format("{} / {}", before, call.temperature),
         runtime::format("/ {}", call.temperature), {"divide", {before}, call.temperature}, div(s, call.temperature));

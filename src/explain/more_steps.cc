@@ -3,6 +3,7 @@
 #include "explain/backward.h"
 #include "explain/equivalences.h"
 #include "explain/explainer.h"
+#include "explain/formula_words.h"
 #include "explain/utf8.h"
 
 #include <attn/ops.h>
@@ -25,17 +26,21 @@ void Explainer::add_worked_row(std::int64_t query) {
   const std::string of =
       batch_ ? say_with(Phrase::row_number, query)
              : say_with(Phrase::row_of, query, cut(tokens_.from.tokens[0][static_cast<std::size_t>(query)], 16));
+  const auto columns = [&](std::vector<std::string> names) {
+    for (std::string& name : names) name = in_words(options_.language, name);
+    return std::vector<std::vector<std::string>>{std::move(names)};
+  };
   ExplainStep stages = step(Kind::keys, "query_scores", Phrase::row_scores, of, Phrase::note_row_scores,
                             {"row_of", {"scores", "weights"}}, facts(row));
   stages.maximum = row.maximum;
   stages.total = row.total;
   stages.hidden = row.stages_hidden;
-  stages.columns = {row.stage_names};
+  stages.columns = columns(row.stage_names);
   add(std::move(stages), row.stages, true);
   ExplainStep values = step(Kind::keys, "query_values", Phrase::row_values, of, Phrase::note_row_values,
                             {"row_of", {mixing(), "v", "context"}});
   values.hidden = row.mixing_hidden;
-  values.columns = {row.mixing_names};
+  values.columns = columns(row.mixing_names);
   add(std::move(values), row.mixing, true);
   for (auto& rows : result_.steps.back().rows) rows.push_back(say(Phrase::sum_row));
 }
@@ -56,7 +61,8 @@ void Explainer::add_backward() {
     ExplainStep told =
         step(gradient.kind, gradient.name, gradient.title, gradient.formula, gradient.note, gradient.operation);
     if (first)
-      told.source = say_with(Phrase::loss, run_.output.defined() ? "output" : "context", format_number(back.loss, 4));
+      told.source = say_with(Phrase::loss, in_words(options_.language, run_.output.defined() ? "output" : "context"),
+                             format_number(back.loss, 4));
     if (gradient.kind == Kind::pairs) told.hidden = run_.hidden;
     add(std::move(told), gradient.values, gradient.key_rows);
     first = false;

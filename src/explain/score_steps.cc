@@ -1,6 +1,7 @@
 // src/explain/score_steps.cc: the steps from the vectors to the scores that enter softmax: q, k, v, scores, what
 // changes them, mask; and the matrices that they are made with.
 #include "explain/explainer.h"
+#include "explain/formula_words.h"
 
 #include <attn/ops.h>
 
@@ -102,9 +103,8 @@ void Explainer::add_mask() {
   for (std::size_t i = 0; i < values.size(); ++i)
     if (run_.hidden[i] != Hidden::visible) values[i] = -std::numeric_limits<double>::infinity();
   ExplainStep mask = step(Kind::pairs, "mask", Phrase::mask,
-                          result_.mask.empty() ? "lengths"
-                          : batch_             ? result_.mask + " & lengths"
-                                               : result_.mask,
+                          result_.mask + (result_.mask.empty() || !batch_ ? "" : " & ") +
+                              (batch_ ? in_words(options_.language, "lengths") : ""),
                           note_of_mask(run_.hidden), {"mask", {result_.steps.back().name}});
   mask.hidden = run_.hidden;
   add(std::move(mask), tensor<double>(values, run_.scores.sizes()).to(run_.scores.dtype()));

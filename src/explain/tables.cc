@@ -160,7 +160,9 @@ std::vector<Block> body_blocks(const ExplainStep& step, const Grid& grid, std::i
   if (Block whole = block(first_of(count, count)); whole.width <= style.room) return {std::move(whole)};
   // First as many products as fit, then all stages, beginning with the sum of the products.
   const auto& names = heads_of_columns(step, sentence);
-  const std::int64_t products = std::find(names.begin(), names.end(), "sum") - names.begin();
+  const auto is_stage = [](const std::string& name) { return name.find("·") == std::string::npos; };
+  const std::int64_t products =
+      is_stage(names[0]) ? count : std::find_if(names.begin(), names.end(), is_stage) - names.begin();
   std::int64_t most = std::min<std::int64_t>(products, style.most_columns);
   while (most > 1 && block(first_of(products, most)).width > style.room) --most;
   std::vector<Block> blocks{block(first_of(products, most))};

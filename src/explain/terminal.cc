@@ -237,7 +237,8 @@ class Terminal {
     std::string names;
     for (const ExplainStep& step : explanation_.parameters) {
       const Grid grid(step);
-      if (grid.rows() > 8 || grid.columns() > 8 || !uses(group, step.name) || !printed_.insert(step.name).second)
+      if (grid.rows() > 8 || grid.columns() > 8 || !uses(explanation_, group, step.name) ||
+          !printed_.insert(step.name).second)
         continue;
       names += (names.empty() ? "" : ", ") + step.title;
       SentenceView all;
@@ -258,13 +259,6 @@ class Terminal {
         tallest, Line{std::string(static_cast<std::size_t>(style_.label_width) + 2, ' '), style_.label_width + 2});
     for (const std::string& text : place(block_of(std::move(margin)), bodies, width_, 2)) line(text);
     line("");
-  }
-
-  bool uses(const std::vector<std::size_t>& group, const std::string& parameter) const {
-    return std::any_of(group.begin(), group.end(), [&](std::size_t n) {
-      const std::vector<std::string>& inputs = explanation_.steps[n].operation.inputs;
-      return std::find(inputs.begin(), inputs.end(), parameter) != inputs.end();
-    });
   }
 
   void faint_line(const std::string& text) {

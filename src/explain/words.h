@@ -143,6 +143,7 @@ enum class Phrase {
   head,
   sentence,
   legend,
+  legend_blank,
   legend_causal,
   legend_window,
   legend_mask,

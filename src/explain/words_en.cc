@@ -137,6 +137,7 @@ const Words& words_en() {
       /* head */ "head {}",
       /* sentence */ "sentence {}: {}",
       /* legend */ "hidden:",
+      /* legend_blank */ "blank:",
       /* legend_causal */ "later than the query (causal)",
       /* legend_window */ "outside the window",
       /* legend_mask */ "excluded by the mask",

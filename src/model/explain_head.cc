@@ -6,6 +6,7 @@
 #include <attn/ops.h>
 
 #include "explain/backward.h"
+#include "explain/formula_words.h"
 #include "explain/hidden.h"
 #include "explain/numbers.h"
 #include "explain/shown.h"
@@ -40,7 +41,7 @@ struct Steps {
     step.kind = kind;
     step.name = name;
     step.title = say(language, title);
-    step.formula = formula;
+    step.formula = kind == Kind::pairs && *name == 'm' ? formula : explain_detail::in_words(language, formula);
     step.note = say(language, note);
     step.operation = std::move(operation);
     if (values.defined()) step.shape = values.sizes();
@@ -90,13 +91,16 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   steps.add(Kind::words, "tokens", Phrase::tokens, Phrase::note_tokens, "", {"split", {}}, {}).shape = {n};
   steps.add(Kind::ids, "ids", Phrase::ids, Phrase::note_ids, "", {"index", {"tokens"}}, tensor<std::int64_t>(ids))
       .note = "";
-  const std::string source = runtime::format("layer {}, head {}", at.layer, at.head);
+  const auto source_of = [&](std::int64_t head, const char* whose) {
+    return explain_detail::in_words(language, runtime::format("layer {}, head {}{}", at.layer, head, whose));
+  };
+  const std::string source = source_of(at.head, "");
   steps.add(Kind::table, "q", Phrase::query, Phrase::note_query, x, {"model", {}}, wide(q)).source = source;
   for (const auto& [name, title, note, values] :
        {std::tuple{"k", Phrase::key, Phrase::note_key, k}, {"v", Phrase::value, Phrase::note_value, v}}) {
     ExplainStep& step =
         steps.add(Kind::table, name, title, note, *name == 'k' ? x : "norm(x) W", {"model", {}}, wide(values));
-    step.source = key_head == at.head ? source : runtime::format("layer {}, head {} of keys", at.layer, key_head);
+    step.source = key_head == at.head ? source : source_of(key_head, " of keys");
     step.key_rows = true;
   }
   steps.add(Kind::pairs, "scores", Phrase::scores, Phrase::note_scores_self, "q · k", {"dot", {"q", "k"}}, wide(scores))
@@ -123,8 +127,9 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
                                     gradient.operation, gradient.values);
       step.key_rows = gradient.key_rows;
       if (gradient.title == Phrase::d_context)
-        step.source = runtime::format(fmt::runtime(say(language, Phrase::loss)), "context",
-                                      explain_detail::format_number(back.loss, 4));
+        step.source =
+            runtime::format(fmt::runtime(say(language, Phrase::loss)), explain_detail::in_words(language, "context"),
+                            explain_detail::format_number(back.loss, 4));
       if (gradient.kind == Kind::pairs) step.hidden = hidden;
     }
   }

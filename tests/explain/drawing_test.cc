@@ -211,50 +211,5 @@ TEST(Json, AHiddenPairIsNullWithItsReason) {
   FAIL();
 }
 
-/// Every tag closed in order, attributes quoted, no bare & or <.
-bool well_formed(const std::string& xml) {
-  std::vector<std::string> open;
-  for (std::size_t at = 0; at < xml.size(); ++at) {
-    if (xml[at] == '&') {
-      const std::string entity = xml.substr(at, xml.find(';', at) + 1 - at);
-      if (entity != "&amp;" && entity != "&lt;" && entity != "&gt;" && entity != "&quot;") return false;
-    }
-    if (xml[at] == '>') return false;
-    if (xml[at] != '<') continue;
-    std::size_t end = at;
-    for (bool quote = false; end < xml.size() && (quote || xml[end] != '>'); ++end) {
-      if (xml[end] == '"') quote = !quote;
-      if (quote && xml[end] == '<') return false;
-    }
-    const std::string tag = xml.substr(at + 1, end - at - 1), name = tag.substr(0, tag.find_first_of(" /", 1));
-    if (tag[0] == '/') {
-      if (open.empty() || open.back() != tag.substr(1)) return false;
-      open.pop_back();
-    } else if (tag.back() != '/') {
-      open.push_back(name);
-    }
-    at = end;
-  }
-  return open.empty();
-}
-
-TEST(Svg, IsWellFormedAndHasEveryStepInOrder) {
-  ExplainOptions options;
-  options.mask = Mask::causal();
-  options.query = 1;
-  const Explanation told = explain("a<b & \"c\" d\x01 我", options);
-  const std::string svg = to_svg(told);
-  EXPECT_TRUE(well_formed(svg));
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < told.steps.size(); ++i) {
-    at = svg.find(runtime::format("{}  {}<", i + 1, told.steps[i].title), at);
-    ASSERT_NE(at, std::string::npos) << told.steps[i].name;
-  }
-  EXPECT_TRUE(contains(svg, "prefers-color-scheme: dark"));
-  EXPECT_FALSE(contains(svg, "url("));
-  EXPECT_TRUE(well_formed(to_svg(explain_batch({"我叫张三", "他是谁"}))));
-  EXPECT_TRUE(well_formed(to_svg(explain(words(100)))));
-}
-
 }  // namespace
 }  // namespace attn

@@ -1,0 +1,78 @@
+// src/cli/chinese.cc: finds a text in the tables of translations.
+#include "cli/chinese.h"
+
+#include "cli/terminal.h"
+
+namespace attn::cli {
+namespace {
+
+/// Returns whether the text is the pattern with some texts in the place of each {}, and those texts.
+bool matches(std::string_view pattern, std::string_view text, std::vector<std::string_view>& holes) {
+  holes.clear();
+  std::size_t hole = pattern.find("{}");
+  if (hole == std::string_view::npos) return pattern == text;
+  if (!text.starts_with(pattern.substr(0, hole))) return false;
+  text.remove_prefix(hole);
+  while (hole != std::string_view::npos) {
+    pattern.remove_prefix(hole + 2);
+    hole = pattern.find("{}");
+    const std::string_view next = pattern.substr(0, hole);
+    // the last literal text is at the end, the others at their first place
+    const std::size_t at = hole != std::string_view::npos ? text.find(next)
+                           : text.ends_with(next)         ? text.size() - next.size()
+                                                          : std::string_view::npos;
+    if (at == std::string_view::npos) return false;
+    holes.push_back(text.substr(0, at));
+    text.remove_prefix(at + next.size());
+  }
+  return true;
+}
+
+std::string translated(std::span<const Translation> table, std::string_view text) {
+  std::vector<std::string_view> holes;
+  for (const auto& [english, chinese] : table) {
+    if (!matches(english, text, holes)) continue;
+    std::string result;
+    for (std::size_t at = 0; at < chinese.size(); ++at)
+      if (chinese[at] == '{' && at + 2 < chinese.size() && chinese[at + 2] == '}') {
+        result += translated(table, holes.at(static_cast<std::size_t>(chinese[at + 1] - '0')));
+        at += 2;
+      } else {
+        result += chinese[at];
+      }
+    return result;
+  }
+  return std::string(text);
+}
+
+}  // namespace
+
+Language command_language(const std::vector<std::string>& arguments) {
+  for (std::size_t n = 0; n < arguments.size(); ++n) {
+    const std::string& word = arguments[n];
+    std::string name;
+    if (word == "--lang" && n + 1 < arguments.size()) name = arguments[n + 1];
+    if (word.starts_with("--lang=")) name = word.substr(7);
+    if (const auto named = language_named(name)) return *named;
+  }
+  return environment_language();
+}
+
+std::string error_in_chinese(std::string_view english) { return translated(chinese_errors(), english); }
+
+std::string help_in_chinese(std::string_view english) {
+  std::string result;
+  while (!english.empty()) {
+    const std::size_t end = english.find('\n');
+    std::string_view line = english.substr(0, end);
+    english.remove_prefix(end == std::string_view::npos ? english.size() : end + 1);
+    // "  --name X      what it does": two spaces end the name
+    const std::size_t name_end = line.starts_with("  ") ? line.find("  ", 2) : std::string_view::npos;
+    const std::size_t words = name_end == std::string_view::npos ? 0 : line.find_first_not_of(' ', name_end);
+    if (words != std::string_view::npos) result += line.substr(0, words), line.remove_prefix(words);
+    result += translated(chinese_help(), line) + "\n";
+  }
+  return result;
+}
+
+}  // namespace attn::cli

@@ -1,0 +1,105 @@
+// src/cli/chinese_errors.cc: lists the errors in Chinese; of two patterns that a text matches the first counts.
+#include "cli/chinese.h"
+
+namespace attn::cli {
+namespace {
+
+constexpr Translation kErrors[] = {
+    // the command line
+    {"there is no option {}; did you mean {}?", "没有选项 {0}；是不是 {1}？"},
+    {"there is no option {} (attn {}--help lists them)", "没有选项 {0}（attn {1}--help 会列出所有选项）"},
+    {"there is no verb \"{}\"; did you mean {}?", "没有命令“{0}”；是不是 {1}？"},
+    {"there is no verb \"{}\"; there are {}", "没有命令“{0}”；可用的有 {1}"},
+    {"which verb? {} or completion (attn --help)", "要哪个命令？{0} 或 completion（见 attn --help）"},
+    {"\"{}\" is one argument too many (attn {} --help)", "“{0}”是多余的参数（见 attn {1} --help）"},
+    {"\"{}\" is one argument too many", "“{0}”是多余的参数"},
+    {"{} needs a value", "{0} 需要一个值"},
+    {"{} is given more than once", "{0} 给了不止一次"},
+    {"Could not convert: {} = {}", "{0} 不能是“{1}”"},
+    {"{} has no \"{}\"; did you mean {}? there are {}", "{0} 没有“{1}”；是不是 {2}？可用的有 {3}"},
+    {"{} has no \"{}\"; there are {}", "{0} 没有“{1}”；可用的有 {2}"},
+    {"{}: must be a whole number of at most 18 digits, not \"{}\"", "{0}：必须是不超过 18 位的整数，而不是“{1}”"},
+    {"{}: must be a whole number, not \"{}\"", "{0}：必须是整数，而不是“{1}”"},
+    {"{}: must be a number, not \"{}\"", "{0}：必须是数，而不是“{1}”"},
+    {"{}: must name a file, or be - for stdout, not \"\"", "{0}：必须是文件名，或用 - 表示标准输出，不能为空"},
+    {"{} - and --json do not go together: both write to stdout", "{0} - 与 --json 不能同时用：两者都写到标准输出"},
+    {"not enough memory", "内存不足"},
+    // attn explain
+    {"a text is missing, as in: attn explain {}", "缺少文本，例如：attn explain {0}"},
+    {"{} and --weights do not go together: the matrices say it", "{0} 与 --weights 不能同时用：矩阵已经决定了它"},
+    {"{} and --model do not go together: the model says it", "{0} 与 --model 不能同时用：模型已经决定了它"},
+    {"--model takes one text", "--model 只接受一个文本"},
+    {"{} needs --model", "{0} 要和 --model 一起用"},
+    {"- is given twice; stdin can be read once (-- before a text that is a dash)",
+     "- 给了两次；标准输入只能读一次（文本就是 - 时，前面写 --）"},
+    // the library's explain
+    {"explain: the text has no token; give at least one word", "explain：文本里没有词元；至少要有一个词"},
+    {"explain: the text has {} tokens; at most {} can be shown", "explain：文本有 {0} 个词元；最多能显示 {1} 个"},
+    {"explain: the text has {} tokens; the model's context holds {}",
+     "explain：文本有 {0} 个词元；模型的上下文最多容纳 {1} 个"},
+    {"explain: {} sentences, {} heads, {} by {} tokens are {} pairs; at most {} can be shown",
+     "explain：{0} 个句子、{1} 个头、{2} × {3} 个词元，共 {4} 对；最多能显示 {5} 对"},
+    {"explain: learned_query and to do not go together: one learned vector asks, or one text",
+     "explain：learned_query 与 to 不能同时用：查询要么是一个可学习的向量，要么来自文本"},
+    {"explain: query {} is not there; the tokens are 0 to {}, or -{} to -1 from the end",
+     "explain：没有第 {0} 个查询；词元从 0 到 {1}，或从末尾数 -{2} 到 -1"},
+    {"explain: there is no step \"{}\"; there are {}", "explain：没有步骤“{0}”；可用的有 {1}"},
+    {"explain: the text needs {} ids, one of them for PAD; the embedding has {} rows",
+     "explain：文本需要 {0} 个编号（其中一个给 PAD）；词嵌入只有 {1} 行"},
+    {"explain: the text needs {} ids; the embedding has {} rows", "explain：文本需要 {0} 个编号；词嵌入只有 {1} 行"},
+    {"explain: rotary positions turn pairs of numbers; dk is {}, it must be even",
+     "explain：旋转位置编码成对地旋转数；dk 是 {0}，必须是偶数"},
+    {"explain: sink: the value {} cannot be kept in {}", "explain：sink：{1} 存不下 {0} 这个值"},
+    {"explain: {} is {}; it must be {}", "explain：{0} 是 {1}；必须{2}"},
+    {"above 0 and finite, or 0 for none", "大于 0 且有限，或为 0（表示不用）"},
+    {"above 0, and finite", "大于 0 且有限"},
+    {"explain: {} has shape {}; it must be {} to match {}", "explain：{0} 的形状是 {1}；要与 {3} 相配，必须是 {2}"},
+    {"explain: {} has no {}; it has {}", "explain：{0} 里没有 {1}；其中有 {2}"},
+    {"explain: {} has no {}", "explain：{0} 里没有 {1}"},
+    {"explain: {} is a file of NumPy's; a folder of w_query.npy, w_key.npy and w_value.npy is needed, or a safetensors "
+     "file",
+     "explain：{0} 是单个 NumPy 文件；需要一个装有 w_query.npy、w_key.npy、w_value.npy 的文件夹，或一个 safetensors "
+     "文件"},
+    {"explain: {} does not say how {} rows stand against {} keys; it needs an alignment, top_left or bottom_right, as "
+     "in "
+     "{}",
+     "explain：{0} 没有说明 {1} 行查询与 {2} 个键如何对齐；要写明 top_left 或 bottom_right，例如 {3}"},
+    {"attention: row {} of weights is {}; it must be below the number of rows, {}, and at least {}",
+     "attention：要返回的第 {0} 行是 {1}；必须小于行数 {2}，且不小于 {3}"},
+    {"attention: top_k of weights is {}; it must be from 1 to the number of keys, {}",
+     "attention：要返回的 top_k 是 {0}；必须在 1 到键的个数 {1} 之间"},
+    {"split: byte {} at offset {} is not UTF-8", "文本偏移 {1} 处的字节 {0} 不是 UTF-8"},
+    // masks, expressions, weights
+    {"{} \"{}\": column {}, at the end: {}", "{0} “{1}”：第 {2} 列，末尾：{3}"},
+    {"{} \"{}\": column {}, at \"{}\": {}", "{0} “{1}”：第 {2} 列，“{3}”处：{4}"},
+    {"a mask was expected: {}", "这里应是掩码：{0}"},
+    {"an operator, & or |, was expected", "这里应是运算符 & 或 |"},
+    {"a closing parenthesis was expected", "这里应是右括号"},
+    {"a closing ) was expected", "这里应是右括号"},
+    {"a comma and the keys to the right were expected", "这里应是逗号和右边的键数"},
+    {"a whole number of at least 0 was expected", "这里应是不小于 0 的整数"},
+    {"one of {}, a number, {} was expected", "这里应是 {0}、一个数，或 {1} 之一"},
+    {"there is no tensor {}; none is given", "没有张量 {0}；一个也没有给"},
+    {"{} takes 1 operand, not {}", "{0} 需要 1 个操作数，而不是 {1} 个"},
+    {"{} takes {} operands, not {}", "{0} 需要 {1} 个操作数，而不是 {2} 个"},
+    {"{}: \"{}\"; rows take their numbers, rows(0, 5), top_k how many, top_k(3), the others nothing",
+     "{0}：“{1}”；rows 要行号，如 rows(0, 5)；top_k 要个数，如 top_k(3)；其余不带参数"},
+    {"{}: {}: a number must be a whole number, not \"{}\"", "{0}：{1} 里的数必须是整数，而不是“{2}”"},
+    // files
+    {"{}: No such file or directory", "{0}：没有这个文件或文件夹"},
+    {"{}: Is a directory", "{0}：是一个文件夹"},
+    {"{}: Permission denied", "{0}：没有权限"},
+    {"{}: cannot be read: {}", "{0}：无法读取：{1}"},
+    {"{}: cannot be read", "{0}：无法读取"},
+    {"stdout: cannot write: {}", "标准输出：无法写入：{0}"},
+    {"{}: cannot write", "{0}：无法写入"},
+    // parts of the lines above
+    {"from {} to {}", "在 {0} 到 {1} 之间"},
+    {"{} to {}", "在 {0} 到 {1} 之间"},
+};
+
+}  // namespace
+
+std::span<const Translation> chinese_errors() { return kErrors; }
+
+}  // namespace attn::cli
