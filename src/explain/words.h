@@ -2,8 +2,6 @@
 #pragma once
 #include <attn/explain.h>
 
-#include <algorithm>
-#include <array>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -169,15 +167,12 @@ enum class Phrase {
   count_
 };
 
-using Words = std::array<std::string_view, static_cast<std::size_t>(Phrase::count_)>;
-const Words& words_en();
-const Words& words_zh();
+/// The phrases in the order above, each ended by a zero: one text needs no address for each phrase.
+const char* words_en();
+const char* words_zh();
 
 /// Returns what a line of the checks step with that name says.
-inline Phrase phrase_of_check(const std::string& step, bool same) {
-  if (step == "alone") return same ? Phrase::same_bits : Phrase::other_bits;
-  return same ? Phrase::still_same_bits : Phrase::changed_bits;
-}
+Phrase phrase_of_check(const std::string& step, bool same);
 
 /// Names the reasons for signs in a table, and the legend's phrase for each.
 struct Reason {
@@ -190,13 +185,8 @@ inline constexpr Reason reasons_of_signs[] = {
     {Hidden::score, Phrase::legend_score},   {Hidden::not_asked, Phrase::legend_not_asked}};
 
 /// Returns what the step `mask` says of the pairs that it masks.
-inline Phrase note_of_mask(const std::vector<Hidden>& hidden) {
-  return std::find(hidden.begin(), hidden.end(), Hidden::causal) == hidden.end() ? Phrase::note_mask
-                                                                                 : Phrase::note_mask_causal;
-}
+Phrase note_of_mask(const std::vector<Hidden>& hidden);
 
-inline std::string_view say(Language language, Phrase phrase) {
-  return (language == Language::zh ? words_zh() : words_en())[static_cast<std::size_t>(phrase)];
-}
+std::string_view say(Language language, Phrase phrase);
 
 }  // namespace attn::explain_detail

@@ -257,12 +257,14 @@ TEST(Explain, MistakesAreNamed) {
 }
 
 TEST(Explain, EveryPhraseIsSaidInEveryLanguage) {
-  for (std::size_t i = 0; i < static_cast<std::size_t>(explain_detail::Phrase::count_); ++i) {
-    EXPECT_FALSE(explain_detail::words_en()[i].empty()) << i;
-    EXPECT_FALSE(explain_detail::words_zh()[i].empty()) << i;
-    const auto holes = [](std::string_view text) { return std::count(text.begin(), text.end(), '{'); };
-    EXPECT_EQ(holes(explain_detail::words_en()[i]), holes(explain_detail::words_zh()[i])) << i;
+  for (int i = 0; i < static_cast<int>(explain_detail::Phrase::count_); ++i) {
+    const auto phrase = static_cast<explain_detail::Phrase>(i);
+    const std::string_view en = say(Language::en, phrase), zh = say(Language::zh, phrase);
+    EXPECT_FALSE(en.empty() || zh.empty()) << i;
+    EXPECT_EQ(std::count(en.begin(), en.end(), '{'), std::count(zh.begin(), zh.end(), '{')) << i;
   }
+  EXPECT_EQ(say(Language::en, explain_detail::Phrase::loss), "loss L = ½ Σ {}² = {}");
+  EXPECT_EQ(say(Language::zh, explain_detail::Phrase::tokens), "词元");
 }
 
 }  // namespace
