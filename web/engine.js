@@ -40,7 +40,7 @@ export class Engine {
     source ??= await engineOfThePage();
     engine.#module = source instanceof WebAssembly.Module ? source : await WebAssembly.compile(source);
     await engine.#start();
-    engine.version = engine.#answer('attn_version');
+    engine.version = engine.#answer('engine_version');
     return engine;
   }
 
@@ -49,10 +49,10 @@ export class Engine {
    *     matrices?: Object<string, {shape: number[], data: number[]}>}} request
    * @returns {Promise<string>} the JSON of `attn explain --json`, docs/explain_json.md
    */
-  explain(request) { return this.#call('attn_explain', request); }
+  explain(request) { return this.#call('engine_explain', request); }
 
   /** @returns {Promise<string>} the drawing of `attn explain --svg`; the request is that of `explain` */
-  svg(request) { return this.#call('attn_svg', request); }
+  svg(request) { return this.#call('engine_svg', request); }
 
   /**
    * Loads a model and its tokenizer. The files are kept in memory.
@@ -64,7 +64,7 @@ export class Engine {
     this.#hasModel = false;
     this.#files.files.clear();
     for (const [name, bytes] of Object.entries(files)) this.#files.files.set(`${FOLDER}/${name}`, bytes);
-    const facts = JSON.parse(await this.#call('attn_load', FOLDER));
+    const facts = JSON.parse(await this.#call('engine_load', FOLDER));
     this.#hasModel = true;
     return facts;
   }
@@ -73,7 +73,7 @@ export class Engine {
    * @param {{text: string, layer?: number, head?: number, gradients?: boolean, language?: 'en' | 'zh'}} request
    * @returns {Promise<string>} the JSON of `attn explain --model --json`
    */
-  explainModel(request) { return this.#call('attn_explain_model', request); }
+  explainModel(request) { return this.#call('engine_explain_model', request); }
 
   /**
    * Continues a text.
@@ -85,14 +85,14 @@ export class Engine {
   async generate(request, onToken) {
     this.#onToken = onToken ?? null;
     try {
-      return await this.#call('attn_generate', request);
+      return await this.#call('engine_generate', request);
     } finally {
       this.#onToken = null;
     }
   }
 
   /** Compares the kernels with the reference code; only Node's engine has it. Returns the digest. */
-  async verify(quick = true) { return this.#answer('attn_verify', quick ? 1 : 0); }
+  async verify(quick = true) { return this.#answer('engine_verify', quick ? 1 : 0); }
 
   async #start() {
     const before = this.#files?.files;
@@ -108,8 +108,8 @@ export class Engine {
   #answer(name, ...given) {
     const { exports } = this.#instance;
     const failed = exports[name](...given);
-    const text = this.#files.text(exports.attn_answer(), exports.attn_answer_bytes());
-    if (failed) throw new Error(text);
+    const text = this.#files.text(exports.engine_answer(), exports.engine_answer_bytes());
+    if (failed) throw new Error(text.split('\n', 1)[0]);
     return text;
   }
 
@@ -117,7 +117,7 @@ export class Engine {
   async #call(name, request) {
     const bytes = new TextEncoder().encode(typeof request === 'string' ? request : JSON.stringify(request));
     try {
-      const at = this.#instance.exports.attn_request(bytes.length);
+      const at = this.#instance.exports.engine_request(bytes.length);
       if (at === 0) throw new RangeError('no memory for the request');
       this.#files.bytes(at, bytes.length).set(bytes);
       return this.#answer(name);

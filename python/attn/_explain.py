@@ -31,7 +31,8 @@ class _NoNumber(IndexError, ValueError):
 class Explanation:
     """A run of attention, step by step.
 
-    `print(explanation)` draws tables; a notebook shows a drawing; `plot()` makes a heat map with matplotlib.
+    `print(explanation)` draws tables; a notebook shows a drawing; `show()` opens a page to play with in the browser;
+    `plot()` makes a heat map with matplotlib.
 
     >>> import attn
     >>> explanation = attn.explain("Life is short", mask="causal")
@@ -43,8 +44,9 @@ class Explanation:
     ['tokens', 'ids', 'x', 'q']
     """
 
-    def __init__(self, run: _core.Explanation) -> None:
+    def __init__(self, run: _core.Explanation, own_matrices: bool = False) -> None:
         self._run = run
+        self._own_matrices = own_matrices
 
     @property
     def texts(self) -> list[str]:
@@ -122,6 +124,27 @@ class Explanation:
     def json(self) -> str:
         """Returns JSON with every number in full precision: it reads back to the same bits."""
         return self._run.json()
+
+    def html(self) -> str:
+        """Returns a page to play with in a browser, one self-contained text, that begins with this text and these
+        options. It computes with this library and asks no server for anything.
+
+        Raises ValueError for an explanation with matrices of your own: they can be dropped onto the page as a file."""
+        from attn import _page
+
+        if self._own_matrices:
+            raise ValueError("Explanation.html: the page draws its own matrices; yours can be dropped onto it as "
+                             "a safetensors file")
+        return _page.filled(_page.start_of(self))
+
+    def show(self, path: str | os.PathLike[str] | None = None, height: int = 800) -> str | None:
+        """Shows the page of `html`: in a notebook inline, `height` pixels high; else in the browser, from a file at
+        `path` (by default a temporary one). Returns the file's path; None in a notebook.
+
+        Raises what `html` raises; OSError if the file cannot be written."""
+        from attn import _page
+
+        return _page.show(self.html(), path, height)
 
     def plot(self, step: str | int = "weights", ax: Any = None, batch: SupportsIndex = 0, head: SupportsIndex = 0,
              **options: Any) -> Any:
@@ -297,7 +320,9 @@ def explain(
             gradients=gradients,
             only=only,
             language=_language(language),
-        )
+        ),
+        own_matrices=any(matrix is not None for matrix in (w_query, w_key, w_value, embedding, w_output, query_vector,
+                                                           score_w_query, score_w_key, score_w)),
     )
 
 

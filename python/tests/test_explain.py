@@ -1,6 +1,10 @@
 # python/tests/test_explain.py: attn.explain and its drawings.
+import html
 import json
+import os
 import pickle
+import sys
+import types
 
 import numpy as np
 import pytest
@@ -234,3 +238,62 @@ def test_steps_that_are_not_there():
         with pytest.raises(error, match=r"^Explanation: there is no step 99; there are \d+, from 0$"):
             explanation[99]
     assert np.zeros((2, 2)) not in explanation and 0 not in explanation and "weights" in explanation
+
+
+def start_of(page):
+    """What a page begins with."""
+    begin = page.index('id="attn-start">') + len('id="attn-start">')
+    return json.loads(page[begin:page.index("</script>", begin)])
+
+
+def test_the_page_begins_with_text_and_options():
+    explanation = attn.explain("</script>我叫张三", mask="causal", heads=2)
+    page = explanation.html()
+    assert page.startswith("<!doctype html>") and page.count('id="attn-start"') == 1
+    start = start_of(page)
+    assert start == {"text": "</script>我叫张三", "to": None, "options": explanation.options}
+    assert start["options"]["mask"] == "causal" and start["options"]["heads"] == 2
+    batch = start_of(attn.explain(["a b", "c"], to="<!-- d", tokens="words", cut_words=lambda text: list(text)).html())
+    assert batch["text"] == ["a b", "c"] and batch["to"] == "<!-- d"
+    assert batch["cut"] == {"a b": ["a", " ", "b"], "c": ["c"], "<!-- d": list("<!-- d")}
+
+
+def test_the_page_of_own_matrices():
+    with pytest.raises(ValueError, match="Explanation.html: the page draws its own matrices"):
+        attn.explain("a b", embedding=np.eye(3, dtype=np.float32)).html()
+
+
+def test_show_writes_a_file_and_opens_it(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    explanation = attn.explain("Life is short")
+    path = explanation.show()
+    try:
+        assert opened == ["file://" + path] and path.endswith(".html")
+        with open(path, encoding="utf-8") as file:
+            assert file.read() == explanation.html()
+    finally:
+        os.remove(path)
+    assert explanation.show(tmp_path / "life.html") == str(tmp_path / "life.html")
+    with pytest.raises(FileNotFoundError):
+        explanation.show(tmp_path / "nowhere" / "life.html")
+
+
+def test_show_in_a_notebook(monkeypatch):
+    class Shell:
+        kernel = None
+
+    shown = []
+    ipython = types.ModuleType("IPython")
+    ipython.get_ipython = Shell
+    ipython.display = types.ModuleType("IPython.display")
+    ipython.display.HTML = str
+    ipython.display.display = shown.append
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.display", ipython.display)
+    explanation = attn.explain('say "<b>"')
+    assert explanation.show(height=500) is None
+    [frame] = shown
+    assert frame.startswith("<iframe srcdoc=") and 'height="500"' in frame
+    page = html.unescape(frame[len('<iframe srcdoc="'):frame.index('" title=')])
+    assert page == explanation.html() and '"' not in frame[len('<iframe srcdoc="'):frame.index('" title=')]

@@ -1,6 +1,7 @@
 // src/cli/explain.cc: implements attn explain: parses its options and prints the explanation as text, JSON or SVG.
 #include "cli/call.h"
 #include "cli/output.h"
+#include "cli/page.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "cli/weights.h"
@@ -24,13 +25,13 @@ namespace {
 struct Arguments {
   std::vector<std::string> texts;
   std::string to, score = "scaled_dot", tokens = "auto", positions = "none", bias = "none", score_mod, returned, cache,
-                  mask, weights, model, svg, only, language, colour = "auto";
+                  mask, weights, model, svg, html, only, language, colour = "auto";
   std::int64_t query = 0;
   bool batch = false, causal = false, json = false;
   ExplainOptions explain;
   double sink = 0;
   Option score_mod_given, returned_given, cache_given, sink_given;
-  Option to_given, query_given, svg_given, mask_given, weights_given;
+  Option to_given, query_given, svg_given, html_given, mask_given, weights_given;
   std::vector<Option> sizes;  // options that --weights replaces
   TrainedHead at;
   Option model_given, layer_given, head_given;
@@ -44,6 +45,9 @@ std::vector<std::string> cut_words(const std::string& text) {
   std::vector<std::string> words = text::split(text, text::Tokens::words);
   return text::split(text, text::Tokens::automatic) == words ? words : text::icu_words(text, "zh");
 }
+constexpr auto kCutWords = cut_words;
+#else
+constexpr std::vector<std::string> (*kCutWords)(const std::string&) = nullptr;
 #endif
 
 Mask mask_of(const Arguments& arguments) {
@@ -79,9 +83,7 @@ ExplainOptions options_of(const Arguments& arguments) {
       static_cast<Positions>(choose("--positions", arguments.positions, {"none", "sinusoidal", "rotary"}));
   constexpr text::Tokens rules[] = {text::Tokens::automatic, text::Tokens::words, text::Tokens::characters};
   options.tokens = rules[choose("--tokens", arguments.tokens, {"auto", "words", "characters"})];
-#if defined(ATTN_HAS_ICU)
-  options.cut_words = cut_words;
-#endif
+  options.cut_words = kCutWords;
   options.language = language_of(arguments);
   options.only = only_of(arguments.only);
   if (arguments.to_given.given()) options.to = arguments.to;
@@ -139,19 +141,30 @@ void read_stdin(Arguments& arguments) {
   if (text.ends_with('\r')) text.pop_back();
 }
 
+void write(const std::string& path, const std::string& content) {
+  if (path == standard_stream) return print(content);
+  io::write_whole("explain", path, {std::as_bytes(std::span(content))});
+}
+
 void run(const Arguments& arguments) {
   if (arguments.texts.empty())
     throw UsageError{"a text is missing, as in: attn explain \"Life is short, eat dessert first\""};
   choose("--color", arguments.colour, {"auto", "always", "never"});
   check_apart("--svg", arguments.svg, arguments.json);
+  check_apart("--html", arguments.html, arguments.json);
+  if (arguments.svg == standard_stream && arguments.html == standard_stream)
+    throw UsageError{"--svg - and --html - both go to stdout"};
+  if (arguments.html_given.given() && arguments.model_given.given())
+    throw UsageError{
+        "--html and --model do not go together: the page has no such folder; drop its files onto the page"};
+  if (arguments.html_given.given() && arguments.weights_given.given())
+    throw UsageError{"--html and --weights do not go together: the page draws its own matrices; drop the file onto it"};
   const Explanation explanation = arguments.model_given.given() ? explain_trained(arguments) : explain_texts(arguments);
-  if (arguments.svg_given.given()) {
-    const std::string drawing = to_svg(explanation);
-    if (arguments.svg == standard_stream) return print(drawing);
-    io::write_whole("explain", arguments.svg, {std::as_bytes(std::span(drawing))});
-  }
+  if (arguments.svg_given.given()) write(arguments.svg, to_svg(explanation));
+  if (arguments.html_given.given()) write(arguments.html, page_of(explanation, kCutWords));
   if (arguments.json) return print(to_json(explanation));
-  if (!arguments.svg_given.given()) print(to_text(explanation, terminal_options(arguments.colour)));
+  if (!arguments.svg_given.given() && !arguments.html_given.given())
+    print(to_text(explanation, terminal_options(arguments.colour)));
 }
 
 }  // namespace
@@ -225,6 +238,10 @@ Verb add_explain(Parser app) {
   const Option json = parser.flag("--json", a.json, "The same as JSON, in full precision");
   a.svg_given =
       parser.option("--svg", a.svg, "The same as a drawing, into FILE; - is stdout").type_name("FILE").check(file_name);
+  a.html_given =
+      parser.option("--html", a.html, "The page to play with in a browser, with this text and options; - is stdout")
+          .type_name("FILE")
+          .check(file_name);
   const Option language =
       parser.option("--lang", a.language, "en or zh (cn, zh-CN); without it LC_ALL, LC_MESSAGES or LANG says")
           .type_name("LANG");
@@ -241,7 +258,8 @@ Verb add_explain(Parser app) {
       "  attn explain --model FOLDER \"Life is short\" --layer 3 --head 1\n"
       "  attn explain \"Life is short\" --to \"eat dessert first\"\n"
       "  attn explain --batch \"我叫张三\" \"他是谁\" \"李四\" --lang zh\n"
-      "  attn explain \"to be or not to be\" --heads 2 --positions sinusoidal --dim 4 --svg be.svg");
+      "  attn explain \"to be or not to be\" --heads 2 --positions sinusoidal --dim 4 --svg be.svg\n"
+      "  attn explain \"Life is short\" --heads 2 --html life.html");
   return {parser, [arguments](const std::vector<std::string>& rest) {
             read_stdin(*arguments);
             arguments->texts.insert(arguments->texts.end(), rest.begin(), rest.end());

@@ -41,6 +41,11 @@ Factors factors_of(const Run& run, const Matrices& matrices, Score::Kind score, 
           meeting, true};
 }
 
+/// Returns e^x with the library's arithmetic: the C library's last bit differs between systems.
+std::vector<double> exponentials(const std::vector<double>& x) {
+  return exp(tensor<double>(x, {static_cast<std::int64_t>(x.size())})).to_vector();
+}
+
 std::vector<std::string> names_of_products(const Factors& factors, Score::Kind score) {
   std::vector<std::string> names;
   const bool one = factors.left.size(0) * factors.left.size(1) == 1;
@@ -93,19 +98,22 @@ WorkedRow worked_row(const Run& run, const Matrices& matrices, Score::Kind score
       if (run.call.sinks.defined() && sees_any) {
         const double sink = run.call.sinks.select(0, h).item();
         maximum = std::max(maximum, sink);
-        total = std::exp(sink - maximum);
+        total = exponentials({sink - maximum})[0];
       }
+      std::vector<double> shifted;
+      for (std::int64_t key = 0; key < keys; ++key) shifted.push_back(last.at(b, h, query, key) - maximum);
+      const std::vector<double> powers = exponentials(shifted);
       Hidden empty_row = Hidden::visible;
       for (std::int64_t key = 0; key < keys; ++key) {
         const Hidden reason = hidden(b, h, key);
-        const double shifted = last.at(b, h, query, key) - maximum, w = weight.at(b, h, query, key),
-                     m = mixed.at(b, h, query, key);
-        if (reason == Hidden::visible) total += std::exp(shifted), weights += m;
+        const auto at = static_cast<std::size_t>(key);
+        const double w = weight.at(b, h, query, key), m = mixed.at(b, h, query, key);
+        if (reason == Hidden::visible) total += powers[at], weights += m;
         for (std::int64_t d = 0; d < products; ++d) stages.push_back(left.at(b, h, 0, d) * right.at(b, h, key, d));
         stages.push_back(raw.at(b, h, query, key));
         if (scaled) stages.push_back(scores_scaled->at(b, h, query, key));
         for (const Numbers& stage : modifiers) stages.push_back(stage.at(b, h, query, key));
-        for (const double stage : {shifted, std::exp(shifted), w}) stages.push_back(stage);
+        for (const double stage : {shifted[at], powers[at], w}) stages.push_back(stage);
         mixing.push_back(m);
         for (std::int64_t d = 0; d < dv; ++d) mixing.push_back(m * value.at(b, h, key, d));
         result.stages_hidden.insert(result.stages_hidden.end(), result.stage_names.size(), reason);

@@ -1,6 +1,8 @@
 // src/runtime/fork.h: makes locks usable in a forked child.
 #pragma once
+#if !defined(__wasm__)
 #include <pthread.h>
+#endif
 
 #include <mutex>
 #include <new>
@@ -13,7 +15,9 @@ namespace attn::runtime {
 template <std::mutex& lock>
 struct FreeInChild {
   FreeInChild() {
+#if !defined(__wasm__)  // where there are no processes, nothing forks
     pthread_atfork(nullptr, nullptr, [] { ::new (static_cast<void*>(&lock)) std::mutex; });
+#endif
   }
 };
 

@@ -18,14 +18,6 @@ namespace {
 constexpr int part_bits = 24;
 constexpr std::uint64_t part_mask = (std::uint64_t{1} << part_bits) - 1;
 
-thread_local bool inside = false;
-
-/// Marks this thread as running parts; the destructor restores the earlier mark.
-struct InsidePart {
-  bool before = std::exchange(inside, true);
-  ~InsidePart() { inside = before; }
-};
-
 /// `turn` returns true until `span` nanoseconds have passed. It reads the clock at every 32nd call.
 class Spin {
  public:
@@ -72,28 +64,6 @@ bool leave_core(int core) {
 Pool& pool() {
   static constinit Pool the_pool;
   return the_pool;
-}
-
-bool inside_part() { return inside; }
-
-void run_alone(PartFunction part, void* context, std::int64_t parts) {
-  std::exception_ptr error;
-  {
-    DefaultFloatingPoint floating_point;
-    // A single part does not divide the work, so calls inside it may still use several threads.
-    const bool mark = parts > 1;
-    const bool before = mark && std::exchange(inside, true);
-    for (std::int64_t index = 0; index < parts; ++index) {
-      if (index > 0) floating_point.enforce();
-      try {
-        part(context, index);
-      } catch (...) {
-        if (!error) error = std::current_exception();
-      }
-    }
-    if (mark) inside = before;
-  }
-  if (error) std::rethrow_exception(error);
 }
 
 // --- the owner of the pool -----------------------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 // src/runtime/pool.h: declares the worker threads and the job that they share; parallel.cc decides who may use them.
 #pragma once
+#include "runtime/run_alone.h"
+
 #include <pthread.h>
 
 #include <array>
@@ -8,10 +10,6 @@
 #include <exception>
 
 namespace attn::runtime {
-
-using PartFunction = void (*)(void* context, std::int64_t index);
-
-inline constexpr int max_threads = 1024;
 
 /// Runs one job at a time. The caller must own the pool (`try_own`). Nothing here allocates. All state that outlives a
 /// call is atomic or belongs to the owner, so a forked child can reset it by writing zeros (`forget_threads`).
@@ -80,11 +78,5 @@ class Pool {
 };
 
 Pool& pool();
-
-/// Returns true while this thread runs a part of a shared job. Its nested calls then run in this thread alone.
-bool inside_part();
-
-/// Runs all parts in this thread, with the same rules as `parallel_for`.
-void run_alone(PartFunction part, void* context, std::int64_t parts);
 
 }  // namespace attn::runtime

@@ -63,8 +63,9 @@ std::size_t checked_bytes(const char* function, const Dims& sizes, Dtype dtype) 
   for (const std::int64_t size : sizes)
     if (size < 0) throw ShapeError(runtime::format("{}: sizes {} hold a negative one", function, to_string(sizes)));
   std::size_t bytes = 0;
-  if (__builtin_mul_overflow(static_cast<std::size_t>(sizes.product()), size_of(dtype), &bytes) || bytes > PTRDIFF_MAX)
-    throw ShapeError(runtime::format("{}: sizes {} need more bytes than 64 bits count", function, to_string(sizes)));
+  if (__builtin_mul_overflow(sizes.product(), size_of(dtype), &bytes) || bytes > PTRDIFF_MAX)
+    throw ShapeError(runtime::format("{}: sizes {} need more bytes than {} bits count", function, to_string(sizes),
+                                     8 * sizeof bytes));
   return bytes;
 }
 

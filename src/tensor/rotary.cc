@@ -11,7 +11,7 @@ namespace {
 
 /// The distance in bytes from the first to the second element of each pair, in x and in the result y.
 struct Halves {
-  std::ptrdiff_t x, y;
+  std::int64_t x, y;
 };
 
 /// Computes (y1, y2) = (x1 cos - x2 sin, x2 cos + x1 sin), with sin multiplied by `sign`.
@@ -56,7 +56,7 @@ Tensor rotated(const Tensor& x, const Tensor& cos, const Tensor& sin, bool back)
   const auto first = [&](const Tensor& t) { return t.detach().narrow(last, 0, pairs); };
   with_type(x.dtype(), [&]<typename T>(Type<T>) {
     if constexpr (std::is_floating_point_v<Compute<T>>) {
-      const auto bytes = static_cast<std::ptrdiff_t>(sizeof(T)) * pairs;
+      const std::int64_t bytes = static_cast<std::int64_t>(sizeof(T)) * pairs;
       const Halves second{bytes * x.stride(-1), bytes};
       iterate_in_parts(sizes,
                        {operand(first(y), sizes), operand(first(x), sizes), operand(cos, sizes), operand(sin, sizes)},

@@ -200,6 +200,57 @@ TEST(ExplainCommand, DrawsIntoAFile) {
   EXPECT_TRUE(contains(nowhere.err, "explain: /nowhere/life.svg: No such file or directory"));
 }
 
+/// Returns what the page in `html` begins with.
+std::string start_of(const std::string& html) {
+  const std::string mark = "<script type=\"application/json\" id=\"attn-start\">";
+  const std::size_t found = html.find(mark), begin = found + mark.size();
+  if (found == std::string::npos) return "no element";
+  return html.substr(begin, html.find("</script>", begin) - begin);
+}
+
+TEST(ExplainCommand, WritesThePage) {
+  const Folder folder;
+  const Said said = attn_says(kLife + " --heads 2 --causal --html " + folder.file("life.html"));
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(said.out, "");
+  const std::string page = content_of(folder.file("life.html"));
+  EXPECT_TRUE(page.starts_with("<!doctype html>"));
+  EXPECT_TRUE(page.ends_with("</html>\n"));
+  const auto start = nlohmann::json::parse(start_of(page));
+  EXPECT_EQ(start["text"], "Life is short, eat dessert first");
+  EXPECT_TRUE(start["to"].is_null());
+  EXPECT_EQ(start["options"], nlohmann::json::parse(attn_says(kLife + " --heads 2 --causal --json").out)["options"]);
+  EXPECT_TRUE(attn_says(kLife + " --heads 2 --causal --html -").out == page);
+}
+
+TEST(ExplainCommand, ThePageHoldsTextsThatLookLikeItsEnd) {
+  const std::string text = "</script><b>\\\"我叫张三";
+  const std::string page = attn_says("explain '" + text + "' --to '<!--' --html -").out;
+  const std::string start = start_of(page);
+  EXPECT_EQ(start.find('<'), std::string::npos) << start;
+  EXPECT_EQ(nlohmann::json::parse(start)["text"], text);
+  EXPECT_EQ(nlohmann::json::parse(start)["to"], "<!--");
+  const auto batch = nlohmann::json::parse(start_of(attn_says("explain --batch '我叫张三' '他是谁' --html -").out));
+  EXPECT_EQ(batch["text"], (nlohmann::json{"我叫张三", "他是谁"}));
+}
+
+TEST(ExplainCommand, ThePageHasTheWordsOfTheDictionaries) {
+  const std::string call = "explain '我叫张三' 'a b' --tokens words";
+  const auto start = nlohmann::json::parse(start_of(attn_says(call + " --html -").out));
+  if (!start.contains("cut")) GTEST_SKIP() << "not built with ICU";
+  EXPECT_EQ(start["cut"], (nlohmann::json{{"我叫张三", {"我", "叫", "张三"}}}));
+}
+
+TEST(ExplainCommand, APageThatCannotBeWrittenIsOneLine) {
+  const Said nowhere = attn_says(kLife + " --html /nowhere/life.html");
+  EXPECT_EQ(nowhere.code, 1);
+  EXPECT_EQ(nowhere.err, "attn: explain: /nowhere/life.html: No such file or directory\n");
+  EXPECT_EQ(attn_says(kLife + " --html - --json").code, 2);
+  EXPECT_TRUE(contains(attn_says(kLife + " --html - --svg -").err, "--svg - and --html - both go to stdout"));
+  EXPECT_TRUE(contains(attn_says(kLife + " --html - --weights w.safetensors").err, "do not go together"));
+  EXPECT_TRUE(contains(attn_says(kLife + " --html - --model folder").err, "do not go together"));
+}
+
 TEST(ExplainCommand, AReaderThatLeavesEndsItQuietly) {
   const Said left =
       shell("{ " + attn_command +

@@ -84,7 +84,7 @@ export class Files {
     return 0;
   }
   random_get(at, size) {
-    globalThis.crypto.getRandomValues(this.bytes(at, size));
+    this.bytes(at, size).forEach((_, i, bytes) => { bytes[i] = Math.random() * 256; });  // nothing here is a secret
     return 0;
   }
   sched_yield() { return 0; }

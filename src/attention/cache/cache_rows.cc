@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -26,17 +27,16 @@ Wide<T> wide(T x) {
   else return static_cast<Wide<T>>(x);
 }
 
-std::int64_t counted(bool overflows, std::size_t bytes) {
-  if (overflows || bytes > (std::size_t{1} << 62))
+std::int64_t counted(bool overflows, std::uint64_t bytes) {
+  if (overflows || bytes > PTRDIFF_MAX / 2)
     throw ValueError("KvCache: so many pages of such rows are more bytes than can be counted");
   return static_cast<std::int64_t>(bytes);
 }
 std::int64_t bytes_of(std::initializer_list<std::int64_t> factors) {
   std::int64_t bytes = 1;
   for (const std::int64_t factor : factors) {
-    std::size_t product = 0;
-    const bool overflows =
-        __builtin_mul_overflow(static_cast<std::size_t>(bytes), static_cast<std::size_t>(factor), &product);
+    std::uint64_t product = 0;
+    const bool overflows = __builtin_mul_overflow(bytes, factor, &product);
     bytes = counted(overflows, product);
   }
   return bytes;

@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels/attention/problem.h"
 #include "kernels/attention/kv/sign_magnitude8.h"
+#include "kernels/half.h"
 #include "kernels/ref/math.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
@@ -10,6 +11,14 @@ namespace attn::kernels::ATTN_REF_NAMESPACE {
 // x86 only.
 #if defined(__aarch64__)
 typedef __fp16 Half;
+#elif defined(__wasm__)
+struct Half {
+  std::uint16_t bits;
+  Half() = default;
+  explicit Half(float x) : bits(half::to_f16(x)) {}
+  explicit operator float() const { return half::from_f16(bits); }
+  bool operator==(Half other) const { return float(*this) == float(other); }
+};
 #else
 __extension__ typedef _Float16 Half;
 #endif

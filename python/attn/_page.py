@@ -1,0 +1,66 @@
+# python/attn/_page.py: fills in the page that Explanation.html and Explanation.show give.
+"""The page is web/attn.html of the source tree, a file of the package. It computes with the library in the browser."""
+
+import html
+import importlib.resources
+import json
+import os
+import sys
+import tempfile
+import webbrowser
+from typing import Any
+
+_START = 'id="attn-start">'
+
+
+def filled(start: dict[str, Any]) -> str:
+    """Returns the page that begins with the texts and options of `start`."""
+    page = importlib.resources.files("attn").joinpath("page.html").read_text(encoding="utf-8")
+    begin = page.index(_START) + len(_START)
+    # A text with </script> does not end the element.
+    text = json.dumps(start, ensure_ascii=False).replace("<", "\\u003c")
+    return page[:begin] + text + page[page.index("</script>", begin) :]
+
+
+def start_of(explanation: Any) -> dict[str, Any]:
+    """What the page begins with: texts, options, and the words of texts that were split into words."""
+    shown = json.loads(explanation.json())
+    start = {"text": shown["text"], "to": explanation.to, "options": explanation.options}
+    if explanation.options["tokens"] == "words":
+        start["cut"] = {}
+        for name, texts in (("tokens", explanation.texts), ("tokens_to", [explanation.to])):
+            if name in explanation:
+                step = explanation[name]  # padded: places say how many words there are
+                start["cut"] |= {text: words[: len(places)]
+                                 for text, words, places in zip(texts, step.rows, step.places)}
+    return start
+
+
+def in_notebook() -> bool:
+    """Whether output goes to a notebook's cell."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+def framed(page: str, height: int) -> str:
+    """Returns HTML that shows the page inside another one."""
+    return (f'<iframe srcdoc="{html.escape(page)}" title="attn" width="100%" height="{height}" '
+            'style="border: 0"></iframe>')
+
+
+def show(page: str, path: str | os.PathLike[str] | None, height: int) -> str | None:
+    """Shows the page in the notebook's cell, or as a file in the browser. Returns the file's path."""
+    if path is None and in_notebook():
+        from IPython.display import HTML, display
+
+        display(HTML(framed(page, height)))
+        return None
+    if path is None:
+        descriptor, path = tempfile.mkstemp(prefix="attn-", suffix=".html")
+        os.close(descriptor)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(page)
+    full = os.path.abspath(path)
+    webbrowser.open("file://" + full)
+    return full
