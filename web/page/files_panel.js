@@ -5,7 +5,8 @@ import {say} from './words.js';
 import {Field} from './fields.js';
 import {readSafetensors} from './safetensors.js';
 
-const MATRICES = ['w_query', 'w_key', 'w_value', 'embedding'];
+const MATRICES = ['w_query', 'w_key', 'w_value', 'embedding', 'w_output', 'query_vector', 'score_w', 'score_w_query',
+                  'score_w_key'];
 
 /** The panel of the files. */
 export class FilesPanel {
@@ -14,7 +15,7 @@ export class FilesPanel {
     this.page = page;
     this.matrices = null;
     this.model = null;
-    this.at = {layer: 0, head: 0};
+    this.at = {layer: 0, model_head: 0};
     this.options = {prompt: 'The ', tokens: 60, temperature: 0.8, seed: 1};
     this.input = make('input', {type: 'file', multiple: true, id: 'files', on: {change: () =>
         this.take(this.input.files)}});
@@ -25,7 +26,8 @@ export class FilesPanel {
     this.fields = [number('layer', () => this.model.layers), number('model_head', () => this.model.heads)];
     const own = (name, type, spec) => new Field({name, type, get: () => this.options[name],
       set: value => { this.options[name] = value; }, ...spec});
-    this.generation = [own('prompt', 'text'), own('tokens', 'number', {min: 1, max: 512}),
+    this.generation = [own('prompt', 'text'), own('new_tokens', 'number', {min: 1, max: 512,
+                         get: () => this.options.tokens, set: value => { this.options.tokens = Math.floor(value); }}),
                        own('temperature', 'range', {min: 0, max: 2, step: 0.1})];
     this.run = make('button', {type: 'button', 'data-say': 'generate', on: {click: () => this.generate()}});
     this.output = make('output.generated', {'aria-live': 'polite'});
@@ -47,7 +49,6 @@ export class FilesPanel {
   }
 
   #choose(name, value) {
-    this.at[name === 'layer' ? 'layer' : 'head'] = value;
     this.at[name] = value;
     this.page.ask();
   }
@@ -60,7 +61,7 @@ export class FilesPanel {
       if ('config.json' in files) {
         this.model = await this.page.engine.load(files);
         this.matrices = null;
-        this.at = {layer: 0, head: 0, model_head: 0};
+        this.at = {layer: 0, model_head: 0};
         this.said.textContent = say('model_loaded', this.model);
       } else {
         const name = Object.keys(files).find(each => each.endsWith('.safetensors'));
@@ -76,6 +77,7 @@ export class FilesPanel {
       this.page.fail('');
     } catch (error) {
       this.page.fail(error.message);
+      return;
     }
     await this.page.ask();
     this.update();

@@ -178,7 +178,9 @@ class Page {
       if (!this.engine) return;
       if (state.text.some(text => text.length > 40 * MOST_TOKENS)) throw new Error(say('too_long', {n: MOST_TOKENS}));
       const text = filesPanel.model
-        ? await this.engine.explainModel({text: state.text[0], ...filesPanel.at, gradients: state.options.gradients,
+        ? await this.engine.explainModel({text: state.text[0], layer: filesPanel.at.layer,
+            head: filesPanel.at.model_head,
+                                          gradients: state.options.gradients,
                                           language: state.language})
         : await this.explain(state);
       const explained = performance.now();
@@ -198,9 +200,11 @@ class Page {
     }
   }
 
+  /** What is compared with: the held state, explained again; with a model or own matrices the held numbers. */
   async readReference() {
     const {state} = this;
     if (state.compare !== 'before' || !state.before) this.reference = null;
+    else if (state.before === 'held') this.reference = this.held ?? null;
     else if (this.referenceOf !== state.before || !this.reference)
       this.reference = new Explanation(await this.explain(fromHash(state.before, state.language)));
     this.referenceOf = state.before;
@@ -317,7 +321,9 @@ class Page {
   }
 
   hold() {
-    this.state.before = toHash({...this.state, compare: '', before: '', pin: null, off: newState().off}) || 'heads=1';
+    this.held = this.explanation;
+    const bare = {...this.state, compare: '', before: '', pin: null, off: newState().off};
+    this.state.before = this.filesPanel.summary() ? 'held' : toHash(bare) || 'heads=1';
     this.state.compare = 'before';
     return this.ask();
   }

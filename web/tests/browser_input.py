@@ -3,7 +3,7 @@ import json
 import re
 import struct
 
-from browser_checks import test
+from browser_checks import flat, near, test
 
 
 @test
@@ -179,15 +179,58 @@ def own_matrices_are_dropped(page):
     whole = struct.pack("<Q", len(text)) + text + data
     file = page.folder / "matrices.safetensors"
     file.write_bytes(whole)
-    page.run(f"""attn.page.filesPanel.take([new File([new Uint8Array({list(whole)})], 'matrices.safetensors')])""")
-    page.settle()
+    page.files(file)
     assert page.report("failed") == "", page.report("failed")
     printed = page.command("explain", "--json", "Life is short, eat dessert first", "--weights", str(file))
     assert page.report("json").strip() == printed.strip()
-    page.run("attn.page.filesPanel.take([new File([new Uint8Array([1, 2, 3])], 'broken.safetensors')])")
+    broken = page.folder / "broken.safetensors"
+    broken.write_bytes(b"123")
+    page.files(broken)
     assert "safetensors" in page.report("failed")
-    page.run("attn.page.filesPanel.clear()")
-    page.settle()
+    page.button("Back to random matrices")
+    page.same_as_command()
+
+
+@test
+def a_model_shows_its_heads_and_writes(page):
+    text = page.folder / "text.txt"
+    text.write_text("the cat sat on the mat and the dog sat on the log\n" * 200)
+    folders = [page.folder / f"model{n}" for n in (0, 1)]
+    for folder, seed in zip(folders, ("1", "2")):
+        page.command("train", str(text), "--out", str(folder), "--size", "nano", "--steps", "6", "--context", "32",
+                     "--seed", seed)
+    names = ("config.json", "model.safetensors", "tokenizer.json")
+    page.open("text=the+cat+sat")
+    page.files(*(folders[0] / name for name in names))
+    assert page.report("failed") == "", page.report("failed")
+
+    def same(folder, layer, head):
+        printed = page.command("explain", "--json", "--model", str(folder), "the cat sat", "--layer", str(layer), "--head",
+                               str(head))
+        assert page.report("json").strip() == printed.strip(), f"layer {layer}, head {head}"
+
+    same(folders[0], 0, 0)
+    page.set("layer", "2")
+    page.set("model_head", "3")
+    same(folders[0], 2, 3)
+    first = page.step("weights")["values"]
+    page.set("prompt", "the ")
+    page.set("new_tokens", "30")
+    page.button("Generate")
+    page.page.wait("!attn.page.filesPanel.run.disabled")
+    written = page.run("attn.page.filesPanel.output.textContent")
+    printed = page.command("generate", str(folders[0]), "--prompt", "the ", "--tokens", "30", "--temperature", "0.8",
+                           "--seed", "1")
+    assert written.strip() == printed.strip(), (written, printed)
+    page.panel("compare")
+    page.button("Hold this state")
+    page.files(*(folders[1] / name for name in names))
+    page.set("layer", "2")
+    page.set("model_head", "3")
+    same(folders[1], 2, 3)
+    second, shown = page.step("weights")["values"], page.report("shown('weights')")
+    assert all(near(c, (a or 0) - (b or 0)) for a, b, c in zip(flat(second), flat(first), flat(shown)) if a is not None)
+    page.button("Back to random matrices")
     page.same_as_command()
 
 

@@ -129,6 +129,17 @@ class AttnPage:
         self.page.type(value)
         self.settle()
 
+    def files(self, *paths):
+        """Chooses files, as in the dialog of the browser."""
+        self.panel("files")
+        self.page.call("DOM.enable")
+        root = self.page.call("DOM.getDocument")["root"]["nodeId"]
+        node = self.page.call("DOM.querySelector", {"nodeId": root, "selector": "#files"})["nodeId"]
+        before = self.report("runs")
+        self.page.call("DOM.setFileInputFiles", {"files": [str(path) for path in paths], "nodeId": node})
+        self.page.wait(f"attn.report().runs > {before} || attn.report().failed !== ''")
+        self.settle()
+
     def cell(self, step, row, column):
         """The middle of a cell on the screen, brought into view."""
         self.run(f"attn.page.steps.reveal({{step: '{step}', row: {row}, column: {column}}}, false) && 0")

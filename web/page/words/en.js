@@ -89,7 +89,8 @@ export const english = {
   no_matrices: 'None of w_query, w_key, w_value, embedding in this file; it has {names}',
   matrices_loaded: 'Own matrices: {names}', own_matrices: 'own', model: 'model',
   model_loaded: 'A model with {layers} layers of {heads} heads',
-  field_layer: 'Layer', field_model_head: 'Head', field_prompt: 'Prompt', generate: 'Generate',
+  field_layer: 'Layer', field_model_head: 'Head', field_prompt: 'Prompt', field_new_tokens: 'Tokens',
+  generate: 'Generate',
   forget: 'Back to random matrices',
   generated: '{n} tokens, {speed} a second',
 

@@ -70,7 +70,8 @@ export const chinese = {
   no_such_files: '{names} 中没有 safetensors 文件，也没有 config.json',
   no_matrices: '文件里没有 w_query、w_key、w_value、embedding；只有 {names}',
   matrices_loaded: '自己的矩阵：{names}', own_matrices: '自己的', model: '模型', model_loaded: '模型有 {layers} 层，每层 {heads} 个头',
-  field_layer: '层', field_model_head: '头', field_prompt: '提示', generate: '生成', forget: '回到随机矩阵',
+  field_layer: '层', field_model_head: '头', field_prompt: '提示', field_new_tokens: '词元数', generate: '生成',
+  forget: '回到随机矩阵',
   generated: '{n} 个词元，每秒 {speed} 个',
 
   lessons_about: '沿着教程走的短路：一个想法、它的代码、一个问题，还有实时的数字。', n_steps: '共 {n} 步',
