@@ -19,7 +19,8 @@ export class FilesPanel {
     this.options = {prompt: 'The ', tokens: 60, temperature: 0.8, seed: 1};
     this.input = make('input', {type: 'file', multiple: true, id: 'files', on: {change: () =>
         this.take(this.input.files)}});
-    this.label = make('label', {for: 'files', 'data-say': 'files_how'});
+    this.about = make('p', {'data-say': 'files_how'});
+    this.label = make('label.choose', {for: 'files', 'data-say': 'choose_files'});
     this.said = make('p.small', {'aria-live': 'polite'});
     const number = (name, max) => new Field({name, type: 'number', min: 0, step: 1, get: () => this.at[name],
       set: value => this.#choose(name, Math.min(Math.max(0, Math.floor(value)), max() - 1))});
@@ -34,7 +35,8 @@ export class FilesPanel {
     this.forget = make('button', {type: 'button', 'data-say': 'forget', on: {click: () => this.clear()}});
     this.modelPart = make('div', {}, make('div.fields', {}, ...this.fields.map(field => field.element)),
       make('div.fields', {}, ...this.generation.map(field => field.element), this.run), this.output);
-    this.element = make('div.filespanel', {}, this.label, this.input, this.said, this.modelPart, this.forget);
+    this.element = make('div.filespanel', {}, this.about, this.input, this.label, this.said, this.modelPart,
+        this.forget);
     this.update();
   }
 

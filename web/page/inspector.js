@@ -125,9 +125,9 @@ export class Inspector {
     const row = display.explanation.rowLabels(step, sentence)[place.row];
     const column = display.explanation.columnLabels(step, sentence)[place.column];
     const name = `${titleOf(step)} [${row}, ${column}]`;
-    return make('button.factor', {type: 'button', title: name, 'aria-label': `${name}: ${short(value)}`,
+    return make('button.factor', {type: 'button', title: name,
                                   on: {click: () => this.events.go(place)}},
-                make('i', {text: titleOf(step)}), short(value));
+                make('i', {text: titleOf(step)}), ` ${short(value)}`);
   }
 
   #terms(display, made, engine, all) {

@@ -71,6 +71,7 @@ export class StepsColumn {
       const section = this.sections.get(group.key) || this.#add(group);
       if (this.root.children[at] !== section.element) this.root.insertBefore(section.element, this.root.children[at]);
       section.element.classList.toggle('covered', group.steps.some(step => step.name === covered));
+      section.body.dataset.covered = say('covered');
       this.#fill(section, group, numbers.get(group.key));
     });
   }

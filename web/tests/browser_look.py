@@ -63,7 +63,8 @@ def lessons_from_first_to_last(page):
                 page.same_as_command()
                 assert page.json()["language"] == language
                 if page.run("Boolean(document.querySelector('.question'))"):
-                    assert page.run("Boolean(document.querySelector('.covered'))"), f"{lesson['id']} {at}: not covered"
+                    hidden = page.run("""getComputedStyle(document.querySelector('.covered .body > *')).visibility""")
+                    assert hidden == "hidden", f"{lesson['id']} {at}: the answer can be seen"
                     page.click(".choice")
                     assert page.run("Boolean(document.querySelector('.why'))")
                 assert not page.run("Boolean(document.querySelector('.covered'))")
@@ -98,6 +99,9 @@ def narrow_and_wide_light_and_dark(page):
       e.offsetParent !== null && !(e.getAttribute('aria-label') || e.textContent.trim() || e.labels?.length))
       .map(e => e.outerHTML.slice(0, 80))""")
     assert not unnamed, unnamed
+    other = page.run("""[...document.querySelectorAll('button[aria-label]')].filter(e => e.textContent.trim().length > 1
+      && !e.getAttribute('aria-label').includes(e.textContent.trim())).map(e => e.outerHTML.slice(0, 80))""")
+    assert not other, f"the label is not what is shown: {other}"
 
 
 CONTRAST = """(() => {

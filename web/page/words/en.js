@@ -83,6 +83,7 @@ export const english = {
   operation_same_bits: 'Whether both results have the same bits: 1 is yes.',
   operation_model: 'Computed by the model.',
 
+  choose_files: 'Choose files …',
   files_how: 'Drop files here: a safetensors file with w_query, w_key, w_value, or the files of a small model ' +
     '(config.json, model.safetensors, tokenizer.json).',
   no_such_files: 'No safetensors file and no config.json among {names}',

@@ -65,6 +65,7 @@ export const chinese = {
   operation_attention: '用缓存中的数做整个计算。', operation_same_bits: '两个结果是否逐位相同：1 表示相同。',
   operation_model: '由模型计算。',
 
+  choose_files: '选择文件……',
   files_how: '把文件拖到这里：含 w_query、w_key、w_value 的 safetensors 文件，' +
     '或一个小模型的文件（config.json、model.safetensors、tokenizer.json）。',
   no_such_files: '{names} 中没有 safetensors 文件，也没有 config.json',
