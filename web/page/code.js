@@ -24,9 +24,9 @@ const ORDER = ['score', 'mask', 'heads', 'dim', 'dk', 'dv', 'vocabulary', 'seed'
 const FLAGS = {score_mod: '--score-mod', dropout_p: '--dropout', weights: '--return-weights', tokens: '--tokens'};
 
 function weightsCpp(text) {
-  const found = /^(\w+)\((.*)\)$/.exec(text);
-  return found ? `attn::Weights::${found[1]}(${found[1] === 'rows' ? `{${found[2]}}` : found[2]})`
-               : `attn::Weights::${text}`;
+  const [, name, given] = /^(\w+)(?:\((.*)\))?$/.exec(text.trim()) ?? [null, text, undefined];
+  if (name === 'rows') return `attn::Weights::rows(attn::tensor<std::int64_t>({${given}}))`;
+  return `attn::Weights::${name}${given === undefined ? '' : `(${given})`}`;
 }
 
 function cppValue(name, value) {
@@ -69,8 +69,8 @@ function paintedOnto(text, mask, {rows, keys}, cpp) {
   const matrix = list => {
     const set = new Set(list);
     const lines = Array.from({length: rows}, (_, i) => Array.from({length: keys}, (_, j) => set.has(`${i}.${j}`)));
-    return cpp ? `attn::tensor<bool>({${lines.map(row => row.join(', ')).join(',\n    ')}}, {${rows}, ${keys}})`
-               : `np.array([${lines.map(row => `[${row.map(Number).join(', ')}]`).join(',\n    ')}], dtype=bool)`;
+    return cpp ? `attn::tensor<bool>({\n    ${lines.map(row => row.join(', ')).join(',\n    ')}}, {${rows}, ${keys}})`
+               : `np.array([\n    ${lines.map(row => `[${row.map(Number).join(', ')}]`).join(',\n    ')}], dtype=bool)`;
   };
   const made = cpp ? 'attn::Mask::' : 'attn.Mask.';
   if (mask.hide.length) {

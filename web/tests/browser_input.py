@@ -1,9 +1,14 @@
 # web/tests/browser_input.py: texts, options, masks, files: what is given to the page, compared with the command.
 import json
+import pathlib
 import re
+import shutil
 import struct
+import subprocess
 
 from browser_checks import flat, near, test
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 @test
@@ -263,3 +268,39 @@ def both_languages(page):
     page.same_as_command()
     keys = page.run("attn.missingWords()")
     assert keys == [], f"not in both languages: {keys}"
+
+
+@test
+def the_command_writes_the_page_with_its_state(page):
+    file = page.folder / "written.html"
+    page.command("explain", "to be </script> or", "--heads", "2", "--mask", "causal | prefix(2)", "--lang", "zh", "--html",
+                 str(file))
+    page.url = file.as_uri()
+    page.open()
+    assert page.json()["text"] == "to be </script> or"
+    assert page.json()["options"]["mask"] == "causal | prefix(2)" and page.report("state.mask.prefix") == 2
+    page.same_as_command()
+    page.panel("sizes")
+    page.set("heads", "3")
+    page.same_as_command()
+
+
+@test
+def the_code_compiles_and_runs(page):
+    """The C++ of states with every kind of option against the public headers; the command line is run by all tests."""
+    compiler = shutil.which("g++") or shutil.which("clang++")
+    if compiler is None:
+        return
+    states = ("score=additive&softcap=2&bias=alibi_symmetric&sink=-1&dropout_p=0.1&score_mod=s+-+0.5+*+(i+-+j)&heads=2"
+              "&positions=rotary&tokens=characters&cache=int8&weights=top_k(2)&packed&gradients&query=1&language=zh",
+              "documents=2,4&hide=2.1&show=0.5&causal&weights=rows(0,2)&vocabulary=1000&output_projection",
+              "text=a+b&text=c&causal&window=2,-1&prefix=1&keys=3", "text=a+b+c&to=d+e&causal=bottom_right&window=1,0")
+    for state in states:
+        page.open(state)
+        page.same_as_command()
+        file = page.folder / "code.cpp"
+        file.write_text(page.report("code.cpp"))
+        done = subprocess.run([compiler, "-std=c++20", "-fsyntax-only", f"-I{ROOT / 'include'}", str(file)],
+                              capture_output=True, text=True)
+        assert done.returncode == 0, f"{file.read_text()}\n{done.stderr[:2000]}"
+        compile(page.report("code.python"), "code.py", "exec")

@@ -26,7 +26,7 @@ export const chinese = {
   operation_draw: '随机初始化，如同模型开始训练时。',
   field_gradients: '梯度', about_gradients: '同时显示反向传播，损失为 ½ Σ context²', field_query: '逐步展开一个查询',
   field_weights: '返回的权重', about_weights: 'head_average、column_sums、rows(0, 5)、top_k(3)', field_cache: '从缓存读取',
-  choice_same: '原样', field_packed: '同时打包计算',
+  choice_same: '原样', field_packed: '同时计算打包序列',
 
   field_causal: '因果', field_causal_align: '因果', field_window_left: '窗口：之前的键数', field_window_right: '之后的键数',
   about_window_left: '-1 或留空：不限', about_window_right: '-1 或留空：不限', field_prefix: '所有查询可见的前缀',
@@ -38,20 +38,20 @@ export const chinese = {
   command_line: '命令行', copy: '复制', copied: '已复制', copy_by_hand: '已选中，请复制',
   save_view: '保存当前画面（SVG）', save_svg: '保存库绘制的图（SVG）', save_json: '保存 JSON', copy_link: '复制链接',
 
-  field_compare: '与……对比', compare_before: '记住的状态', compare_head: '第 {n} 个头', field_shown: '显示',
+  field_compare: '与……对比', compare_before: '记住的状态', compare_head: '头 {n}', field_shown: '显示',
   choice_difference: '差', choice_before: '对方', choice_after: '当前', hold: '记住当前状态',
-  hold_last: '与上次改动之前对比', all_on: '全部打开', no_chosen: '取消选中的词元',
+  hold_last: '与上次改动之前对比', all_on: '全部恢复', no_chosen: '取消选中的词元',
   mode_difference: '差', mode_before: '对方', mode_off: '关掉一部分之后：在本页计算',
   mode_pull: '对固定的数的影响', mode_stale: '未重新计算',
   before_after: '之前 {before}，现在 {after}', engine_gave: '之前：{value}',
   computed_here: '由本页根据库给出的数计算。',
   pull_value: '这里每增加 1，固定的那个数变化多少。这个数本身：{value}',
 
-  heads: '注意力头', head_n: '第 {n} 个头', chosen_sum: '选中：{tokens}', sum: 'Σ', entropy: '熵（比特）',
+  heads: '注意力头', head_n: '头 {n}', chosen_sum: '选中：{tokens}', sum: 'Σ', entropy: '熵（比特）',
   unpin: '取消固定（Esc）', back: '← {step}', more_terms: '另有 {n} 项', more_keys: '另有 {n} 个较小的', engine_value: '库的结果：{value}',
   parameter: '模型学习得到的一组数',
   softmax_key: '键', softmax_score: '分数', softmax_minus_max: '− 最大值', softmax_exp: 'e^', softmax_share: '÷ Σ', sink: '汇',
-  off_key: '关掉键“{key}”', off_weight: '关掉这个权重', off_head: '关掉第 {n} 个头', pull: '什么影响它？',
+  off_key: '关掉键“{key}”', off_weight: '关掉这个权重', off_head: '关掉头 {n}', pull: '什么影响它？',
   hidden_causal: '后面的键', hidden_window: '窗口之外', hidden_mask: '被遮住', hidden_padding: '填充',
   hidden_score: '分数为 −∞', hidden_not_asked: '未要求返回',
   because_causal: '被遮住：键在查询之后。', because_window: '被遮住：键在窗口之外。',
@@ -75,7 +75,7 @@ export const chinese = {
   forget: '回到随机矩阵',
   generated: '{n} 个词元，每秒 {speed} 个',
 
-  lessons_about: '沿着教程走的短路：一个想法、它的代码、一个问题，还有实时的数字。', n_steps: '共 {n} 步',
+  lessons_about: '跟着教程一小步一小步走：每步一个想法、对应的代码、一个问题，数字随时可看。', n_steps: '共 {n} 步',
   step_of: '第 {n} 步，共 {of} 步', previous: '← 上一步', next: '下一步 →', next_lesson: '下一课 →', all_lessons: '全部课程',
   try_it: '自己试试', question: '问题', right: '对。', not_quite: '不对。', covered: '先回答上面的问题，再看这些数。',
 };
