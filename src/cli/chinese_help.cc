@@ -71,6 +71,8 @@ constexpr Translation kHelp[] = {
     {"Steps to show, by name: weights,context", "只显示这些步骤，用名字：weights,context"},
     {"The same as JSON, in full precision", "输出 JSON，保留全部精度"},
     {"The same as a drawing, into FILE; - is stdout", "画成 SVG 图，写入 FILE；- 表示标准输出"},
+    {"The page to play with in a browser, with this text and options; - is stdout",
+     "写成可在浏览器中试验的网页，带上这段文本和这些选项；- 表示标准输出"},
     {"en or zh (cn, zh-CN); without it LC_ALL, LC_MESSAGES or LANG says",
      "en 或 zh（cn、zh-CN）；不给则由 LC_ALL、LC_MESSAGES 或 LANG 决定"},
     {"auto, always or never", "颜色：auto（自动）、always（总是）或 never（从不）"},

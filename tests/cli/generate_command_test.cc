@@ -192,6 +192,14 @@ TEST_F(GenerateCommand, ExplainShowsATrainedHead) {
   EXPECT_EQ(shown, context.to_vector());
   EXPECT_TRUE(step("weights").at("values").at(0).at(1).is_null());
   EXPECT_NE(attn_says("explain --model " + path() + " ab").out.find("layer 0, head 0"), std::string::npos);
+  const std::string two = attn_says("explain --model " + path() + " ab --only weights,context --lang zh").out;
+  EXPECT_TRUE(two.starts_with(" 9  注意力权重") && two.find("打分  ") == std::string::npos) << two;
+  EXPECT_NE(attn_says("explain --model " + path() + " ab --only q --lang zh").out.find("层 0, 头 0"),
+            std::string::npos);
+  EXPECT_EQ(
+      attn_says("explain --model " + path() + " ab --only joined").err,
+      "attn: explain: there is no step \"joined\"; there are tokens, ids, q, k, v, scores, scaled, mask, weights, "
+      "context\n");
   EXPECT_EQ(attn_says("explain --model " + path() + " ab --head 2").err,
             "attn: explain: head is 2; it must be from 0 to 1\n");
   EXPECT_EQ(attn_says("explain --model " + path() + " ab --layer -1").code, 1);
