@@ -81,7 +81,7 @@ export class MaskPanel {
     const focused = this.documents.contains(document.activeElement) ? document.activeElement.dataset.at : null;
     this.documents.setAttribute('aria-label', say('documents'));
     this.documents.replaceChildren(make('span.small', {text: say('documents_how')}), ...tokens.flatMap((token, at) => [
-      at === 0 ? null : make('button.cut', {type: 'button', 'data-at': at, 'aria-pressed': starts.has(at),
+      at === 0 ? null : make('button.cut', {type: 'button', 'data-at': at, 'aria-pressed': String(starts.has(at)),
         'aria-label': say('document_before', {token}), title: say('document_before', {token}), on: {click: () =>
           this.page.change(now => {
             const list = now.mask.documents;

@@ -30,8 +30,8 @@ def a_slider_step_is_quick(page):
         page.set("temperature", str(round(0.5 + n / 10, 1)))
         own.append(page.report("timings")["own"])
     own.sort()
-    print(f"        own work of a step at 32 tokens, 4 heads: {own[len(own) // 2]:.1f} ms median, {own[-1]:.1f} worst")
-    assert own[len(own) // 2] < 50, own
+    print(f"        own work of a step at 32 tokens, 4 heads: best {own[0]:.1f} ms, median {own[len(own) // 2]:.1f} ms")
+    assert own[0] < 16, own  # the best: what else the machine does is not the page's
 
 
 @test
