@@ -133,7 +133,7 @@ class Page:
     def wait(self, script, seconds=20):
         """Waits until an expression is true."""
         until = time.monotonic() + seconds
-        while not self.run(script):
+        while not self.run(script, max(60, seconds)):
             if time.monotonic() > until:
                 raise RuntimeError(f"not true after {seconds} s: {script}")
             time.sleep(0.02)
