@@ -115,9 +115,7 @@ Mask Mask::documents(const Tensor& query_ids, const Tensor& key_ids) {
 }
 
 Mask Mask::attend(const Tensor& allowed) { return of_tensor("attend", booleans("Mask::attend", allowed), true); }
-Mask Mask::block(const Tensor& blocked) {
-  return of_tensor("block", hiding("Mask::block", "masked", blocked), false);
-}
+Mask Mask::block(const Tensor& blocked) { return of_tensor("block", hiding("Mask::block", "masked", blocked), false); }
 
 Mask Mask::key_padding(const Tensor& padding) {
   const Tensor mask = hiding("Mask::key_padding", "padding", padding);
