@@ -37,8 +37,8 @@ def every_option_gives_the_numbers_of_the_command(page):
         page.set(field, value)
         page.same_as_command()
     page.panel("more")
-    for field, value in (("output_projection", True), ("gradients", True), ("query", "2"), ("weights", "top_k(2)"), ("cache", "int8"),
-                         ("packed", True)):
+    for field, value in (("output_projection", True), ("gradients", True), ("query", "2"), ("weights", "top_k(2)"),
+                         ("cache", "int8"), ("packed", True)):
         page.set(field, value)
         page.same_as_command()
     options = page.json()["options"]
@@ -211,8 +211,8 @@ def a_model_shows_its_heads_and_writes(page):
     assert page.report("failed") == "", page.report("failed")
 
     def same(folder, layer, head):
-        printed = page.command("explain", "--json", "--model", str(folder), "the cat sat", "--layer", str(layer), "--head",
-                               str(head))
+        printed = page.command("explain", "--json", "--model", str(folder), "the cat sat", "--layer", str(layer),
+                               "--head", str(head))
         assert page.report("json").strip() == printed.strip(), f"layer {layer}, head {head}"
 
     same(folders[0], 0, 0)
@@ -274,8 +274,8 @@ def both_languages(page):
 @test
 def the_command_writes_the_page_with_its_state(page):
     file = page.folder / "written.html"
-    page.command("explain", "to be </script> or", "--heads", "2", "--mask", "causal | prefix(2)", "--lang", "zh", "--html",
-                 str(file))
+    page.command("explain", "to be </script> or", "--heads", "2", "--mask", "causal | prefix(2)", "--lang", "zh",
+                 "--html", str(file))
     page.url = file.as_uri()
     page.open()
     assert page.json()["text"] == "to be </script> or"

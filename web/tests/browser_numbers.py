@@ -12,7 +12,8 @@ def every_number_is_what_its_inputs_make(page):
               "text=to+be+or+not&text=to+be&score=additive&positions=sinusoidal&causal&gradients",
               "text=to+be+or+not&to=be+it&score=general&heads=2&gradients&causal=top_left",
               "heads=2&weights=head_average&score=dot&gradients", "weights=column_sums",
-              "weights=top_k(2)", "heads=2&output_projection&gradients", "learned_query&heads=2&score=additive&gradients"]
+              "weights=top_k(2)", "heads=2&output_projection&gradients",
+              "learned_query&heads=2&score=additive&gradients"]
     script = """(async () => {
       const {explanation} = attn.page, found = {steps: {}, wrong: []};
       for (const step of explanation.steps) {
