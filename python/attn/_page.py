@@ -1,6 +1,7 @@
 # python/attn/_page.py: fills in the page that Explanation.html and Explanation.show give.
 """The page is web/attn.html of the source tree, a file of the package. It computes with the library in the browser."""
 
+import contextlib
 import html
 import importlib.resources
 import json
@@ -9,6 +10,8 @@ import sys
 import tempfile
 import webbrowser
 from typing import Any
+
+from attn import _arguments
 
 _START = 'id="attn-start">'
 
@@ -49,18 +52,47 @@ def framed(page: str, height: int) -> str:
             'style="border: 0"></iframe>')
 
 
-def show(page: str, path: str | os.PathLike[str] | None, height: int) -> str | None:
+def path_of(path: Any) -> str:
+    """Returns a caller's path as text."""
+    try:
+        text = os.fsdecode(path)
+    except TypeError:
+        raise TypeError(f"Explanation.show: path is a {type(path).__name__}; "
+                        "it must be a str, bytes or os.PathLike") from None
+    if not text or "\0" in text:
+        raise ValueError(f"Explanation.show: path is {_arguments.shown(repr(text))}; it must name a file")
+    return os.path.abspath(text)
+
+
+def write(page: str, path: str) -> None:
+    """Writes the page to a file: whole, or the earlier file stays."""
+    unfinished = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(unfinished, "x", encoding="utf-8") as file:
+            file.write(page)
+        os.replace(unfinished, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise OSError(error.errno, f"Explanation.show: {error.strerror}", path) from None
+
+
+def show(page: str, path: Any, height: Any) -> str | None:
     """Shows the page in the notebook's cell, or as a file in the browser. Returns the file's path."""
+    if isinstance(height, bool) or not isinstance(height, int):
+        raise TypeError(f"Explanation.show: height is a {type(height).__name__}; it must be an int, in pixels")
+    if not 0 < height < 100000:
+        raise ValueError(f"Explanation.show: height is {_arguments.shown(height)}; it must be in 1 ... 99999 pixels")
     if path is None and in_notebook():
         from IPython.display import HTML, display
 
         display(HTML(framed(page, height)))
         return None
     if path is None:
-        descriptor, path = tempfile.mkstemp(prefix="attn-", suffix=".html")
+        descriptor, full = tempfile.mkstemp(prefix="attn-", suffix=".html")
         os.close(descriptor)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(page)
-    full = os.path.abspath(path)
+    else:
+        full = path_of(path)
+    write(page, full)
     webbrowser.open("file://" + full)
     return full

@@ -275,8 +275,25 @@ def test_show_writes_a_file_and_opens_it(tmp_path, monkeypatch):
     finally:
         os.remove(path)
     assert explanation.show(tmp_path / "life.html") == str(tmp_path / "life.html")
-    with pytest.raises(FileNotFoundError):
+    (tmp_path / "life.html").write_text("the earlier one")
+    explanation.show(os.fsencode(tmp_path / "life.html"))
+    assert (tmp_path / "life.html").read_text(encoding="utf-8") == explanation.html()
+    with pytest.raises(FileNotFoundError, match="Explanation.show: No such file"):
         explanation.show(tmp_path / "nowhere" / "life.html")
+    with pytest.raises(OSError, match="Explanation.show: "):
+        explanation.show(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["life.html"]
+
+
+@pytest.mark.parametrize("wrong, text", [
+    ({"path": 3}, "path is a int; it must be a str"), ({"path": 1.5}, "path is a float; it must be a str"),
+    ({"path": ""}, "it must name a file"), ({"path": "a\0b"}, "it must name a file"),
+    ({"height": "800"}, "height is a str"), ({"height": True}, "height is a bool"), ({"height": 0}, "height is 0; "),
+])
+def test_show_says_what_is_wrong(wrong, text, monkeypatch):
+    monkeypatch.setattr("webbrowser.open", None)
+    with pytest.raises((TypeError, ValueError), match=f"Explanation.show: .*{text}"):
+        attn.explain("Life is short").show(**wrong)
 
 
 def test_show_in_a_notebook(monkeypatch):
