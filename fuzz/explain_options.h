@@ -19,6 +19,9 @@ inline ExplainOptions explain_options(Choices& in) {
   o.weights = in.pick({Weights(), Weights(Weights::full), Weights(Weights::column_sums), Weights::top_k(2)});
   o.packed = in.coin(), o.gradients = in.coin();
   o.language = in.pick({Language::en, Language::zh});
+  o.output_projection = in.coin(), o.learned_query = in.coin();
+  o.vocabulary = in.pick<std::int64_t>({50000, 3, 0});
+  if (in.coin()) o.only = {in.pick<std::string>({"weights", "context", "no step"})};
   return o;
 }
 

@@ -59,6 +59,8 @@ TEST(TerminalWidth, NoLineIsWider) {
     options.gradients = below(3) == 0;
     options.packed = below(4) == 0;
     options.language = static_cast<Language>(below(2));
+    options.output_projection = below(3) == 0;
+    options.learned_query = below(4) == 0;
     Explanation explanation;
     try {
       explanation = texts.size() == 1 ? explain(texts[0], options) : explain_batch(texts, options);
