@@ -11,7 +11,7 @@ using namespace attn::fuzz;
 namespace {
 struct Block : nn::Module {
   const nn::Linear up = register_module("up", nn::Linear(2, 3));
-  const nn::LayerNorm norm = register_module("norm", nn::LayerNorm({2}));
+  const nn::LayerNorm norm = register_module("norm", nn::LayerNorm(2));
   const Tensor count = register_buffer("count", zeros({}, Dtype::i64));
 };
 }  // namespace
