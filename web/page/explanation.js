@@ -54,6 +54,12 @@ export class Explanation {
     return labels(step.columns, sentence) || (Array.isArray(first) ? first.map((_, j) => String(j)) : ['']);
   }
 
+  /** The query that is worked out, from 0. */
+  query() {
+    const query = this.json.query ?? 0;
+    return query < 0 ? query + this.tokens(0).length : query;
+  }
+
   /** The tokens of the queries, or with `keys` of the keys. */
   tokens(sentence, keys = false) {
     const step = keys && this.step('tokens_to') || this.step('tokens');

@@ -8,7 +8,7 @@ let count = 0;
 export class Field {
   /**
    * @param {{name: string, type: string, choices?: string[]|Function, min?: number, max?: number, step?: number,
-   *          off?: number|null, on?: number, get: Function, set: Function, shown?: Function}} spec
+   *          off?: number|null, empty?: string, on?: number, get: Function, set: Function, shown?: Function}} spec
    */
   constructor(spec) {
     this.spec = spec;
@@ -32,6 +32,7 @@ export class Field {
   #changed() {
     const {type, set, off} = this.spec, {input} = this;
     if (type === 'check') return set(input.checked);
+    if (!input.validity.valid) return input.reportValidity();  // 1.5 keys: the browser says what is needed
     if (type === 'number' || type === 'range') {
       if (input.value === '') return off !== undefined ? set(off) : undefined;
       return Number.isFinite(+input.value) ? set(+input.value) : undefined;
@@ -44,6 +45,7 @@ export class Field {
     const {name, type, choices, get, shown, off} = this.spec, value = get(state);
     this.element.hidden = shown ? !shown(state) : false;
     setText(this.label, say(`field_${name}`));
+    if (this.spec.empty) this.input.placeholder = say(this.spec.empty);
     this.element.title = say(`about_${name}`) === `about_${name}` ? '' : say(`about_${name}`);
     if (type === 'choice') {
       const list = typeof choices === 'function' ? choices(state)

@@ -110,24 +110,24 @@ export class Inspector {
     const text = say(`operation_${step.operation}`), list = (step.inputs || []).map(name =>
         display.explanation.step(name))
       .filter(input => input && input.kind !== 'words');
-    const same = list.filter(input => display.values(input)[place.row] !== undefined);
-    return [make('p.small', {text: text.startsWith('operation_') ? step.note : text}),
-            ...same.map(input => make('p', {}, this.#factor(display, {
-              place: {step: input.name, row: place.row, column: Math.min(place.column,
-                      display.values(input)[place.row].length - 1), head: place.head},
-              value: display.values(input)[place.row][Math.min(place.column,
-                  display.values(input)[place.row].length - 1)],
-            })))];
+    const [row, column] = step.operation === 'row_of' ? [display.explanation.query(), place.row]  // its rows are keys
+      : [place.row, place.column];
+    const same = list.filter(input => display.values(input)[row] !== undefined);
+    return [make('p.small', {text: text.startsWith('operation_') ? step.note : text}), ...same.map(input => {
+      const values = display.values(input)[row], at = Math.min(column, values.length - 1);
+      return make('p', {}, this.#factor(display, {place: {step: input.name, row, column: at, head: place.head},
+                                                  value: values[at]}));
+    })];
   }
 
-  #factor(display, {place, value}) {
+  #factor(display, {place, value}, named = true) {
     const step = display.explanation.step(place.step), sentence = display.sentence;
     const row = display.explanation.rowLabels(step, sentence)[place.row];
     const column = display.explanation.columnLabels(step, sentence)[place.column];
     const name = `${titleOf(step)} [${row}, ${column}]`;
     return make('button.factor', {type: 'button', title: name,
                                   on: {click: () => this.events.go(place)}},
-                make('i', {text: titleOf(step)}), ` ${short(value)}`);
+                named ? make('i', {text: titleOf(step)}) : null, `${named ? ' ' : ''}${short(value)}`);
   }
 
   #terms(display, made, engine, all) {
@@ -162,7 +162,7 @@ export class Inspector {
     const shown = softmax.entries.map((entry, j) => ({...entry, j})).filter(({exp, chosen}) => exp > least || chosen);
     const rows = shown.map(entry => make(entry.chosen ? 'tr.chosen' : 'tr', {},
       make('th', {scope: 'row', text: keys[entry.j]}),
-      make('td', {}, entry.factor.value === null ? short(null) : this.#factor(display, entry.factor)),
+      make('td', {}, entry.factor.value === null ? short(null) : this.#factor(display, entry.factor, false)),
       make('td', {text: entry.minus === null ? '' : short(entry.minus)}),
       make('td', {text: entry.minus === null ? '0' : short(entry.exp)}),
       make('td', {text: entry.share === null ? '' : short(entry.share)})));

@@ -11,15 +11,15 @@ export class MaskPanel {
     this.page = page;
     const part = (name, spec) => ({name, get: state => state.mask[name],
       set: value => page.change(state => { state.mask[name] = value; }, 'mask'), ...spec});
-    const side = (name, at) => ({name, type: 'number', min: -1, step: 1, get: state => state.mask.window?.[at] ?? null,
-      off: null, set: value => page.change(state => {
+    const side = (name, at) => ({name, type: 'number', min: 0, step: 1, off: null, empty: 'all_keys',
+      get: state => state.mask.window?.[at] >= 0 ? state.mask.window[at] : null, set: value => page.change(state => {
         const window = state.mask.window ? [...state.mask.window] : [-1, -1];
-        window[at] = value === null ? -1 : Math.max(-1, Math.floor(value));
+        window[at] = value ?? -1;
         state.mask.window = window[0] < 0 && window[1] < 0 ? null : window;
       }, 'mask')});
     const wholeNumber = (name) => part(name, {type: 'number', min: 0, step: 1, off: 0, get: state =>
         state.mask[name] || null,
-      set: value => page.change(state => { state.mask[name] = Math.max(0, Math.floor(value)); }, 'mask')});
+      set: value => page.change(state => { state.mask[name] = value; }, 'mask')});
     this.fields = [
       {name: 'causal', type: 'check', get: state => state.mask.causal !== '', shown: state => state.to === null,
        set: value => page.change(state => { state.mask.causal = value ? 'top_left' : ''; }, 'mask')},

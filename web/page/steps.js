@@ -38,6 +38,9 @@ export class StepsColumn {
   /** @param {HTMLElement} root @param {object} events of main.js: point, pin, paint, painting, head, choose */
   constructor(root, events) {
     Object.assign(this, {root, events, sections: new Map(), blocks: new Map(), marked: [null]});
+    addEventListener('beforeprint', () => {  // what was not scrolled to is printed too
+      for (const block of this.blocks.values()) if (block.dirty) this.#draw(block);
+    });
     this.observer = new IntersectionObserver(entries => {
       for (const {target, isIntersecting} of entries) {
         const block = this.blocks.get(target.dataset.step);
@@ -251,7 +254,8 @@ export class StepsColumn {
     if (!display) return;
     this.marked = [place, made];
     const step = place && place.step ? display.explanation.step(place.step) : null;
-    const query = place?.token ?? (step && (isPairs(step) || !step.key_rows) ? place.row : null);
+    const ofQuery = step?.operation === 'row_of' ? display.explanation.query() : null;
+    const query = place?.token ?? ofQuery ?? (step && (isPairs(step) || !step.key_rows) ? place.row : null);
     const key = place?.token ?? (step && isPairs(step) ? place.column : step?.key_rows ? place.row : null);
     const boxes = made ? inputBoxes(made, display) : new Map();
     for (const block of this.blocks.values()) {

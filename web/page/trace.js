@@ -1,6 +1,5 @@
 // web/page/trace.js: what one number is made of: the products and sums of its operation, the numbers that enter, and
-// how
-// much each of them moves it.
+// how much each of them moves it.
 
 /**
  * What a number is made of.
@@ -30,10 +29,15 @@ class Tracer {
   }
 
   at(index, row, column, head = this.place.head) {
-    const step = this.explanation.step(this.inputs[index]);
+    return this.of(this.inputs[index], row, column, head);
+  }
+
+  /** The number of a step of that name. */
+  of(name, row, column, head = this.place.head) {
+    const step = this.explanation.step(name);
     const place = {step: step.name, sentence: Math.min(this.place.sentence, step.batch - 1),
                    head: Math.min(head, step.heads - 1), row, column};
-    return {place, value: this.matrix(index, head)[row]?.[column] ?? null};
+    return {place, value: this.explanation.matrix(step, place.sentence, place.head)[row]?.[column] ?? null};
   }
 
   /** A product of numbers; masked factors take no part. */
@@ -143,6 +147,23 @@ function additiveBackward(t, row, d, ofKeys) {
   return t.total('Σ dS Σ w (1 − tanh²) S');
 }
 
+/** One query worked out: a row is a key, the last row of `query_values` the sum over the keys. */
+function rowOf(t, j, column) {
+  const query = t.explanation.query();
+  if (t.step.name === 'query_values') {
+    const keys = t.matrix(1).length;
+    for (const key of j < keys ? [j] : Array.from({length: keys}, (_, n) => n)) {
+      if (column === 0) t.product(t.at(0, query, key));
+      else t.product(t.at(0, query, key), t.at(1, key, column - 1));
+    }
+    return t.total(column === 0 ? 'w' : j < keys ? 'w v' : 'Σ w v');
+  }
+  const scores = t.explanation.step(t.inputs[0]);
+  if (scores.operation !== 'dot' || column >= t.explanation.step(scores.inputs[0]).shape.at(-1)) return null;
+  t.product(t.of(scores.inputs[0], query, column), t.of(scores.inputs[1], j, column));
+  return t.total('q k');
+}
+
 const over = x => x === undefined ? {} : {scale: 1 / x, after: `÷ ${+x.toFixed(4)}`};
 
 /** Every operation of docs/explain_json.md whose numbers are sums of numbers of its inputs. */
@@ -240,6 +261,7 @@ const OPERATIONS = {
   },
   additive_backward_q: (t, i, d) => additiveBackward(t, i, d, false),
   additive_backward_k: (t, j, d) => additiveBackward(t, j, d, true),
+  row_of: rowOf,
 };
 
 /**
@@ -253,7 +275,7 @@ export function trace(explanation, place) {
   if (!operation || (step.inputs || []).some(name => !explanation.step(name))) return null;
   const tracer = new Tracer(explanation, place), made = operation(tracer, place.row, place.column);
   const own = explanation.matrix(step, place.sentence, place.head)[place.row]?.[place.column];
-  return own === null ? tracer.nothing(made.formula) : made;  // a masked pair has no number
+  return made && own === null ? tracer.nothing(made.formula) : made;  // a masked pair has no number
 }
 
 /**

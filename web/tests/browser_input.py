@@ -96,6 +96,16 @@ def masks_by_clicking(page):
     page.set("window_left", "2")
     page.same_as_command()
     assert page.json()["mask"] == "causal & window(2, -1)"
+    empty = "document.querySelector('[data-field=window_right] input').value"
+    assert page.run(empty) == "", "a side without a limit is an empty field"
+    page.set("window_right", "0")
+    page.same_as_command()
+    assert page.json()["mask"] == "causal & window(2, 0)"
+    for wrong in ("1.5", "-1"):
+        page.set("window_right", wrong)
+        assert page.json()["mask"] == "causal & window(2, 0)", f"{wrong} is not a number of keys"
+    page.set("window_right", "")
+    assert page.json()["mask"] == "causal & window(2, -1)"
     page.set("prefix", "2")
     page.same_as_command()
     page.set("keys", "5")

@@ -13,7 +13,7 @@ def every_number_is_what_its_inputs_make(page):
               "text=to+be+or+not&to=be+it&score=general&heads=2&gradients&causal=top_left",
               "heads=2&weights=head_average&score=dot&gradients", "weights=column_sums",
               "weights=top_k(2)", "heads=2&output_projection&gradients",
-              "learned_query&heads=2&score=additive&gradients"]
+              "learned_query&heads=2&score=additive&gradients", "query=2&causal&heads=2", "query=1&score=additive"]
     script = """(async () => {
       const {explanation} = attn.page, found = {steps: {}, wrong: []};
       for (const step of explanation.steps) {
@@ -37,7 +37,8 @@ def every_number_is_what_its_inputs_make(page):
         assert not found["wrong"], found["wrong"][:4]
         seen |= found["steps"]
     missing = {"q", "scores", "scaled", "capped", "biased", "tempered", "mask", "weights", "sink", "dropped", "context",
-               "joined", "output", "d_v", "d_weights", "d_scores", "d_q", "d_k"} - seen.keys()
+               "joined", "output", "query_scores",
+               "query_values", "d_v", "d_weights", "d_scores", "d_q", "d_k"} - seen.keys()
     assert not missing, missing
 
 
@@ -59,6 +60,22 @@ def pointing_marks_and_takes_apart(page):
     assert "comes after" in page.inspector(), page.inspector()
     page.hover("weights", 3, 1)
     assert "÷ Σ" in page.inspector()
+
+
+@test
+def a_query_worked_out_shows_its_own_numbers(page):
+    page.open("query=2", height=2600)
+    weights, v = page.step("weights")["values"], page.step("v")["values"]
+    page.hover("query_values", 1, 2)
+    for number in (weights[2][1], v[1][1]):
+        assert f"{number:.4f}".replace("-", "−") in page.inspector(), page.inspector()
+    q, k, scores = (page.step(name)["values"] for name in ("q", "k", "scores"))
+    page.hover("query_scores", 2, 0)
+    for number in (q[2][0], k[2][0]):
+        assert f"{number:.4f}".replace("-", "−") in page.inspector(), page.inspector()
+    page.hover("query_scores", 2, 5)
+    for number in (scores[2][2], weights[2][2]):
+        assert f"{number:.4f}".replace("-", "−") in page.inspector(), page.inspector()
 
 
 @test

@@ -37,7 +37,7 @@ export const english = {
 
   field_causal: 'Causal', field_causal_align: 'Causal', field_window_left: 'Window: keys before',
   field_window_right: 'Keys after',
-  about_window_left: '-1 or empty: no limit', about_window_right: '-1 or empty: no limit',
+  about_window_left: 'empty: no limit', about_window_right: 'empty: no limit', all_keys: 'all',
   field_prefix: 'Prefix seen by all',
   field_keys: 'Only the first keys', field_mask_text: 'Mask as an expression',
   about_mask_text: 'causal, window(2, 0), prefix(3), all, none, with & | ~ ( ); replaces the fields beside it',

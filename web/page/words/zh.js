@@ -29,7 +29,7 @@ export const chinese = {
   choice_same: '原样', field_packed: '同时计算打包序列',
 
   field_causal: '因果', field_causal_align: '因果', field_window_left: '窗口：之前的键数', field_window_right: '之后的键数',
-  about_window_left: '-1 或留空：不限', about_window_right: '-1 或留空：不限', field_prefix: '所有查询可见的前缀',
+  about_window_left: '留空：不限', about_window_right: '留空：不限', all_keys: '全部', field_prefix: '所有查询可见的前缀',
   field_keys: '只看前几个键', field_mask_text: '掩码表达式',
   about_mask_text: 'causal、window(2, 0)、prefix(3)、all、none，可用 & | ~ ( )；写了表达式，左边各项不再起作用',
   paint: '涂画词元对', paint_how: '在下面的矩阵上点击或拖动；再点一次即恢复。',
@@ -41,7 +41,7 @@ export const chinese = {
   field_compare: '与……对比', compare_before: '记住的状态', compare_head: '头 {n}', field_shown: '显示',
   choice_difference: '差', choice_before: '对方', choice_after: '当前', hold: '记住当前状态',
   hold_last: '与上次改动之前对比', all_on: '全部恢复', no_chosen: '取消选中的词元',
-  mode_difference: '差', mode_before: '对方', mode_off: '关掉一部分之后：在本页计算',
+  mode_difference: '差值', mode_before: '另一个', mode_off: '关掉一部分之后：在本页计算',
   mode_pull: '对固定的数的影响', mode_stale: '未重新计算',
   before_after: '之前 {before}，现在 {after}', engine_gave: '之前：{value}',
   computed_here: '由本页根据库给出的数计算。',
