@@ -23,8 +23,8 @@ enum class Language { en, zh };
 enum class Positions { none, sinusoidal, rotary };
 
 /// Why a pair is masked. `mask`: by a part of the mask that is neither causal nor a window; `score`: its score became
-/// -inf; `not_asked`: the pair does take part, but its weight is not among those that were requested.
-enum class Hidden : std::uint8_t { visible, causal, window, mask, padding, score, not_asked };
+/// -inf; `not_returned`: the pair does take part, but its weight is not among those that were requested.
+enum class Hidden : std::uint8_t { visible, causal, window, mask, padding, score, not_returned };
 
 /// The bias added to the scores: ALiBi, a relative-position table of 8 buckets drawn with rand, or ALiBi by absolute
 /// distance.

@@ -154,7 +154,7 @@ std::string drawn_text(const Explanation& self, nb::handle width, nb::handle col
 }
 
 std::vector<std::string> hidden_of(const ExplainStep& step) {
-  constexpr const char* names[] = {"visible", "causal", "window", "mask", "padding", "score", "not_asked"};
+  constexpr const char* names[] = {"visible", "causal", "window", "mask", "padding", "score", "not_returned"};
   std::vector<std::string> all;
   for (const Hidden each : step.hidden) all.emplace_back(names[static_cast<int>(each)]);
   return all;
@@ -226,7 +226,7 @@ void set_state(ExplainStep& self, const nb::tuple& fields) {
   state >> step.rows;
   state >> step.columns;
   for (const nb::handle each : nb::cast<nb::list>(state.next()))
-    step.hidden.push_back(one_of(nb::borrow(each), Hidden::not_asked));
+    step.hidden.push_back(one_of(nb::borrow(each), Hidden::not_returned));
   state >> step.operation.name;
   state >> step.operation.inputs;
   state >> step.operation.operand;

@@ -72,7 +72,7 @@ def test_what_stands_around_the_softmax():
     assert np.array_equal(context, expected)
     assert ([step.name for step in explanation.steps][-10:]
             == ["scores", "scaled", "capped", "modified", "tempered", "weights", "sink", "dropped", "top_k", "context"])
-    assert explanation["top_k"].hidden.count("not_asked") == 6 * 6 - 2 * 6
+    assert explanation["top_k"].hidden.count("not_returned") == 6 * 6 - 2 * 6
     batch = attn.explain(["Life is short", "eat dessert"], bias="alibi", packed=True, cache="int8")
     assert {"bias", "biased", "packed", "context_int8"} <= {step.name for step in batch.steps}
 

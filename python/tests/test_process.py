@@ -20,7 +20,6 @@ time.sleep(0.3)
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="threads end otherwise there")
 def test_a_process_ends_while_daemon_threads_compute():
     for _ in range(3):
         ended = subprocess.run([sys.executable, "-c", DAEMONS], capture_output=True, text=True, timeout=120)

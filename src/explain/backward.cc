@@ -21,7 +21,7 @@ struct Formulas {
   std::string q, k;
 };
 Formulas formulas_of(const Forward& forward) {
-  const char* rotated = forward.rotated ? "turned " : "";
+  const char* rotated = forward.rotated ? "rotated " : "";
   switch (forward.options.score.kind) {
     case Score::Kind::dot: return {runtime::format("dS {}k", rotated), runtime::format("dSᵀ {}q", rotated)};
     case Score::Kind::general: return {"dS k Wᵀ", "dSᵀ q W"};
@@ -35,7 +35,7 @@ Formulas formulas_of(const Forward& forward) {
 /// Returns the operations that compute dq and dk from the step `ds`.
 std::array<ExplainStep::Operation, 2> operations_of(const Forward& forward, const std::string& ds) {
   const bool rotated = forward.rotated && forward.run != nullptr;  // else the steps q and k hold the rotated rows
-  const std::string q = rotated ? "q_turned" : "q", k = rotated ? "k_turned" : "k";
+  const std::string q = rotated ? "q_rotated" : "q", k = rotated ? "k_rotated" : "k";
   switch (forward.options.score.kind) {
     case Score::Kind::dot: return {{{"matmul", {ds, k}}, {"matmul_transposed", {ds, q}}}};
     case Score::Kind::general:

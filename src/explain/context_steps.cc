@@ -43,7 +43,7 @@ void Explainer::add_weights() {
     dropped.hidden = run_.hidden;
     add(std::move(dropped), run_.dropped);
   }
-  if (run_.asked.weights.defined()) add_requested_weights();
+  if (run_.returned.weights.defined()) add_requested_weights();
 }
 
 void Explainer::add_context() {
@@ -69,15 +69,15 @@ void Explainer::add_context() {
 /// Shows AttentionResult's weights: as a matrix in which the weights not returned are blank, or as one number for each
 /// key.
 void Explainer::add_requested_weights() {
-  const Tensor& values = run_.asked.weights;
-  const Weights& asked = options_.weights;
-  if (asked == Weights::column_sums)
-    return add(step(Kind::table, "column_sums", Phrase::asked, "sum of a column", Phrase::note_column_sums,
+  const Tensor& values = run_.returned.weights;
+  const Weights& returned = options_.weights;
+  if (returned == Weights::column_sums)
+    return add(step(Kind::table, "column_sums", Phrase::returned, "sum of a column", Phrase::note_column_sums,
                     {"sum_rows", {mixing()}}),
                values.unsqueeze(-1), true);
-  if (asked != Weights::head_average) return add_some_weights();
-  ExplainStep average = step(Kind::weights, "head_average", Phrase::asked, "mean over heads", Phrase::note_head_average,
-                             {"mean_heads", {mixing()}});
+  if (returned != Weights::head_average) return add_some_weights();
+  ExplainStep average = step(Kind::weights, "head_average", Phrase::returned, "mean over heads",
+                             Phrase::note_head_average, {"mean_heads", {mixing()}});
   for (std::int64_t b = 0, pairs = values.size(1) * values.size(2); b < values.size(0) && !run_.hidden.empty(); ++b) {
     const auto first = run_.hidden.begin() + b * matrices_.heads() * pairs;
     average.hidden.insert(average.hidden.end(), first, first + pairs);
@@ -86,24 +86,24 @@ void Explainer::add_requested_weights() {
 }
 
 void Explainer::add_some_weights() {
-  const Tensor& values = run_.asked.weights;
-  const Weights& asked = options_.weights;
-  ExplainStep some =
-      step(Kind::weights,
-           asked == Weights::largest      ? "top_k"
-           : asked == Weights::row_subset ? "rows"
-                                          : "full",
-           Phrase::asked, asked == Weights::largest ? runtime::format("the largest of a row: {}", asked.count) : "",
-           Phrase::note_asked, {"select", {mixing()}});
+  const Tensor& values = run_.returned.weights;
+  const Weights& returned = options_.weights;
+  ExplainStep some = step(
+      Kind::weights,
+      returned == Weights::largest      ? "top_k"
+      : returned == Weights::row_subset ? "rows"
+                                        : "full",
+      Phrase::returned, returned == Weights::largest ? runtime::format("the largest of a row: {}", returned.count) : "",
+      Phrase::note_asked, {"select", {mixing()}});
   const Tensor shown = zeros_like(run_.mixing());
-  some.hidden.assign(static_cast<std::size_t>(shown.numel()), Hidden::not_asked);
+  some.hidden.assign(static_cast<std::size_t>(shown.numel()), Hidden::not_returned);
   const std::int64_t keys = shown.size(3), rows = shown.size(2), wanted = values.size(3),
                      groups = shown.size(0) * shown.size(1);
   const std::vector<double> weights = values.to_vector();
   const std::vector<std::int64_t> of_keys =
-      run_.asked.weight_keys.defined() ? run_.asked.weight_keys.to_int_vector() : std::vector<std::int64_t>();
+      run_.returned.weight_keys.defined() ? run_.returned.weight_keys.to_int_vector() : std::vector<std::int64_t>();
   const std::vector<std::int64_t> of_rows =
-      asked == Weights::row_subset ? asked.indices.to_int_vector() : std::vector<std::int64_t>();
+      returned == Weights::row_subset ? returned.indices.to_int_vector() : std::vector<std::int64_t>();
   const std::int64_t given = values.size(2);
   for (std::int64_t n = 0; n < groups * given * wanted; ++n) {
     const std::int64_t group = n / (given * wanted), r = n / wanted % given;

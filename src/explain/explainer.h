@@ -64,8 +64,8 @@ class Explainer {
   /// Returns the tokens of the first text: with a learned query they are keys.
   const TokenTable& text() const { return learned() ? tokens_.to : tokens_.from; }
   bool sinusoidal() const { return options_.positions == Positions::sinusoidal; }
-  const char* q_used() const { return run_.q_rotated.defined() ? "q_turned" : "q"; }
-  const char* k_used() const { return run_.k_rotated.defined() ? "k_turned" : "k"; }
+  const char* q_used() const { return run_.q_rotated.defined() ? "q_rotated" : "q"; }
+  const char* k_used() const { return run_.k_rotated.defined() ? "k_rotated" : "k"; }
   /// Returns the name of the weights that the values are mixed with.
   const char* mixing() const { return run_.dropped.defined() ? "dropped" : "weights"; }
 

@@ -11,8 +11,8 @@ struct Pair {
 constexpr Pair kWords[] = {
     {"embedding[id]", "词嵌入[编号]"},
     {"turn place", "旋转角：位置"},
-    {", turned", "，再旋转"},
-    {"turned ", "旋转后的 "},
+    {", rotated", "，再旋转"},
+    {"rotated ", "旋转后的 "},
     {"table[bucket", "表[分桶"},
     {"sum of a column", "一列之和"},
     {"mean over heads", "各头的平均"},

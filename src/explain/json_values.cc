@@ -46,8 +46,8 @@ std::string json_values(const Tensor& values, const std::vector<Hidden>& hidden)
 }
 
 std::string json_reasons(const std::vector<Hidden>& hidden, const Dims& shape) {
-  constexpr const char* names[] = {"null",        "\"causal\"", "\"window\"",   "\"mask\"",
-                                   "\"padding\"", "\"score\"",  "\"not_asked\""};
+  constexpr const char* names[] = {"null",        "\"causal\"", "\"window\"",      "\"mask\"",
+                                   "\"padding\"", "\"score\"",  "\"not_returned\""};
   std::size_t next = 0;
   return nested(shape, 0, next, [&](std::size_t i) { return std::string(names[static_cast<std::size_t>(hidden[i])]); });
 }

@@ -29,7 +29,7 @@ const char* sign_of(Hidden reason) {
     case Hidden::mask: return "▫";
     case Hidden::padding: return "×";
     case Hidden::score: return "∞";
-    case Hidden::not_asked: return "–";
+    case Hidden::not_returned: return "–";
     case Hidden::visible: break;
   }
   return " ";

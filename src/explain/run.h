@@ -30,7 +30,7 @@ struct Run {
   Tensor joined, output;           // [B, T, ...]: the heads side by side; that times W_O, or undefined
   Tensor dropped;                  // the weights after dropout, or undefined
   Tensor sink;                     // the sink's share of each row, or undefined
-  AttentionResult asked;           // holds the weights that options.weights requests, or nothing
+  AttentionResult returned;        // holds the weights that options.weights requests, or nothing
   AttentionOptions call;           // without returned weights
   std::vector<Hidden> hidden;      // empty: no pair is hidden
   Lengths lengths;                 // only for a batch

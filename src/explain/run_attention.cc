@@ -67,7 +67,7 @@ void attend(const ExplainOptions& options, Run& run) {
   run.weights = before.weights;
   run.context = before.output;
   if (options.sink) run.sink = share_of_sink(*options.sink, before.logsumexp);
-  if (options.weights.kind != Weights::none) run.asked = call(options.weights, true);
+  if (options.weights.kind != Weights::none) run.returned = call(options.weights, true);
   if (options.dropout_p == 0) return;
   const AttentionResult after = call(Weights::full, true);
   run.dropped = after.weights;

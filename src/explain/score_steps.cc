@@ -36,9 +36,9 @@ void Explainer::add_projections() {
       run_.v, true);
   if (!run_.q_rotated.defined()) return;
   const std::string formula = runtime::format("turn place / 10000^(2i / {})", matrices_.dk());
-  add(step(Kind::table, "q_turned", Phrase::query_turned, formula, Phrase::note_turned, {"rotate", {"q"}}),
+  add(step(Kind::table, "q_rotated", Phrase::query_rotated, formula, Phrase::note_rotated, {"rotate", {"q"}}),
       run_.q_rotated);
-  add(step(Kind::table, "k_turned", Phrase::key_turned, formula, Phrase::note_turned, {"rotate", {"k"}}),
+  add(step(Kind::table, "k_rotated", Phrase::key_rotated, formula, Phrase::note_rotated, {"rotate", {"k"}}),
       run_.k_rotated, true);
 }
 
@@ -75,7 +75,7 @@ void Explainer::add_scores() {
                                {"score_w_query", "score_w_key", "score_w"},
                                Phrase::additive,
                                "S_q, S_k, w"}
-                        : Form{run_.q_rotated.defined() ? "turned q · turned k" : "q · k", "dot", {}, Phrase::dot};
+                        : Form{run_.q_rotated.defined() ? "rotated q · rotated k" : "q · k", "dot", {}, Phrase::dot};
   ExplainStep::Operation operation{form.operation, {q_used(), k_used()}};
   operation.inputs.insert(operation.inputs.end(), form.matrices.begin(), form.matrices.end());
   std::string source;

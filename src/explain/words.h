@@ -23,8 +23,8 @@ enum class Phrase {
   query,
   key,
   value,
-  query_turned,
-  key_turned,
+  query_rotated,
+  key_rotated,
   scores,
   scaled,
   mask,
@@ -54,7 +54,7 @@ enum class Phrase {
   tempered,
   sink,
   dropped,
-  asked,
+  returned,
   packed,
   cached,
   key_int8,
@@ -72,7 +72,7 @@ enum class Phrase {
   note_query,
   note_key,
   note_value,
-  note_turned,
+  note_rotated,
   note_scores_self,
   note_scores_cross,
   note_scores_learned,
@@ -147,7 +147,7 @@ enum class Phrase {
   legend_mask,
   legend_padding,
   legend_score,
-  legend_not_asked,
+  legend_not_returned,
   scale,
   scale_share,
   rows_left_out,
@@ -182,7 +182,7 @@ struct Reason {
 inline constexpr Reason reasons_of_signs[] = {
     {Hidden::causal, Phrase::legend_causal}, {Hidden::window, Phrase::legend_window},
     {Hidden::mask, Phrase::legend_mask},     {Hidden::padding, Phrase::legend_padding},
-    {Hidden::score, Phrase::legend_score},   {Hidden::not_asked, Phrase::legend_not_asked}};
+    {Hidden::score, Phrase::legend_score},   {Hidden::not_returned, Phrase::legend_not_returned}};
 
 /// Returns what the step `mask` says of the pairs that it masks.
 Phrase note_of_mask(const std::vector<Hidden>& hidden);

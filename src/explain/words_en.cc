@@ -32,10 +32,10 @@ const char* words_en() {
       "k\0"
       /* value */
       "v\0"
-      /* query_turned */
-      "q turned\0"
-      /* key_turned */
-      "k turned\0"
+      /* query_rotated */
+      "q rotated\0"
+      /* key_rotated */
+      "k rotated\0"
       /* scores */
       "scores\0"
       /* scaled */
@@ -94,8 +94,8 @@ const char* words_en() {
       "sink\0"
       /* dropped */
       "dropped\0"
-      /* asked */
-      "asked for\0"
+      /* returned */
+      "returned weights\0"
       /* packed */
       "packed\0"
       /* cached */
@@ -128,7 +128,7 @@ const char* words_en() {
       "key: what a token is found by\0"
       /* note_value */
       "value: what a token passes on\0"
-      /* note_turned */
+      /* note_rotated */
       "each pair of numbers rotated by an angle that grows with the position\0"
       /* note_scores_self */
       "self-attention: {}, how well a query (row) and a key (column) of the same text match\0"
@@ -272,7 +272,7 @@ const char* words_en() {
       "padding\0"
       /* legend_score */
       "its score is -inf\0"
-      /* legend_not_asked */
+      /* legend_not_returned */
       "not requested\0"
       /* scale */
       "shades: ░ from {}  ▒ from {}  ▓ from {}  █ from {}\0"

@@ -32,9 +32,9 @@ const char* words_zh() {
       "键 k\0"
       /* value */
       "值 v\0"
-      /* query_turned */
+      /* query_rotated */
       "旋转后的 q\0"
-      /* key_turned */
+      /* key_rotated */
       "旋转后的 k\0"
       /* scores */
       "打分\0"
@@ -94,7 +94,7 @@ const char* words_zh() {
       "注意力汇（sink）\0"
       /* dropped */
       "Dropout 之后\0"
-      /* asked */
+      /* returned */
       "返回的权重\0"
       /* packed */
       "打包序列（packed）\0"
@@ -128,7 +128,7 @@ const char* words_zh() {
       "键：词元凭什么被找到\0"
       /* note_value */
       "值：词元提供的内容\0"
-      /* note_turned */
+      /* note_rotated */
       "每对数按随位置增大的角度旋转\0"
       /* note_scores_self */
       "自注意力：{}，同一文本的查询（行）与键（列）有多匹配\0"
@@ -272,7 +272,7 @@ const char* words_zh() {
       "填充\0"
       /* legend_score */
       "打分为 -inf\0"
-      /* legend_not_asked */
+      /* legend_not_returned */
       "没有要求返回\0"
       /* scale */
       "图例：░ 从 {}  ▒ 从 {}  ▓ 从 {}  █ 从 {}\0"

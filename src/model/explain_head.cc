@@ -86,7 +86,7 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   const auto wide = [](const Tensor& x) {
     return x.to(x.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32).contiguous();
   };
-  const std::string rotated = config.positions == ModelConfig::Positions::rotary ? ", turned" : "";
+  const std::string rotated = config.positions == ModelConfig::Positions::rotary ? ", rotated" : "";
   const std::string x = (config.qk_norm ? "norm(norm(x) W)" : "norm(x) W") + rotated;
   steps.add(Kind::words, "tokens", Phrase::tokens, Phrase::note_tokens, "", {"split", {}}, {}).shape = {n};
   steps.add(Kind::ids, "ids", Phrase::ids, Phrase::note_ids, "", {"index", {"tokens"}}, tensor<std::int64_t>(ids))

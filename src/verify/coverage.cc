@@ -14,7 +14,7 @@ constexpr CoverageOption options[] = {
     {"grouped heads", " Hk=", "Hk=2"},
     {"k and v of other heads", " Hv=", "Hk=2 Hv=4"},
     {"v of another dim", " Dv=", "Dv=5"},
-    {"turned layout", " layout=turned", "layout=turned"},
+    {"transposed layout", " layout=turned", "layout=turned"},
     {"scale", " scale=", "scale=0.3"},
     {"score general", " score=general", "score=general D=32"},
     {"score additive", " score=additive", "score=additive A=7"},
@@ -81,7 +81,7 @@ const char* why_not(const CoverageOption& option, Path path, Dtype dtype) {
       return "over all sequences at once: tests/attention/packed_test.cc";
     if (name.find("lengths") != name.npos || name == "key_start")
       return "cu_seqlens are the lengths of packed sequences";
-    if (name == "turned layout") return "packed sequences lie that way in every case";
+    if (name == "transposed layout") return "packed sequences lie that way in every case";
   }
   if (cached && (name == "query_lengths" || name == "key_start" || name.starts_with("all")))
     return "a cache knows where its sequences begin and end";

@@ -56,7 +56,7 @@ TEST(ExplainCommand, ColourOnlyWhereItIsWanted) {
   EXPECT_FALSE(contains(attn_says(kLife, "TERM=xterm-256color COLORTERM=truecolor").out, "\x1b"));
   EXPECT_TRUE(contains(attn_says(kLife + " --color always").out, "\x1b[38;5"));
   // A terminal made by script(1): colours, unless NO_COLOR is set.
-  if (std::system("command -v script >/dev/null") != 0) GTEST_SKIP() << "no script(1)";
+  if (std::system("command -v script >/dev/null") != 0) GTEST_SKIP() << "not installed: script(1)";
   const std::string in_terminal = "script -qec \"" + attn_command + " explain a\" /dev/null";
   EXPECT_TRUE(contains(shell("TERM=xterm-256color " + in_terminal).out, "\x1b["));
   EXPECT_FALSE(contains(shell("TERM=xterm-256color NO_COLOR=1 " + in_terminal).out, "\x1b["));
@@ -237,7 +237,7 @@ TEST(ExplainCommand, ThePageHoldsTextsThatLookLikeItsEnd) {
 TEST(ExplainCommand, ThePageHasTheWordsOfTheDictionaries) {
   const std::string call = "explain '我叫张三' 'a b' --tokens words";
   const auto start = nlohmann::json::parse(start_of(attn_says(call + " --html -").out));
-  if (!start.contains("cut")) GTEST_SKIP() << "not built with ICU";
+  if (!start.contains("cut")) GTEST_SKIP() << "not installed: ICU (./setup)";
   EXPECT_EQ(start["cut"], (nlohmann::json{{"我叫张三", {"我", "叫", "张三"}}}));
 }
 

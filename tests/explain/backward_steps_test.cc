@@ -162,8 +162,8 @@ TEST(Explain, TheWayBackIsTheGradientOfEveryScore) {
       const Explanation told = explain_batch({kSentence, "a b"}, options);
       const auto wide = [&](const char* name) { return told.step(name).values.to(Dtype::f64); };
       // by dS and the definition of the score: its derivative by q along each of its directions, in f64
-      const bool turned = positions == Positions::rotary;
-      const Tensor q = wide(turned ? "q_turned" : "q").clone(), k = wide(turned ? "k_turned" : "k"),
+      const bool rotated = positions == Positions::rotary;
+      const Tensor q = wide(rotated ? "q_rotated" : "q").clone(), k = wide(rotated ? "k_rotated" : "k"),
                    ds = wide("d_scores"), dq = wide("d_q");
       const auto parameter = [&](const std::string& name) {
         for (const ExplainStep& step : told.parameters)

@@ -1,5 +1,5 @@
-// tests/explain/modifiers_test.cc: what stands around the softmax, the weights asked for, packed sentences and caches
-// as steps.
+// tests/explain/modifiers_test.cc: what stands around the softmax, the weights that the call returns, packed sentences
+// and caches as steps.
 #include <attn/explain.h>
 #include <attn/ops.h>
 
@@ -182,7 +182,7 @@ TEST(Around, TheWeightsAskedForAreShownAndNoOthers) {
     if (n / 6 % 6 == 4 || n / 6 % 6 == 1) {
       EXPECT_EQ(rows.hidden[n], n % 6 > n / 6 % 6 ? Hidden::causal : Hidden::visible);
     } else {
-      EXPECT_EQ(rows.hidden[n], Hidden::not_asked);
+      EXPECT_EQ(rows.hidden[n], Hidden::not_returned);
     }
 }
 

@@ -139,8 +139,8 @@ TEST(Explain, PositionsEnterAsTheirPapersSay) {
   EXPECT_NEAR(p[6], std::sin(0.01), 1e-7);
   EXPECT_TRUE(bits_equal(sines.step("x_positions").values, sines.step("x").values + sines.step("positions").values));
   options.positions = Positions::rotary;
-  const Explanation turned = explain("a b c", options);
-  const std::vector<double> q = turned.step("q").values.to_vector(), t = turned.step("q_turned").values.to_vector();
+  const Explanation rotated = explain("a b c", options);
+  const std::vector<double> q = rotated.step("q").values.to_vector(), t = rotated.step("q_rotated").values.to_vector();
   EXPECT_EQ(q[0], t[0]);
   EXPECT_NEAR(t[2], q[2] * std::cos(1.0) - q[3] * std::sin(1.0), 1e-6);
   EXPECT_NEAR(t[3], q[2] * std::sin(1.0) + q[3] * std::cos(1.0), 1e-6);

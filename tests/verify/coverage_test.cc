@@ -38,7 +38,7 @@ TEST(Coverage, EveryCellHasACaseThatRunsOrAReason) {
 /// A reason that is none would leave a cell empty without being seen.
 TEST(Coverage, ACellWithAReasonCannotHaveACase) {
   for (const CoverageOption& option : coverage_options()) {
-    if (option.fields == nullptr || option.name == std::string("turned layout")) continue;
+    if (option.fields == nullptr || option.name == std::string("transposed layout")) continue;
     for (const auto& [path, line] :
          {std::pair{Path::packed, "Tq=40 Tk=70 lengths=packed"}, {Path::paged, "Tq=3 Tk=70 cache=pages16"}}) {
       const char* reason = why_not(option, path, Dtype::f32);

@@ -6,7 +6,7 @@ import {pulls} from './trace.js';
 import {signedClass, weightClass} from './colours.js';
 import {short, weight} from './numbers.js';
 
-const SIGNS = {causal: '·', window: '–', mask: '×', padding: '□', score: '∞', not_asked: '?'};
+const SIGNS = {causal: '·', window: '–', mask: '×', padding: '□', score: '∞', not_returned: '?'};
 
 /** The sign that stands for a masked pair of each kind. */
 export const hiddenSign = reason => SIGNS[reason] || '·';

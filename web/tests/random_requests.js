@@ -1,6 +1,7 @@
 // web/tests/random_requests.js: random texts and options, the same for the same seed.
 
-const WORDS = ['life', 'is', 'short', 'eat', 'to', 'be', 'or', 'not', '我', '猫', '猫です', 'é', 'ok.', '🙂', '<b>', '"q"',
+const WORDS = ['life', 'is', 'short', 'eat', 'to', 'be', 'or', 'not', '我', '猫', '猫です', 'é', 'ok.', '🙂', '<b>',
+               '"q"',
   'a-b'];
 const SCORES = ['s - 0.5 * (i - j)', 'tanh(s) + exp(-abs(i - j))', 'max(s, 0.1)', 's + 1.25e-1 * h', 's + ('];
 

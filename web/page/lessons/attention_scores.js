@@ -28,7 +28,8 @@ export const attentionScores = {
         "choices": ["我", "叫", "张", "三"],
         "answer": 0,
         "check": {"kind": "largest", "step": "scores", "row": 3},
-        "why": {"en": "我 has the key (-0.4788, -0.5835): its second number is negative too, and the larger of the two.",
+        "why": {"en": ["我 has the key (-0.4788, -0.5835):",
+                       "its second number is negative too, and the larger of the two."],
                 "zh": "“我”的键是 (-0.4788, -0.5835)：第二个数同样为负，而且绝对值更大。"}
       }
     },
@@ -36,7 +37,8 @@ export const attentionScores = {
       "idea": {
         "en": ["The general (bilinear) score puts a learned matrix W between the query and the key.",
                "W says which number of the query should meet which number of the key."],
-        "zh": ["双线性（general）打分在查询和键之间加了一个可学习的矩阵 W。", "W 决定查询的哪个分量与键的哪个分量相乘。"]
+        "zh": ["双线性（general）打分在查询和键之间加了一个可学习的矩阵 W。",
+               "W 决定查询的哪个分量与键的哪个分量相乘。"]
       },
       "state": {"text": "我叫张三", "to": null, "options": {"score": "general"}},
       "focus": {"step": "scores", "row": 0, "column": 0},
@@ -53,7 +55,8 @@ export const attentionScores = {
       },
       "shows": {"step": "scores"},
       "question": {
-        "text": {"en": "Queries and keys have 2 numbers. What shape does W have?", "zh": "查询和键都是 2 维，W 的形状是什么？"},
+        "text": {"en": "Queries and keys have 2 numbers. What shape does W have?",
+                 "zh": "查询和键都是 2 维，W 的形状是什么？"},
         "choices": ["[2]", "[2, 2]", "[4, 4]"],
         "answer": 1,
         "check": {"kind": "shape", "step": "score_w"},
@@ -66,7 +69,8 @@ export const attentionScores = {
       "idea": {
         "en": ["The additive score adds the transformed query and key, takes tanh, and sums with learned weights w.",
                "It is the oldest of the three, and works when queries and keys differ in size."],
-        "zh": ["加性打分先把变换后的查询和键相加，取 tanh，再用可学习的向量 w 加权求和。", "它在三者中出现得最早，查询和键的维数不同时也能用。"]
+        "zh": ["加性打分先把变换后的查询和键相加，取 tanh，再用可学习的向量 w 加权求和。",
+               "它在三者中出现得最早，查询和键的维数不同时也能用。"]
       },
       "state": {"text": "我叫张三", "to": null, "options": {"score": "additive"}},
       "focus": {"step": "scores", "row": 0, "column": 1},
@@ -159,7 +163,8 @@ export const attentionScores = {
       "idea": {
         "en": ["A score with PAD is computed like any other, and if it stayed, PAD would take a share of the weight.",
                "So the columns of PAD are masked: their scores count as -∞."],
-        "zh": ["与 PAD 的分数照样会算出来；如果留着，PAD 就会分走一部分权重。", "所以要把 PAD 所在的列遮住，分数记为 −∞。"]
+        "zh": ["与 PAD 的分数照样会算出来；如果留着，PAD 就会分走一部分权重。",
+               "所以要把 PAD 所在的列遮住，分数记为 −∞。"]
       },
       "state": {"text": ["我叫张三", "他是谁", "李四"], "to": null, "options": {}},
       "focus": {"step": "mask", "row": 0, "column": 3, "batch": 1},
@@ -185,7 +190,8 @@ export const attentionScores = {
       "idea": {
         "en": ["After the softmax the masked columns have the weight 0, and the others share the whole row.",
                "Lengths say it in the shortest way: 4, 3 and 2 keys."],
-        "zh": ["softmax 之后，被遮住的列权重为 0，整行的权重由其余的列分配。", "用长度表示掩码最简洁：三句话分别有 4、3、2 个键。"]
+        "zh": ["softmax 之后，被遮住的列权重为 0，整行的权重由其余的列分配。",
+               "用长度表示掩码最简洁：三句话分别有 4、3、2 个键。"]
       },
       "state": {"text": ["我叫张三", "他是谁", "李四"], "to": null, "options": {}},
       "focus": {"step": "weights", "row": 0, "column": 1, "batch": 1},
@@ -204,7 +210,8 @@ export const attentionScores = {
       },
       "shows": {"step": "weights"},
       "question": {
-        "text": {"en": "What do the weights of 他 over the three words add up to?", "zh": "“他”对三个词的权重之和是多少？"},
+        "text": {"en": "What do the weights of 他 over the three words add up to?",
+                 "zh": "“他”对三个词的权重之和是多少？"},
         "choices": ["0.75", "0.90", "1.00"],
         "answer": 2,
         "check": {"kind": "sum", "step": "weights", "row": 0, "batch": 1},
@@ -261,7 +268,8 @@ export const attentionScores = {
       },
       "shows": {"step": "context"},
       "question": {
-        "text": {"en": "Which number stands in the last row of 李四's context?", "zh": "“李四”的上下文向量中，最后一行是什么数？"},
+        "text": {"en": "Which number stands in the last row of 李四's context?",
+                 "zh": "“李四”的上下文向量中，最后一行是什么数？"},
         "choices": ["0.00", "0.25", "1.00"],
         "answer": 0,
         "check": {"kind": "value", "step": "context", "batch": 2, "row": 3, "column": 0},

@@ -8,7 +8,8 @@ export const einsumHeads = {
       "idea": {
         "en": ["Several heads look at the same text, each with small matrices of its own.",
                "A model with 8 numbers a token and 2 heads gives each head queries of 8 / 2 = 4 numbers."],
-        "zh": ["多头注意力让几个头同时看同一段文本，每个头有自己的小矩阵。", "模型维数为 8、头数为 2 时，每个头的查询是 8 / 2 = 4 维。"]
+        "zh": ["多头注意力让几个头同时看同一段文本，每个头有自己的小矩阵。",
+               "模型维数为 8、头数为 2 时，每个头的查询是 8 / 2 = 4 维。"]
       },
       "state": {"text": "to be or not to be", "to": null,
                 "options": {"heads": 2, "dim": 8, "dk": 4, "dv": 4, "seed": 3}},
@@ -44,7 +45,8 @@ export const einsumHeads = {
       "idea": {
         "en": ["Einsum writes a product of tensors with letters: a letter missing after the arrow is summed over.",
                "The scores of all heads are ihd,jhd->hij: i for queries, j for keys, h for heads, and d is summed."],
-        "zh": ["einsum 用字母表示张量乘法：箭头右边没有的字母，就对它求和。", "所有头的分数写作 ihd,jhd->hij：i 是查询，j 是键，h 是头，对 d 求和。"]
+        "zh": ["einsum 用字母表示张量乘法：箭头右边没有的字母，就对它求和。",
+               "所有头的分数写作 ihd,jhd->hij：i 是查询，j 是键，h 是头，对 d 求和。"]
       },
       "state": {"text": "to be or not to be", "to": null,
                 "options": {"heads": 2, "dim": 8, "dk": 4, "dv": 4, "seed": 3}},
@@ -69,14 +71,16 @@ export const einsumHeads = {
         "choices": ["[2, 6, 4]", "[6, 6]", "[2, 6, 6]"],
         "answer": 2,
         "check": {"kind": "shape", "step": "scores"},
-        "why": {"en": "One square of six queries by six keys for each head.", "zh": "每个头各有一个 6 行 6 列的方阵：行是查询，列是键。"}
+        "why": {"en": "One square of six queries by six keys for each head.",
+                "zh": "每个头各有一个 6 行 6 列的方阵：行是查询，列是键。"}
       }
     },
     {
       "idea": {
         "en": ["Each head has its own softmax, so two heads can look at different places.",
                "For “be”, head 0 spreads its weight almost evenly, head 1 has a favourite."],
-        "zh": ["每个头各自做 softmax，所以两个头可以关注不同的位置。", "对 be 来说，第 0 头的权重几乎平均，第 1 头则有明显的偏好。"]
+        "zh": ["每个头各自做 softmax，所以两个头可以关注不同的位置。",
+               "对 be 来说，第 0 头的权重几乎平均，第 1 头则有明显的偏好。"]
       },
       "state": {"text": "to be or not to be", "to": null,
                 "options": {"heads": 2, "dim": 8, "dk": 4, "dv": 4, "seed": 3}},
@@ -183,7 +187,8 @@ export const einsumHeads = {
       "idea": {
         "en": ["A last matrix, W_O, mixes what the heads found; without it each would stay in its own columns.",
                "Every number of the output is a sum over both heads."],
-        "zh": ["最后还有一个矩阵 W_O，把各个头的结果混合起来；没有它，各头就只留在各自的列里。", "输出的每个数都用到了两个头。"]
+        "zh": ["最后还有一个矩阵 W_O，把各个头的结果混合起来；没有它，各头就只留在各自的列里。",
+               "输出的每个数都用到了两个头。"]
       },
       "state": {"text": "to be or not to be", "to": null,
                 "options": {"heads": 2, "dim": 8, "dk": 4, "dv": 4, "seed": 3, "output_projection": true}},
@@ -258,7 +263,8 @@ export const einsumHeads = {
       "idea": {
         "en": ["Masks combine with and, or, not: causal | prefix(2) also shows the first two keys to everyone.",
                "A padding mask, as in the last lesson, combines with them in the same way."],
-        "zh": ["掩码可以用“与、或、非”组合：causal | prefix(2) 表示前两个键对所有词元可见。", "上一课的填充掩码，也可以这样组合进来。"]
+        "zh": ["掩码可以用“与、或、非”组合：causal | prefix(2) 表示前两个键对所有词元可见。",
+               "上一课的填充掩码，也可以这样组合进来。"]
       },
       "state": {"text": "to be or not to be", "to": null,
                 "options": {"heads": 2, "dim": 8, "dk": 4, "dv": 4, "seed": 3, "mask": "causal | prefix(2)"}},
@@ -284,7 +290,8 @@ export const einsumHeads = {
         "choices": ["5", "4", "3"],
         "answer": 1,
         "check": {"kind": "masked", "step": "weights", "row": 0},
-        "why": {"en": "It sees the two keys of the prefix, and four remain masked.", "zh": "它能看到前缀中的两个键，其余四个仍被遮住。"}
+        "why": {"en": "It sees the two keys of the prefix, and four remain masked.",
+                "zh": "它能看到前缀中的两个键，其余四个仍被遮住。"}
       }
     }
   ]

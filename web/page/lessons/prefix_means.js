@@ -34,7 +34,8 @@ export const prefixMeans = {
       "idea": {
         "en": ["A text is written from left to right, so a token may look at itself and at what came before.",
                "Now each row is the average of the tokens so far."],
-        "zh": ["文本从左往右生成，所以一个词元只能看到自己和前面的词元。", "这样，每一行就是到目前为止所有词元的平均值。"]
+        "zh": ["文本从左往右生成，所以一个词元只能看到自己和前面的词元。",
+               "这样，每一行就是到目前为止所有词元的平均值。"]
       },
       "state": {"text": "each token looks back and never looks ahead", "to": null,
                 "options": {"score_mod": "0 * s", "mask": "causal"}},
@@ -63,7 +64,8 @@ export const prefixMeans = {
       "idea": {
         "en": ["No loop is needed: a lower triangle of ones, each row divided by its sum, holds all these weights.",
                "Then one matrix product takes all the averages at once."],
-        "zh": ["其实不需要循环：把全 1 的下三角矩阵逐行除以该行之和，就得到全部权重。", "再做一次矩阵乘法，所有平均值就一起算出来了。"]
+        "zh": ["其实不需要循环：把全 1 的下三角矩阵逐行除以该行之和，就得到全部权重。",
+               "再做一次矩阵乘法，所有平均值就一起算出来了。"]
       },
       "state": {"text": "each token looks back and never looks ahead", "to": null,
                 "options": {"score_mod": "0 * s", "mask": "causal"}},
@@ -123,7 +125,8 @@ export const prefixMeans = {
       "idea": {
         "en": ["Equal weights ignore what the tokens say, so now the scores q · k decide again.",
                "The mask stays: later tokens are invisible, however well they would match."],
-        "zh": ["权重都相等，就没有考虑词元的内容；现在重新由分数 q · k 来决定权重。", "掩码仍然有效：后面的词元再匹配也看不到。"]
+        "zh": ["权重都相等，就没有考虑词元的内容；现在重新由分数 q · k 来决定权重。",
+               "掩码仍然有效：后面的词元再匹配也看不到。"]
       },
       "state": {"text": "each token looks back and never looks ahead", "to": null, "options": {"mask": "causal"}},
       "focus": {"step": "weights", "row": 3, "column": 2},
@@ -184,7 +187,8 @@ export const prefixMeans = {
       "idea": {
         "en": ["If the numbers of q and k have variance 1, a dot product of 16 of them has variance 16.",
                "Such scores make the softmax all or nothing, so they are divided by √16."],
-        "zh": ["如果 q、k 各分量的方差为 1，16 维的点积方差就是 16。", "分数这么大，softmax 会几乎只选一个键，所以要除以 √16。"]
+        "zh": ["如果 q、k 各分量的方差为 1，16 维的点积方差就是 16。",
+               "分数这么大，softmax 会几乎只选一个键，所以要除以 √16。"]
       },
       "state": {"text": "each token looks back and never looks ahead", "to": null,
                 "options": {"mask": "causal", "score": "dot", "dim": 16, "dk": 16}},
@@ -251,7 +255,8 @@ export const prefixMeans = {
       "idea": {
         "en": ["This is a causal head, as language models have it: scores, scale, mask, softmax, values.",
                "On the sentence of the first lesson it gives the weights that the tutorial prints."],
-        "zh": ["这就是语言模型里的因果注意力头：打分、缩放、加掩码、softmax、对值加权求和。", "用在第一课的句子上，得到的权重与教程中的一致。"]
+        "zh": ["这就是语言模型里的因果注意力头：打分、缩放、加掩码、softmax、对值加权求和。",
+               "用在第一课的句子上，得到的权重与教程中的一致。"]
       },
       "state": {"text": "Life is short, eat dessert first", "to": null, "options": {"mask": "causal"}},
       "focus": {"step": "weights", "row": 2, "column": 2},

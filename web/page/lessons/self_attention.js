@@ -34,7 +34,8 @@ export const selfAttention = {
       "idea": {
         "en": ["Each distinct token gets a number, its id: the token's place in the sorted vocabulary.",
                "Capital letters sort before small ones, so “Life” comes first."],
-        "zh": ["每个不同的词元有一个编号，也就是它在排序后的词表中的位置。", "大写字母排在小写字母前面，所以 Life 排第一。"]
+        "zh": ["每个不同的词元有一个编号，也就是它在排序后的词表中的位置。",
+               "大写字母排在小写字母前面，所以 Life 排第一。"]
       },
       "state": {"text": "Life is short, eat dessert first", "to": null, "options": {}},
       "focus": {"step": "ids", "row": 2, "column": null},
@@ -108,7 +109,8 @@ export const selfAttention = {
       },
       "shows": {"step": "q"},
       "question": {
-        "text": {"en": "W_v has the shape [3, 4]. What shape will v have?", "zh": "W_v 的形状是 [3, 4]，那么 v 的形状是什么？"},
+        "text": {"en": "W_v has the shape [3, 4]. What shape will v have?",
+                 "zh": "W_v 的形状是 [3, 4]，那么 v 的形状是什么？"},
         "choices": ["[6, 2]", "[3, 4]", "[6, 4]"],
         "answer": 2,
         "check": {"kind": "shape", "step": "v"},
@@ -232,7 +234,8 @@ export const selfAttention = {
       "idea": {
         "en": ["Here is one row worked out as on paper: products, sum, minus the maximum, exp, divided by the total.",
                "Subtracting the maximum keeps exp of a large score from overflowing."],
-        "zh": ["这里像笔算一样展开一行：乘积、求和、减去最大值、取指数、除以总和。", "先减去最大值，是为了避免指数运算溢出。"]
+        "zh": ["这里像笔算一样展开一行：乘积、求和、减去最大值、取指数、除以总和。",
+               "先减去最大值，是为了避免指数运算溢出。"]
       },
       "state": {"text": "Life is short, eat dessert first", "to": null, "options": {"query": 2}},
       "focus": {"step": "query_scores", "row": 2, "column": 0},

@@ -9,7 +9,8 @@ export const sixteenDimensions = {
         "en": ["Real models use long vectors; here each token has 16 numbers.",
                "The table has one row for each of the six words,",
                "and seed 123 gives the numbers that the tutorial prints."],
-        "zh": ["实际模型的向量很长；这里每个词元是 16 维。", "词嵌入表只有六行，每个单词一行；种子仍为 123，与教程打印的数相同。"]
+        "zh": ["实际模型的向量很长；这里每个词元是 16 维。",
+               "词嵌入表只有六行，每个单词一行；种子仍为 123，与教程打印的数相同。"]
       },
       "state": {"text": "Life is short, eat dessert first", "to": null, "options": {"dim": 16, "vocabulary": 6}},
       "focus": {"step": "x", "row": 0, "column": 0},
@@ -37,7 +38,8 @@ export const sixteenDimensions = {
         "en": ["Queries and keys may have another size than the embedding, 24 here, and values yet another, 28.",
                "The tutorial keeps W as [24, 16] and multiplies from the left;",
                "here it is [16, 24], and x stands on the left."],
-        "zh": ["查询和键的维数可以与词嵌入不同，这里是 24；值又可以不同，这里是 28。", "教程中的 W 形状为 [24, 16]，写成 W 乘 x；这里是 [16, 24]，写成 x 乘 W。"]
+        "zh": ["查询和键的维数可以与词嵌入不同，这里是 24；值又可以不同，这里是 28。",
+               "教程中的 W 形状为 [24, 16]，写成 W 乘 x；这里是 [16, 24]，写成 x 乘 W。"]
       },
       "state": {"text": "Life is short, eat dessert first", "to": null, "options": {"dim": 16, "dk": 24, "dv": 28}},
       "focus": {"step": "v", "row": 1, "column": 0},
@@ -97,7 +99,8 @@ export const sixteenDimensions = {
       "idea": {
         "en": ["In cross-attention the queries come from one text, the keys and values from another.",
                "A translator works like this: each word being written looks at the whole source sentence."],
-        "zh": ["在交叉注意力中，查询来自一段文本，键和值来自另一段文本。", "机器翻译就是这样：正在写的每个词都可以看整个原句。"]
+        "zh": ["在交叉注意力中，查询来自一段文本，键和值来自另一段文本。",
+               "机器翻译就是这样：正在写的每个词都可以看整个原句。"]
       },
       "state": {"text": "Life is short, eat dessert first", "to": "sweet things first because time will never wait",
                 "options": {}},
@@ -168,7 +171,8 @@ export const sixteenDimensions = {
         "en": ["A model learns by gradients: how does a loss change when a number changes a little?",
                "Take as loss half the sum of all squares of the context;",
                "then the gradient of the context is the context itself."],
-        "zh": ["模型靠梯度学习：某个数稍微变动时，损失会怎样变化？", "取损失为上下文向量各分量平方和的一半，那么上下文的梯度就等于它自己。"]
+        "zh": ["模型靠梯度学习：某个数稍微变动时，损失会怎样变化？",
+               "取损失为上下文向量各分量平方和的一半，那么上下文的梯度就等于它自己。"]
       },
       "state": {"text": "Life is short, eat dessert first", "to": null, "options": {"gradients": true}},
       "focus": {"step": "d_v", "row": 1, "column": 1},
@@ -302,7 +306,8 @@ export const sixteenDimensions = {
         "choices": ["[6, 6]", "[6, 2]", "[6, 4]"],
         "answer": 1,
         "check": {"kind": "shape", "step": "d_q"},
-        "why": {"en": "Always that of the number it belongs to: here q, [6, 2].", "zh": "梯度的形状总与原来的数相同：q 是 [6, 2]。"}
+        "why": {"en": "Always that of the number it belongs to: here q, [6, 2].",
+                "zh": "梯度的形状总与原来的数相同：q 是 [6, 2]。"}
       }
     }
   ]
