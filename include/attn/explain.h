@@ -90,7 +90,7 @@ struct ExplainStep {
     ids,      ///< i64, one per token
     table,    ///< one vector per row
     pairs,    ///< queries as rows, keys as columns
-    weights,  ///< pairs whose rows sum to 1: drawn as a heat map
+    weights,  ///< pairs that are shares of a row: drawn as a heat map
     keys,     ///< rows are keys, columns are the stages of one query's sum
     checks,   ///< i64, 1 where the statement in `note` holds
   };

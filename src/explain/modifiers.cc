@@ -16,6 +16,16 @@
 namespace attn::explain_detail {
 namespace {
 
+/// Returns whether some row sees a key that comes after it.
+bool sees_later_keys(const Run& run) {
+  const std::int64_t rows = run.scores.size(-2), keys = run.scores.size(-1);
+  for (std::int64_t pair = 0; pair < run.scores.numel(); ++pair)
+    if (pair % keys > pair / keys % rows &&
+        (run.hidden.empty() || run.hidden[static_cast<std::size_t>(pair)] == Hidden::visible))
+      return true;
+  return false;
+}
+
 constexpr std::int64_t buckets = 8, farthest = 16;  // for the relative bias: small, so that short texts use several
 
 /// Returns the call's one bias term as [B, H, Tq, Tk]; 0 where a pair does not exist.
@@ -87,10 +97,10 @@ std::vector<Stage> modifier_stages(const ExplainOptions& options, const Attentio
     const Call checked = check("explain", run.q_used(), run.k_used(), run.v, call);
     const Tensor bias = s.dtype() == Dtype::f64 ? bias_values<double>(checked) : bias_values<float>(checked);
     const bool alibi = options.bias != ExplainBias::relative, symmetric = options.bias == ExplainBias::alibi_symmetric;
-    const Phrase note = !alibi                  ? Phrase::note_relative
-                        : symmetric             ? Phrase::note_alibi_symmetric
-                        : options.mask.is_all() ? Phrase::note_alibi_ahead
-                                                : Phrase::note_alibi;
+    const Phrase note = !alibi                 ? Phrase::note_relative
+                        : symmetric            ? Phrase::note_alibi_symmetric
+                        : sees_later_keys(run) ? Phrase::note_alibi_ahead
+                                               : Phrase::note_alibi;
     stages.push_back({"bias",
                       Phrase::bias,
                       note,

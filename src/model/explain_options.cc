@@ -6,6 +6,7 @@
 #include "explain/json_values.h"
 #include "explain/options.h"
 #include "explain/utf8.h"
+#include "model/json_fields.h"
 
 #include "runtime/format.h"
 
@@ -102,10 +103,7 @@ const Option kOptions[] = {
 }  // namespace
 
 ExplainOptions explain_options(std::string_view json) {
-  Json object;
-  try {
-    object = Json::parse(json);
-  } catch (const Json::parse_error& error) { throw FormatError("explain_options: not JSON", error.byte); }
+  const Json object = parse_json(json, "explain_options");
   if (!object.is_object()) throw FormatError("explain_options: a JSON object is needed", 0);
   ExplainOptions options;
   for (const auto& [name, value] : object.items()) {

@@ -86,6 +86,11 @@ TEST(Around, AlibiSaysItsSlopes) {
               [&](double, auto h, auto i, auto j) { return slope(h) * static_cast<double>(j - i); });
   EXPECT_TRUE(ahead.step("bias").note.ends_with("without a causal mask, the farther ahead, the more is added"))
       << ahead.step("bias").note;
+  options.mask = Mask::prefix(2);  // token 0 sees token 1, which comes after it
+  EXPECT_TRUE(explain(kText, options).step("bias").note.ends_with("the farther ahead, the more is added"));
+  options.mask = Mask::window(3, 0);
+  EXPECT_EQ(explain(kText, options).step("bias").note, "ALiBi: the farther back, the more is taken off");
+  options.mask = {};
   options.bias = ExplainBias::alibi_symmetric;
   const Explanation both = explain(kText, options);
   EXPECT_EQ(both.step("bias").formula,
