@@ -25,7 +25,7 @@ std::optional<Dims> output_sizes(const Tensor& q, const Tensor& v) {
   return sizes;
 }
 
-/// Runs the call without gradient history; with `saved` it also returns what a recorded call would keep.
+/// Runs the call without gradient history; with `saved` it also fills `*saved` with what a recorded call would keep.
 nb::tuple run(Call& call, nb::handle q, AttentionSaved* saved) {
   NewArray output;  // memory of the framework if the output's sizes are known in advance; else the library allocates
   if (!call.out.is_none()) {

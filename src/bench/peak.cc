@@ -31,7 +31,8 @@ const kernels::PeakLoop& loop_of(Limit limit) {
   return limit == Limit::fma_f64 ? loops().fma_f64 : limit == Limit::dot_bf16 ? loops().dot_bf16 : loops().fma_f32;
 }
 
-/// Runs work(part) on every thread once; returns the sum of amount / time over the threads.
+/// Runs work(part, parts) for as many parts as there are threads. Returns the sum of the parts' rates: the amount that
+/// `work` returns (FLOPs or bytes) / its time. Right only if each part has a thread of its own: the pool must be idle.
 template <typename F>
 double rate_of_all(F&& work) {
   const int threads = num_threads();

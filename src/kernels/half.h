@@ -8,7 +8,7 @@ namespace attn::half {
 
 inline constexpr std::uint32_t sign_bit = 0x80000000u;
 
-/// Returns value / 2^shift, rounded to nearest even; `value` is an unsigned integer, `shift` is in 1 ... 31.
+/// Returns value / 2^shift, rounded to nearest even; `shift` is in 1 ... 31, value + 2^(shift - 1) is below 2^32.
 inline std::uint32_t shift_to_nearest_even(std::uint32_t value, int shift) {
   const std::uint32_t half = 1u << (shift - 1);
   const std::uint32_t odd = (value >> shift) & 1u;

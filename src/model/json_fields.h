@@ -39,7 +39,8 @@ class JsonFields {
   bool has(const char* field) const { return object_.contains(field); }
   /// Returns the field's value; null when it is missing.
   const nlohmann::json& at(const char* field) const;
-  /// Throws a ValueError "name: field is value; needed".
+  /// Throws a ValueError with the text "<name>: <field> is <its value>; <needed>", for example with
+  /// needed = "it must be a number".
   [[noreturn]] void refuse(const char* field, const std::string& needed) const;
 
  private:

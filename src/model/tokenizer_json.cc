@@ -77,7 +77,7 @@ class Reader {
     fail(runtime::format("{} is {}; this is not supported, it must be null", key, found->dump().substr(0, 60)), key);
   }
 
-  /// If `given` is a Sequence of one step, returns that step, else `given`.
+  /// Returns the innermost step of nested Sequences of one step; `given` itself if it is not such a Sequence.
   static const Json& only_step(const Json& given, const char* steps) {
     const Json* step = &given;
     while (step->is_object() && step->value("type", Json()) == "Sequence") {

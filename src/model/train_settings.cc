@@ -47,7 +47,8 @@ struct Reader {
   void operator()(const char* name, T& value) {
     take(name, json.at(name), value);
   }
-  // An optional field keeps its default if an older file lacks it.
+  // A missing optional field keeps its default: the writer leaves out those that are not set, an older file those that
+  // it does not know.
   template <typename T>
   void operator()(const char* name, std::optional<T>& value) {
     if (json.contains(name)) take(name, json.at(name), value.emplace());

@@ -60,7 +60,8 @@ Facts facts_of(const std::string& path, const std::map<std::string, std::string>
   }
 }
 
-/// Loads the file. It is damaged if it has a dtype that no training writes; that is a FormatError.
+/// Loads the file. A dtype that the library cannot hold is a FormatError here: no training writes one, so the file is
+/// damaged.
 Safetensors load_state(const std::string& path) {
   try {
     return load_safetensors(path);

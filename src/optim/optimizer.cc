@@ -19,7 +19,8 @@ constexpr std::uint64_t no_version = ~std::uint64_t{0};
 
 bool is_half(const Tensor& x) { return x.dtype() == Dtype::bf16 || x.dtype() == Dtype::f16; }
 
-/// One contiguous block of memory that the steps use in turn; it is as large as the step that needs most.
+/// Temporary memory for the values (or gradients) of parameters that cannot be updated in place. Parameters are updated
+/// one after another and share it, so it is as large as the largest of them needs.
 class Shared {
  public:
   void hold(Tensor& of_step, const Dims& sizes, Dtype dtype) {

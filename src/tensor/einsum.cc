@@ -218,7 +218,8 @@ void check_output(std::string_view equation, const Labels& output, const std::ma
   }
 }
 
-/// Returns the size of every label. A size of 1 is replaced by a larger one.
+/// Returns the size of every label. A size of 1 is broadcast to the label's other size; two other sizes that differ
+/// are an error.
 std::map<int, std::int64_t> label_sizes(std::string_view equation, const std::vector<Labelled>& terms,
                                         const std::vector<Tensor>& operands) {
   std::map<int, std::int64_t> sizes;

@@ -109,7 +109,8 @@ class BackwardSteps {
   /// Runs all steps of a unit; returns false if a number is not finite. `wave`: the shared state if units run in order,
   /// else null.
   bool run_unit(std::int64_t unit, char* scratch, Wave* wave) const;
-  /// Recomputes the whole unit by the reference code, except the gradients of biases, which are already final.
+  /// Recomputes the whole unit by the reference code, except the gradients of dense biases and of the looked-up tensors
+  /// to which steps add: these are valid already.
   void run_again(std::int64_t unit, char* scratch) const;
   /// Returns the index of the unit's first step among the steps of the call.
   std::int64_t first_step(std::int64_t unit) const;
@@ -157,7 +158,8 @@ class BackwardSteps {
   const DropoutTiles* dropout_;
   std::int64_t heads_of_unit_ = 1, shared_heads_ = 0;  // query heads of a unit; units of a group
   Order order_ = Order::any;
-  // With Order::units, unit n waits for unit n - unit_before_.
+  // If units run in order, each step of unit n stays behind the same step of unit n - unit_before_, the last earlier
+  // unit that adds to the same elements: 1 if heads share them, else shared_heads_.
   std::int64_t unit_before_ = 1;
   std::size_t kernel_bytes_ = 0, keep_bytes_ = 0, totals_bytes_ = 0, copy_bytes_ = 0;
 };

@@ -8,7 +8,8 @@ namespace attn {
 /// heads of q.
 void check_score(const char* function, const Tensor& q, const Tensor& k, std::int64_t heads,
                  const AttentionOptions& options);
-/// Replaces q and k [B, H, T, D] by their projections, from which the score of a pair is computed.
+/// Replaces q, k [B, H, T, D] by what the kernel multiplies: for a general score q by q W, for an additive score both
+/// by their projections; a dot score changes nothing.
 void project(const Score& score, Tensor& q, Tensor& k);
 /// Returns the factor by which q is multiplied; `dim` is the last dim of q after `project`.
 double score_scale(const AttentionOptions& options, std::int64_t dim);

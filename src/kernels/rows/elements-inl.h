@@ -27,7 +27,7 @@ struct Wide {
 };
 using Singles = Wide<float>;
 
-/// Reads bf16 as f32 and writes f32 as bf16, as halves-inl.h does.
+/// Reads bf16 as f32 and writes f32 as bf16 by the conversions of halves-inl.h (to nearest even); not for f16.
 struct Halves {
   using Item = std::uint16_t;
   using D = hn::ScalableTag<float>;

@@ -19,7 +19,8 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Rows of the type of the scores: f32 or f64. With float also rows of bf16 pairs, for DotPairs.
+/// Rows whose elements have the type of the scores, f32 or f64: nothing is converted. SameFormat<float> also serves the
+/// bf16 dot product (DotPairs): it moves each pair of bf16 unchanged, as one 32-bit word.
 template <typename T>
 struct SameFormat {
   using Compute = T;

@@ -129,7 +129,8 @@ class ForwardPass : public QueryTilePass<T> {
   /// Whether the products are register tiles, which mask their scores and prefetch lines one by one.
   static constexpr bool in_tiles = !Score::additive;
   std::int64_t block_index(std::int64_t first) const { return (first - problem.keys_begin(tile.batch)) / kv_block; }
-  /// Converts or copies a block's rows if they cannot be read in place.
+  /// Points `rows` at a converted or copied block: converted if its rows have another type than T, copied if they
+  /// conflict in cache sets and the block is kept (KvBlockCache). Otherwise `rows` still points into K or V.
   void load_rows(typename KvBlockCache<T>::Side side, const KvRows& head, std::int64_t columns, std::int64_t first,
                  int keys, const T** rows) const {
     if (kv_cache.needed()) kv_cache.load_block(side, block_index(first), head, columns, {first, keys, split_end}, rows);

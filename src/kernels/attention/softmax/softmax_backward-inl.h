@@ -94,7 +94,8 @@ class SoftmaxBackward {
     return false;
   }
 
-  /// Skips to the next block that is not fully masked.
+  /// Skips the blocks that classify() calls fully masked. The block where it stops may still be fully masked: next()
+  /// checks its mask.
   void find(Blocks& blocks) const {
     for (; blocks.next < blocks.end; blocks.next += blocks.count()) {
       blocks.visibility =
