@@ -8,7 +8,7 @@ namespace attn::kernels {
 /// A loop of independent multiply-adds in registers. `run(rounds)` performs rounds * flops_per_round floating-point
 /// operations.
 struct PeakLoop {
-  double flops_per_round = 0;  // 0: this processor does not have the instructions
+  double flops_per_round = 0;  // 0: there is no such loop
   void (*run)(std::int64_t rounds) = nullptr;
 };
 
@@ -19,7 +19,8 @@ struct PeakLoops {
   void (*read)(const void* data, std::size_t bytes);
 };
 
-/// Returns the loops of the target of that name; for any other name the loops in plain C++.
+/// Returns the loops of the target of that name; for any other name the loops in plain C++. `dot_bf16` of "avx512"
+/// needs a processor with avx512_bf16.
 const PeakLoops& peak_loops(const char* target) noexcept;
 
 }  // namespace attn::kernels

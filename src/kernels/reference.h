@@ -1,4 +1,5 @@
-// src/kernels/reference.h: declares the reference code of everything except attention, as a table of functions.
+// src/kernels/reference.h: declares the reference code of everything except attention and random numbers, as a table of
+// functions.
 #pragma once
 #include "kernels/attention/problem.h"  // Element
 
@@ -88,7 +89,7 @@ struct Reference {
 /// Returns the build for this processor: with FMA instructions if it has them.
 const Reference& reference() noexcept;
 /// Return the build without and the build with FMA instructions, for the test that their bits agree. The second is null
-/// if it does not exist.
+/// if it does not exist or cannot run.
 const Reference* reference_generic() noexcept;
 const Reference* reference_fma() noexcept;
 

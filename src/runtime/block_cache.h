@@ -8,24 +8,24 @@ namespace attn::runtime {
 
 /// A training step frees and allocates the same hundreds of megabytes again and again. Between two steps the C library
 /// would return them to the system, which clears each page again: a quarter of the time of a small model's step. Blocks
-/// of 64 KiB and more are kept here instead, at most 1 GiB of them. The used and kept blocks together never exceed the
-/// largest amount that was in use at one time.
-/// If the lock is taken, memory is allocated and freed by the C library instead. So no thread waits, not even in a
-/// child that was forked while another thread held the lock.
+/// of 64 KiB and more are kept here instead, at most 1 GiB of them. The used and kept blocks together do not exceed the
+/// largest amount that was in use at one time, except while threads race. If the lock is not free within 64 tries,
+/// blocks come from the system and go back to it. So no thread waits for ever, not even in a child that was forked
+/// while another thread held the lock.
 class BlockCache {
  public:
   static constexpr std::size_t least = std::size_t{64} << 10, most = std::size_t{1} << 30;
 
-  /// Returns the size of the block for `bytes` (at least `least`). There are eight sizes between two powers of two;
-  /// above `most` the size is `bytes` itself.
+  /// Returns the size of the block for `bytes`, which must be at least `least`. There are eight sizes between two
+  /// powers of two; above `most` the size is `bytes` itself.
   static constexpr std::size_t size_for(std::size_t bytes);
-  /// Returns a kept block of this size, or null. After null the caller allocates a block of this size, or calls
-  /// `give_up` if that fails.
+  /// Counts `size` as used, and returns a kept block of this size or null. After null the caller allocates a block of
+  /// this size, or calls `give_up` if that fails.
   void* take(std::size_t size);
   void give_up(std::size_t size) { used_.fetch_sub(size, std::memory_order_relaxed); }
   /// Keeps the block and returns true, or returns false; then the caller frees the block.
   bool keep(void* block, std::size_t size);
-  /// Frees all kept blocks.
+  /// Frees all kept blocks, or none if the lock is taken.
   void release();
   std::size_t bytes() const { return kept_.load(std::memory_order_relaxed); }
 

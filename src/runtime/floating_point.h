@@ -13,7 +13,7 @@ namespace attn::runtime {
 #if defined(__x86_64__)
 
 /// Sets rounding to nearest, no flushing of denormals, and masked exceptions. The destructor restores the caller's
-/// whole state, sticky flags included. The two control words are read and written directly, because fegetenv and
+/// MXCSR, sticky flags included, and x87 control word. Both are read and written directly, because fegetenv and
 /// fesetenv cost tens of nanoseconds.
 class DefaultFloatingPoint {
  public:

@@ -7,7 +7,7 @@
 
 namespace attn::runtime {
 
-/// More than the address space has.
+/// The largest size of an allocation: larger ones fail at once.
 inline constexpr std::size_t addressable_bytes = std::size_t{1} << (sizeof(std::size_t) > 4 ? 48 : 31);
 
 /// Allocates 64-byte aligned memory; throws std::bad_alloc if there is none. `bytes` 0 gives a valid pointer. `front`

@@ -11,8 +11,9 @@
 
 namespace attn::runtime {
 
-/// Runs one job at a time. The caller must own the pool (`try_own`). Nothing here allocates. All state that outlives a
-/// call is atomic or belongs to the owner, so a forked child can reset it by writing zeros (`forget_threads`).
+/// Runs one job at a time. The caller must own the pool (`try_own`). Nothing here allocates, except starting workers.
+/// All state that outlives a call is atomic or belongs to the owner, so a forked child can reset it by plain writes
+/// (`forget_threads`).
 class Pool {
  public:
   bool try_own() { return !owned_.exchange(true, std::memory_order_acquire); }
@@ -25,15 +26,15 @@ class Pool {
   struct Job {
     PartFunction part;
     void* context;
-    std::int64_t first;  // index of the first part of the round
+    std::int64_t first;  // index of the first part
     std::uint32_t parts;
     std::exception_ptr* error;  // receives the first exception
   };
-  /// The largest number of parts in a round: the ticket has 24 bits for the next part.
+  /// The largest number of parts in a job: the ticket has 24 bits for the next part.
   static constexpr std::int64_t max_round = (1 << 24) - 1;
 
-  /// Runs a round and waits for its end. Only for the owner. `bind`: participant i runs parts i, i + n, ... (for the
-  /// thread sanitizer). `team`: its borrowed threads take part instead of the workers.
+  /// Runs a job and waits for its end. Only for the owner. `bind`: participant i of n runs parts i, i + n, ... (for
+  /// the thread sanitizer). `team`: its borrowed threads take part instead of the workers.
   using Team = void (*)(void (*member)(void* pool), void* pool, int threads);
   void run(const Job& job, int threads, std::int64_t spin_ns, bool bind, Team team);
 
@@ -68,7 +69,7 @@ class Pool {
   alignas(64) std::atomic<std::uint32_t> remaining_{0};
   std::atomic<bool> caller_sleeps_{false};
 
-  alignas(64) std::atomic<std::uint32_t> news_{0};  // counts published jobs; workers sleep on it
+  alignas(64) std::atomic<std::uint32_t> news_{0};  // changes with a new job or limit_; workers sleep on it
   std::atomic<int> sleepers_{0};
   std::atomic<int> caller_core_{-1};          // the core of the thread that last woke workers
   std::atomic<bool> woken_here_{false};       // whether one or more of them woke on that core

@@ -111,7 +111,7 @@ std::size_t partial_bytes(const AttentionProblem& problem, const QueryTile& tile
   return sizeof(T) * static_cast<std::size_t>(vectors * N * (columns + 2));
 }
 
-/// The layout of a split's partial result: m and l, with as many lanes as the query tile has vectors, then o.
+/// The layout of a split's partial result: m and l, each in whole vectors, then o.
 template <typename T>
 struct Partial {
   const QueryTilePass<T>& pass;

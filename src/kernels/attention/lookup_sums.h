@@ -19,13 +19,14 @@ struct LineSums {
   std::int64_t low, high;
 };
 
-/// Returns the line of the distance of a pair; `row` and `key` count from the first row of the step and its first key.
+/// Returns the line of the distance of a pair; `row` counts from the first row of the step, `key` from the first key.
 static inline std::int64_t distance_line(const AttentionProblem& p, std::int64_t row, std::int64_t key) {
   return p.k_rows - 1 - key + row;
 }
 
 /// Returns the key up to which the previous step must have finished before this step adds to the elements of keys up to
-/// `key`. It is every_key if sequences of an item may use the same elements at other keys.
+/// `key`. It is every_key if the elements are not ordered by key, or sequences of an item may use the same elements at
+/// other keys.
 static inline std::int64_t order_of_elements(const AttentionProblem& p, std::int64_t key) {
   return p.score_gradient->elements == ElementOrder::by_key && p.task.sequence == nullptr ? key : every_key;
 }

@@ -37,7 +37,8 @@ struct AddRows {
   }
 };
 
-/// Returns whether K and V of a head take more than half of L2: those of the next head would evict them.
+/// Returns whether K and V of a head take more than 512 KiB, half of a common L2: those of the next head would evict
+/// them.
 inline bool is_large_head(const AttentionProblem& p, std::int64_t bytes) {
   const std::int64_t keys = p.task.sequence ? p.task.sequence->keys_end - p.task.sequence->keys_begin : p.k_rows;
   return keys * (p.dim + p.value_dim) * bytes > std::int64_t{1} << 19;
@@ -84,8 +85,8 @@ struct HeadAfter {
   bool there() const { return batch >= 0; }
 };
 
-/// Adds the tile's share of K and V of the next head: the keys whose positions are those of the tile's rows. Returns
-/// the keys that the tile sees, over which the prefetching is spread.
+/// Adds the tile's share of K and V of the next head: as large a part of the keys as the tile has of the head's work.
+/// Returns the keys that the tile sees, over which the prefetching is spread.
 inline std::int64_t add_next_head(const AddRows& add, const AttentionProblem& p, const QueryTile& tile,
                                   const HeadAfter& next) {
   const Sequence* const sequence = p.task.sequence;
@@ -108,7 +109,7 @@ inline std::int64_t add_next_head(const AddRows& add, const AttentionProblem& p,
 }
 
 /// For a window over a large head: adds the keys that the thread's next query tile sees and this one does not, and that
-/// tile's rows. Returns the keys that a tile sees.
+/// tile's rows. Returns the keys that a tile sees; 0: nothing is added.
 inline std::int64_t add_next_window(const AddRows& add, const AttentionProblem& p, const QueryTile& tile) {
   const std::int64_t b = tile.batch, next = tile.row - p.hints.rows_ahead;
   if (p.mask.count != 1 || tile.heads != 1 || next < 0 || p.task.sequence) return 0;
@@ -128,7 +129,7 @@ inline std::int64_t add_next_window(const AddRows& add, const AttentionProblem& 
 }
 
 /// Adds what follows a query tile of the forward pass; the next one has at most `tile_rows` rows. Returns the keys over
-/// which the prefetching is spread.
+/// which the prefetching is spread; 0: nothing is added.
 [[gnu::noinline]] inline std::int64_t add_next_tile(const AddRows& add, const AttentionProblem& p,
                                                     const QueryTile& tile, std::int64_t tile_rows) {
   // below this size the whole call may be in the caches already

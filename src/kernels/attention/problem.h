@@ -93,7 +93,7 @@ struct BiasTerm {
   Element element = Element::f32;  // of the dense values, slopes or table
   Broadcast4 dense = {};
   const void* values = nullptr;    // alibi: slopes [Hq]; relative: table [buckets, Hq]
-  std::int64_t value_stride = 1;   // alibi: between heads; relative: between heads
+  std::int64_t value_stride = 1;   // alibi, relative: between heads
   std::int64_t bucket_stride = 0;  // relative: between buckets
   std::int64_t buckets = 0;
   std::int64_t max_distance = 128;

@@ -23,7 +23,7 @@ struct AttentionReference {
 };
 
 /// Return the build for this processor, and both builds for the test that their bits agree (the second is null if it
-/// does not exist).
+/// does not exist or cannot run).
 const AttentionReference& attention_reference() noexcept;
 const AttentionReference* attention_reference_generic() noexcept;
 const AttentionReference* attention_reference_fma() noexcept;

@@ -86,8 +86,8 @@ struct ScoreProgram {
   bool empty() const { return places[static_cast<int>(ScoreRate::pair)] == 0; }
 };
 
-/// Which pairs of a backward step share an index into a looked-up tensor; they are summed first: all pairs, those of a
-/// row, of a key, of a distance; or none. `element`: no two pairs of a head share an element, because one dim is
+/// Which pairs of a backward step share an index into a looked-up tensor, and are summed first: all of them (`step`),
+/// those of a row, of a key or of a distance, or any (`pair`). `element`: no two pairs of a head, because one dim is
 /// indexed by the row and one by the key.
 enum class ScoreLine : std::uint8_t { step, row, key, distance, element, pair };
 

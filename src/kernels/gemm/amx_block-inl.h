@@ -25,7 +25,7 @@ inline constexpr std::int64_t amx_row_bytes = 2 * tile_items;  // bytes per row 
 inline constexpr std::int64_t amx_tile_bytes = tile_rows * amx_row_bytes;
 
 /// The sums of a finished block of k. They are added to the totals of the earlier blocks, or written to a bf16 y, in
-/// eight pieces between the steps of the next block, so that the tile unit stays busy.
+/// four pieces for each tile of rows, between the steps of the next block, so that the tile unit stays busy.
 struct FinishedBlock {
   enum class To { nothing, total, y } to = To::nothing;
   const float *sums, *before;  // [rows][lanes]; before: the totals, null if there are no earlier blocks

@@ -71,8 +71,8 @@ HWY_INLINE void pack_piece(const GemmProblem& p, const AmxSplit& cut, std::int64
                packed + unit * cut.tile_words(), half);
 }
 
-/// Returns where tile t of `rows` rows begins: the last tile may overlap the one before it, and then computes the same
-/// rows again.
+/// Returns the first row of tile t of a part that has `rows` rows: the last tile may overlap the one before it, and
+/// then computes the same rows again.
 HWY_INLINE std::int64_t first_row(std::int64_t t, std::int64_t rows) {
   return std::max<std::int64_t>(0, std::min(tile_rows * t, rows - tile_rows));
 }

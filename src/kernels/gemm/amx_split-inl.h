@@ -20,8 +20,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// How a product is split for AMX tiles. One operand is read as rows of k, in place if its rows are contiguous. The
-/// other is packed as [16 columns][units of k][pairs of k][column]. If b's items are contiguous along k and a has few
-/// rows, y is computed transposed: b supplies the rows, in place, and a is packed.
+/// other is packed as [group of 16 columns][unit of k][pair of k][column]. If b's items are contiguous along k and a
+/// has few rows, y is computed transposed: b supplies the rows, in place, and a is packed.
 struct AmxSplit {
   GemmProblem p;  // a and b, swapped if y is computed transposed
   bool transposed = false, pack_a;
@@ -61,7 +61,7 @@ struct AmxSplit {
                  tall = high && (packed || transposed || p.m >= 2 * unpacked_part_rows * row_parts);
       const bool wide = panels >= 2 * least_panels * panel_parts,
                  enough = parts() >= std::max(few_amx_parts, p.threads);
-      const bool columns_first = p.n >= p.m || (!packed && row_parts == 2);  // two parts may pack the same columns
+      const bool columns_first = p.n >= p.m || (!packed && row_parts == 2);  // at most two parts pack the same columns
       if (pack_a) {
         if (p.m >= 2 * packed_rows_least * row_parts) row_parts *= 2;
         else if (p.n >= 2 * packed_columns_least * panel_parts) panel_parts *= 2;

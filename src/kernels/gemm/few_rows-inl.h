@@ -20,9 +20,10 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Returns the number of rows that a kernel computes for m rows: 1, 4 or 8 (f64: 1 or 8), or 2 if B's columns are
-/// transposed on AVX-512 and B exceeds the caches. Reading B takes most of the time, so a kernel for each number of
-/// rows would only add code. The extra rows repeat the last one and are not stored.
+/// Returns the number of rows that a kernel computes for m rows: 1, 4 or 8 (f64: 1 or 8), or 2 on AVX-512. Only the
+/// kernel that transposes columns of a B beyond the caches computes 2; for the others `without_two` makes 4 of it.
+/// Reading B takes most of the time, so a kernel for each number of rows would only add code. The extra rows repeat the
+/// last one and are not stored.
 template <class Kind>
 constexpr int computed_rows(std::int64_t m) {
   if (m <= 1) return 1;
@@ -33,7 +34,7 @@ constexpr int without_two(int rows) { return rows == 2 ? 4 : rows; }
 
 /// Computes columns [first, last) of y if the rows of B are contiguous: 8 words of k at a time, for all columns of the
 /// part. `scratch` holds the sums of the current block of k, [M][width], then the totals of the blocks before it,
-/// [M][width]. A 16-bit B is widened first, 64 columns at a time.
+/// [M][width]. The 16-bit B of an f32 product is widened first, 64 columns at a time.
 template <class Kind, int M>
 HWY_NOINLINE void multiply_few_rows(const GemmProblem& p, std::int64_t first, std::int64_t last,
                                     typename Kind::Sum* scratch) {
@@ -119,7 +120,7 @@ struct FewRowsSplit {
 
   explicit FewRowsSplit(const GemmProblem& problem) : p(problem) {}
   /// Returns the number of parts if the rows of B are contiguous. Parts are wide, because the processor's prefetcher
-  /// follows long runs; every thread gets the same number, but no part has fewer than 128 columns.
+  /// follows long runs; every thread gets the same number, but there is at most one part for each 128 columns or fewer.
   std::int64_t parts_of_rows() const {
     return std::min(pieces_of(units, 4), pieces_of(pieces_of(units, few_rows_run_units), p.threads) * p.threads);
   }
@@ -141,8 +142,8 @@ struct FewRowsSplit {
 };
 
 /// Computes a part of a B whose columns are contiguous along k. `groups` vectors of columns give enough chains to hide
-/// an FMA's latency, as far as registers allow. `far`: B exceeds the caches. A 16-bit B, and any B without AVX-512,
-/// takes the code for a B outside of the caches, so that less code is compiled.
+/// an FMA's latency, as far as registers allow. `far`: B exceeds the caches. A B that is widened, and any B without
+/// AVX-512, takes the code for a B outside of the caches, so that less code is compiled.
 template <class Kind, int M>
 void transposed_part(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
   constexpr bool widens = !std::is_same_v<typename Kind::Left, typename Kind::Item>,

@@ -21,7 +21,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// The cache lines of B in the order of addresses, from 4 KB after `at` on, to be prefetched. `side_by_side`: columns
-/// have no gaps, so one line of 16 is also loaded.
+/// have no gaps, so one line of every 16 is also loaded.
 class LinesInOrder {
  public:
   LinesInOrder(const char* at, const char* end, bool side_by_side) : at_(at), end_(end), side_by_side_(side_by_side) {}

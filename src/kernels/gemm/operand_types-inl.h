@@ -62,7 +62,7 @@ struct Pairs : DotPairs {
 #endif
 
 /// For an f32 a times a bf16 or f16 b, widened exactly: a word is a pair of items of b and takes two multiply-adds.
-/// Used if b is read as it is stored. If b is packed, packing widens it, and the type is Plain<float>.
+/// Used for few rows if b is contiguous along k. Otherwise b is widened before use, and the type is Plain<float>.
 template <Element HALF>
 struct Widened {
   using Item = std::uint16_t;

@@ -1,5 +1,5 @@
 // src/kernels/gemm/pack-inl.h: packs operands in the order in which tiles read them: B in panels of columns, A in tiles
-// if its rows are not contiguous.
+// where it cannot be read in place.
 #if defined(ATTN_GEMM_PACK_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_GEMM_PACK_INL_H
 #undef ATTN_GEMM_PACK_INL_H
@@ -176,8 +176,8 @@ HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t 
 /// row.
 inline constexpr std::int64_t tile_pad = 16;
 
-/// Packs `rows` rows of an A whose rows are not contiguous, as tiles of [words][rows of the tile]. Tile t begins at
-/// (rows of the tiles before it) * words + tile_pad * t.
+/// Packs `rows` rows of A as tiles of [words][rows of the tile]. Tile t begins at tile_pad * t + words * (rows of the
+/// tiles before it).
 template <class Kind>
 HWY_NOINLINE void pack_tiles(const GemmProblem& p, std::int64_t row, std::int64_t rows, std::int64_t tiles,
                              std::int64_t k, std::int64_t items, typename Kind::Word* to) {

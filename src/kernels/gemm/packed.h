@@ -1,4 +1,4 @@
-// src/kernels/gemm/packed.h: packs weights once for many products: the products then need no packing, and read B
+// src/kernels/gemm/packed.h: packs weights once for many products: the products then do not pack B, and read it
 // contiguously when there are few rows.
 #pragma once
 #include "kernels/reference.h"
@@ -25,7 +25,7 @@ class PackedWeights {
 };
 
 /// Computes the product of `problem` with `weights` as its b, with the same bits as `multiply`. n, k and element must
-/// be those of the weights.
+/// be those of the weights, and the columns of y adjacent.
 void multiply_packed(const GemmProblem& problem, const PackedWeights& weights);
 
 }  // namespace attn::kernels

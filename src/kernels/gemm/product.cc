@@ -32,7 +32,7 @@ const GemmTarget* best_target() {
   return target.get([] { return gemm_target(runtime::target().c_str()); });
 }
 
-/// Calls run(item, part) for every part of every item; small items are grouped. The split depends on the shape only.
+/// Calls run(item, part) for every part of every item; small items are grouped, depending on the shape only.
 template <typename Run>
 void share(std::int64_t items, std::int64_t parts, std::int64_t work, Run run) {
   const std::int64_t group = parts > 1 ? 1 : std::max<std::int64_t>(1, part_work / std::max<std::int64_t>(1, work));

@@ -26,8 +26,8 @@ bool multiplies_bf16();
 /// Returns whether f32 products accept a 16-bit b (`b_element`): all kernels do except the reference code.
 bool multiplies_half_b();
 
-/// Computes the product, or all products of a batch, in one parallel run. Kernel, split and threads do not change a
-/// bit. Elements: f32 and f64, and bf16 if `multiplies_bf16`. A 16-bit b is accepted if `multiplies_half_b` and the
+/// Computes the product, or all products of a batch. Split and threads change no bit; the kernel changes bits of bf16
+/// only. Elements: f32 and f64, and bf16 if `multiplies_bf16`. A 16-bit b is accepted if `multiplies_half_b` and the
 /// columns of y are adjacent.
 void multiply(const GemmProblem& problem, const GemmBatch& batch = {});
 

@@ -30,8 +30,7 @@ inline constexpr std::int64_t most_group_panels = 16;
 /// packed and in place: 384 x 768 x 128 0.34 and 0.87, 1,024 cubed 0.87 and 0.75.
 inline constexpr std::int64_t direct_bytes = 2048;
 
-/// If A must be packed, all threads pack B first in products with at least this many multiply-adds (about 50 us of
-/// AVX-512).
+/// If A must be packed, all threads pack B first in products with at least this many multiply-adds.
 inline constexpr std::int64_t least_shared_work = 1 << 24;
 
 /// Instead, each part may pack its rows of A and all of B, if parts have at least this many rows. There are then as
@@ -63,14 +62,15 @@ inline constexpr std::int64_t least_few_work = 1 << 21;
 inline constexpr std::int64_t least_few_rows = 128;
 
 /// Products of at most few_rows_most rows read B in place, once. They have at most most_few_rows_parts parts, and a
-/// part reads at least few_rows_part_bytes of contiguous memory of B. Only a B of at most few_rows_cached_bytes counts
+/// part reads at least few_rows_part_bytes of B, if there are several. Only a B of at most few_rows_cached_bytes counts
 /// as cached in L2: with a limit of 8 MiB, the layers of a model with transposed weights ran at a quarter of memory
 /// bandwidth, because their weights are not in L2.
 inline constexpr std::int64_t few_rows_most = 8;
 inline constexpr std::int64_t few_rows_part_bytes = 192 << 10;
 inline constexpr std::int64_t most_few_rows_parts = 64;
-/// If the rows of B are contiguous, a part has this many columns, in units of 32: 6 KB of a row in f32. Parts of 4
-/// units took 1.3 to 1.6 times as long on processors that prefetch along such rows.
+/// If the rows of B are contiguous, a part has at most this many columns, in units of 32 (6 KB of a row in f32), unless
+/// there would be too many parts. Parts of 4 units took 1.3 to 1.6 times as long on processors that prefetch along such
+/// rows.
 inline constexpr std::int64_t few_rows_run_units = 48;
 inline constexpr std::int64_t few_rows_cached_bytes = 1 << 20;
 
@@ -78,8 +78,8 @@ inline constexpr std::int64_t few_rows_cached_bytes = 1 << 20;
 /// k) that stay in L2 while all rows of a part are multiplied by them (512 KB and 1.25 MB lose 3 percentage points of
 /// peak). amx_chunk_units: units in a chunk. amx_part_rows: rows of a part if sums are kept between chunks.
 /// amx_part_panels: minimum panels of a part, because a block of rows stays in L1 while they are multiplied by it (3
-/// panels lose 8 points). least_amx_work: multiply-adds from which a part is worth a thread, 3 us. packed_piece_units:
-/// units of k that are packed at a time if the rows of b are contiguous.
+/// panels lose 8 points). least_amx_work: multiply-adds from which a part is worth a thread (16,384 clock cycles of the
+/// tile unit). packed_piece_units: units of k that are packed at a time if the rows of b are contiguous.
 inline constexpr std::int64_t amx_columns_bytes = 1 << 20;
 inline constexpr std::int64_t amx_chunk_units = 32;
 inline constexpr std::int64_t amx_part_rows = 1024;
@@ -93,10 +93,11 @@ inline constexpr std::int64_t unpacked_part_rows = 512;
 inline constexpr std::int64_t transposed_rows_most = 64;
 inline constexpr std::int64_t transposed_rows_bytes = 8 << 20;
 inline constexpr std::int64_t transposed_part_rows = 8192;
-/// If a must be packed, each part packs its rows of a and reads all of b. So a part keeps packed_rows_least rows, and
-/// columns are split only while a part keeps packed_columns_least of them: then packing the same rows in several parts
-/// costs little. Compared with parts of 32 rows, 512 x 768 x 3072 takes 40 % less time, 768 x 8192 x 3072 25 %. If
-/// there are fewer parts than few_amx_parts or than threads, the product is split nevertheless.
+/// If a must be packed, each part packs its rows of a and reads all of b. So a part keeps packed_rows_least rows (at
+/// most about packed_rows_bytes of a), and columns are split only while a part keeps packed_columns_least of them: then
+/// packing the same rows in several parts costs little. Compared with parts of 32 rows, 512 x 768 x 3072 takes 40 %
+/// less time, 768 x 8192 x 3072 25 %. If there are fewer parts than few_amx_parts or than threads, the product is split
+/// nevertheless.
 inline constexpr std::int64_t packed_rows_least = 256;
 inline constexpr std::int64_t packed_rows_bytes = 4 << 20;
 inline constexpr std::int64_t packed_columns_least = 768;

@@ -82,8 +82,8 @@ HWY_INLINE ExpParts<hn::Vec<D>> exp_parts(D d, hn::Vec<D> x) {
 }
 
 #if HWY_TARGET == HWY_AVX3
-// Computes p 2^n, rounded once, in one instruction; the result is that of two multiplications by exact halves of 2^n.
-// Lanes not in `kept` are 0, whatever p and n are.
+// Computes p 2^n, rounded once, in one instruction; the result is that of multiplying by two powers of two whose
+// product is 2^n. Lanes not in `kept` are 0, whatever p and n are.
 HWY_INLINE hn::Vec<hn::ScalableTag<float>> scaled(const ExpParts<hn::Vec<hn::ScalableTag<float>>>& e, __mmask16 kept) {
   return hn::Vec<hn::ScalableTag<float>>{_mm512_maskz_scalef_ps(kept, e.p.raw, e.n.raw)};
 }

@@ -39,7 +39,7 @@ class Int8GroupCursor {
     next_first_ = first + keys;
   }
 
-  /// Returns the group that contains a key of the block, and the scales of its rows.
+  /// Return the group that contains a key, counted from the block's first, and the scales from that key's row on.
   const std::int8_t* group(int key) const { return group_[key / rows]; }
   const float* scales(int key) const { return scales_[key / rows] + key % rows * scale_stride_; }
   /// Returns the scales, one pointer per group.

@@ -31,8 +31,8 @@ class PrefetchRanges {
   static constexpr int most_ranges = 8;
   PrefetchRanges() {}  // with `= default`, {} would clear all ranges first
   /// Adds a range. If its pieces have gaps, the first lines of all pieces come first, then their second lines and so
-  /// on: lines that are prefetched one after the other are then always `stride` bytes apart. Ranges beyond most_ranges
-  /// are left out.
+  /// on: adjacent lines of the order are then `stride` bytes apart, except where a piece's next line begins. Ranges
+  /// beyond most_ranges are left out.
   void add(const MemoryPieces& from) {
     if (from.base == nullptr || from.count <= 0 || from.bytes <= 0 || count_ == most_ranges) return;
     const bool adjacent = from.stride == from.bytes;
@@ -48,7 +48,7 @@ class PrefetchRanges {
   std::int64_t lines() const { return lines_; }
 
   /// `together` returns how many of the next lines are `step` bytes apart. `take` returns the address of the next line
-  /// and marks `count` lines as prefetched.
+  /// and marks `count` lines, at most together(), as prefetched.
   std::int64_t together() const { return range_ < count_ ? ranges_[range_].count - done_ : 0; }
   std::int64_t step() const { return ranges_[range_].step; }
   Address take(std::int64_t count) {

@@ -57,7 +57,7 @@ class StreamPrefetcher {
       return lines;
     }
     if (left_ <= 0) {
-      due_ -= left_;  // subtracts the lines beyond the last one
+      due_ -= left_;  // gives back the lines that were taken beyond the last run
       at_ = next_[run_].at;
       left_ = next_[run_++].lines;
     }

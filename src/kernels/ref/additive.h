@@ -42,8 +42,8 @@ inline float one_plus(const ExpSplit& q, const ExpSplit& k) {
   return sum > 0x1p60f ? 0x1p60f : sum;
 }
 
-/// Returns whether an element has |exponent| <= 63 (|x| <= 21.8). Rows that have only such elements may use H = high
-/// 2^exponent instead, with the same bits, because all scalings are exact.
+/// Returns whether an element has |exponent| <= 63 (|x| up to about 22.0). Rows that have only such elements may use H
+/// = high 2^exponent instead, with the same bits, because all scalings are exact.
 inline bool is_narrow(const ExpSplit& x) { return abs(x.exponent) <= 63.0f; }
 inline float narrow(const ExpSplit& x) { return x.high * power_of_two<float>(static_cast<int>(x.exponent)); }
 inline float one_plus(float q, float k) {

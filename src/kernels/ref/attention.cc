@@ -1,5 +1,5 @@
 // src/kernels/ref/attention.cc: computes the forward pass in plain loops. This order of operations is the definition;
-// every kernel has its bits.
+// every kernel has its bits, except those of bf16 products (docs/numerics.md section 3.8).
 #include "kernels/attention/reference.h"
 #include "kernels/philox.h"
 #include "kernels/ref/attention_score.h"

@@ -39,7 +39,7 @@ T bias_value(const BiasTerm& term, const AttentionProblem& problem, std::int64_t
 template <typename T>
 class RowScores {
  public:
-  /// Returns the elements of scratch for the query, the key and the split exponentials of the query.
+  /// Returns the number of elements of scratch for the query, the key and the split exponentials of the query.
   static std::int64_t elements(std::int64_t dim) {
     return 2 * dim + dim * static_cast<std::int64_t>(sizeof(ExpSplit) / sizeof(float));
   }
@@ -78,8 +78,8 @@ class RowScores {
     return s;
   }
 
-  /// Computes the final score s (sections 3.1 to 3.3). Returns false if the row does not see key j; k is read only if a
-  /// mask or bias has not already decided that.
+  /// Computes the final score s (sections 3.1 to 3.3). `masked` is false if no mask hides key j. Returns false if the
+  /// row does not see key j; k is read only if a mask or bias has not already decided that.
   bool visible(std::int64_t j, bool masked, T& s) {
     if (masked && !sees(problem_, b_, h_, i_, j)) return false;
     for (int n = 0; n < problem_.bias_count; ++n)
@@ -98,8 +98,8 @@ class RowScores {
     return s != -infinity<T>();
   }
 
-  /// The operands of the last score: the row's query (scaled, except for bf16 products), the key, and tanh(s / c) if
-  /// there is a softcap.
+  /// The operands of the last score: the row's query (scaled, except for bf16 products and additive scores), the key,
+  /// and tanh(s / c) if there is a softcap.
   const T* query() const { return q_; }
   const T* key() const { return k_; }
   T capped() const { return capped_; }

@@ -60,7 +60,7 @@ inline float bf16_weight(float s, float m) {
   if (static_cast<float>(whole) > x) --whole;
   const double exact = static_cast<double>(x) - static_cast<double>(whole);
   float f = static_cast<float>(exact);
-  if (static_cast<double>(f) > exact) f = from_bits<float>(to_bits(f) - 1);  // the instruction rounds down
+  if (static_cast<double>(f) > exact) f = from_bits<float>(to_bits(f) - 1);  // vreduceps rounds down
   float p = fma(0x1.4095eap-4f, f, 0x1.cf7a68p-3f);
   p = fma(p, f, 0x1.640ea8p-1f);
   p = fma(p, f, 1.0f);

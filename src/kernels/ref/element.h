@@ -7,8 +7,7 @@
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-// f16 (binary16): conversions round to nearest even and keep denormals. GCC 12 has the standard's name for it in C++ on
-// x86 only.
+// f16 (binary16): conversions round to nearest even and keep denormals. GCC 12 has _Float16 in C++ on x86 only.
 #if defined(__aarch64__)
 typedef __fp16 Half;
 #elif defined(__wasm__)

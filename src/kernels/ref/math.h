@@ -3,9 +3,9 @@
 #pragma once
 #include "kernels/ref/math_constants.h"
 
-// Uses only +, *, /, fma (one rounding), sqrt and integer steps; no libm. This code is compiled twice, with and without
-// FMA instructions. So it has a namespace per build, and calls no inline function of a standard header: the linker
-// would merge the two versions of such a function.
+// Uses only +, -, *, /, fma (one rounding), sqrt and integer steps; libm only for fma without FMA instructions. This
+// code is compiled twice, with and without them. So it has a namespace per build, and calls no inline function of a
+// standard header: the linker would merge the two versions of such a function.
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
 inline float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
@@ -70,7 +70,7 @@ T exp2(T x) {
 }
 
 /// Computes e^x: rounds x log2(e) to n, takes r = x - n ln2 in two steps, evaluates a polynomial of r, and multiplies
-/// by 2^n in two exact halves, so that results below the smallest normal number are rounded once.
+/// by 2^n as two powers of two, so that results below the smallest normal number are rounded once.
 template <typename T>
 T exp(T x) {
   using C = Constants<T>;

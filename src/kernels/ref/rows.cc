@@ -44,8 +44,7 @@ T largest(const T* x, std::int64_t stride, std::int64_t n) {
   return result + T(0);
 }
 
-/// Computes the weights exp2((x - m) log2e) and divides them by their sum; the attention kernels compute softmax
-/// weights in the same way.
+/// Computes the weights exp2((x - m) log2e), as the attention kernels do, and multiplies them by 1 / their sum.
 template <typename T>
 void softmax(const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride, std::int64_t n) {
   const T m = largest(x, x_stride, n);

@@ -10,7 +10,7 @@ struct Reduced {
   std::uint64_t quadrant;
 };
 
-/// Reduces |x| < 2^20: subtracts pi/2 in three parts; products with the first two are exact.
+/// Reduces |x| < 2^20: subtracts n pi/2, with pi/2 in three parts; products with the first two are exact.
 inline Reduced reduce_moderate(double x) {
   constexpr double rounder = Constants<double>::rounder;
   constexpr double two_over_pi = 0x1.45f306dc9c883p-1;
@@ -24,8 +24,8 @@ inline Reduced reduce_moderate(double x) {
   return {high, (difference - high) + low, to_bits(shifted)};
 }
 
-/// Reduces any other x (Payne and Hanek 1983): multiplies the 53-bit integer of x by the 192 bits of 2/pi that matter
-/// modulo 4.
+/// Reduces any other finite x (Payne and Hanek 1983): multiplies the 53-bit integer of x by the 192 bits of 2/pi that
+/// matter modulo 4.
 inline Reduced reduce_huge(double x) {
   // 2/pi in 1,280 bits
   constexpr std::uint64_t two_over_pi[] = {

@@ -15,8 +15,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Conversions use integer arithmetic, except for denormals: when widening, the processor's conversion makes signalling
-// NaNs quiet, which changes their bits.
+// Conversions use integer arithmetic, except for denormals and for f32 to f16 on x86: when widening, the processor's
+// conversion would make signalling NaNs quiet, which changes their bits.
 using Words = hn::ScalableTag<std::uint32_t>;
 using Word = hn::Vec<Words>;
 using HalfWords = hn::Rebind<std::uint16_t, Words>;

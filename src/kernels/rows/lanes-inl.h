@@ -88,8 +88,8 @@ struct BlockTree {
 };
 
 /// Computes SUMS sums over n elements in the order of kernels/ref/rows.cc; its 16 partial sums are the lanes of one or
-/// more vectors. `add(partial, i, count)` adds `count` elements from i on to partial[0], partial[1] ... and leaves the
-/// other lanes unchanged. Partial sums are never -0, so adding +0 leaves them unchanged.
+/// more vectors. `add(partial, i, count)` adds `count` elements from i on to partial[s], a vector for each sum s, and
+/// leaves the other lanes unchanged. Partial sums are never -0, so adding +0 leaves them unchanged.
 template <typename T, int SUMS, typename Add>
 HWY_INLINE void tree_sums(std::int64_t n, T (&sums)[SUMS], Add add) {
   const hn::ScalableTag<T> d;

@@ -1,5 +1,5 @@
-// src/kernels/rows/rows.cc: computes sums, softmax, moments and norms along rows; compiled once for every instruction
-// set.
+// src/kernels/rows/rows.cc: computes sums, softmax, moments and norms along rows, and functions of elements; compiled
+// once for every instruction set.
 #include "kernels/rows/target.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -8,8 +8,8 @@ namespace attn::kernels {
 /// Elementwise operations on f32, f64, or bf16 computed in f32 and rounded once.
 enum class Binary : std::uint8_t { add, sub, mul, div };
 
-/// The functions of `Reference`, with the same names, arguments and bits, and some that are built from them. They take
-/// memory of any alignment and any number of elements.
+/// The functions of `Reference` except gemm, with the same names, arguments and bits, and some that are built from
+/// them. They take memory of any alignment and any number of elements.
 struct RowTarget {
   const char* name;
   void (*unary)(Unary op, Element element, const void* x, void* y, std::int64_t n) noexcept;
@@ -53,10 +53,10 @@ struct RowTarget {
                  std::int64_t n) noexcept = nullptr;
 };
 
-/// Returns the target of that name; null if it is not built in.
+/// Returns the target of that name ("amx": that of "avx512"); null if it is not built in.
 const RowTarget* row_target(const char* name) noexcept;
 
-/// Returns the best target of this processor; the reference code if there is no vector kernel.
+/// Returns the functions of the target in use; those of the reference code if it has no vector kernels.
 const RowTarget& row_kernels();
 
 }  // namespace attn::kernels

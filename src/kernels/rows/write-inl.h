@@ -28,8 +28,8 @@ T canonical_scalar(T x) {
 /// Whether a row's results are written to the caches or past them.
 enum class To { caches, memory };
 
-/// Writes y = value(i, count) for `count` elements from i on, up to n. To::memory writes past the caches: no cache line
-/// is read before it is written.
+/// Writes y = value(i, count) for `count` elements from i on, up to n. To::memory writes whole vectors past the caches:
+/// their cache lines are not read first.
 template <To TO, typename T, typename Value>
 HWY_INLINE void write_row(T* y, std::int64_t n, Value value) {
   const hn::ScalableTag<T> d;

@@ -22,7 +22,8 @@ struct NoPrefetch {
   HWY_INLINE void operator()(const Word*) const {}
 };
 
-/// ROWS x VECTORS sums, each a chain over k. They begin at 0.
+/// ROWS x VECTORS sums, each a chain over k. They begin at 0. Mac is the multiply-accumulate step
+/// (multiply_add-inl.h).
 template <class Mac, int ROWS, int VECTORS>
 struct RegisterTile {
   using Sum = typename Mac::Sum;

@@ -16,7 +16,7 @@ namespace attn::kernels {
 
 inline constexpr int tile_rows = 16;
 inline constexpr int tile_pairs = 16;                      // bf16 pairs in a row of A, rows of B
-inline constexpr int tile_items = 2 * tile_pairs;          // items of a chain that one product multiplies
+inline constexpr int tile_items = 2 * tile_pairs;          // items of k that one product multiplies
 inline constexpr int tile_words = tile_rows * tile_pairs;  // 32-bit words of a whole tile
 
 /// Holds the shapes of the eight tile registers: whole tiles, except those changed by `shaped`. `begin` configures the

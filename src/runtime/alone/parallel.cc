@@ -22,7 +22,7 @@ void parallel_for(std::int64_t parts, PartFunction part, void* context) {
 
 }  // namespace runtime
 
-/// The work is divided as for so many threads, which changes no result.
+/// Work is then divided as for `threads` threads, which changes no result.
 void set_num_threads(int threads) {
   if (threads < 1 || threads > runtime::max_threads)
     throw ValueError(
