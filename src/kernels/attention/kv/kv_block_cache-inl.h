@@ -150,7 +150,7 @@ class KvBlockCache {
   }
 
   /// Converts rows of a head, `columns` elements each, and points to[...] at them; rows that are T already stay where
-  /// they are. Rows are read in order, and the row 24 KB ahead is prefetched.
+  /// they are, and `to` is not changed. Rows are read in order, and the row 24 KB ahead is prefetched.
   void load(const KvRows& head, std::int64_t columns, const KvRowRange& rows, const T** to) const {
     if (differs(head)) load_at(memory_, head, columns, rows, to);
   }

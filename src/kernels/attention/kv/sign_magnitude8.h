@@ -10,7 +10,7 @@
 
 namespace attn::kernels {
 
-/// Converts a byte from either representation to the other.
+/// Converts a byte, a number of -127 to 127, from either representation to the other.
 constexpr std::int8_t other_form(std::int8_t byte) { return byte < 0 ? static_cast<std::int8_t>(-128 - byte) : byte; }
 
 }  // namespace attn::kernels

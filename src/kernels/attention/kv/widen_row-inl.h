@@ -1,4 +1,5 @@
-// src/kernels/attention/kv/widen_row-inl.h: converts rows of int8 (times their scale), bf16 or f16 to f32 or f64.
+// src/kernels/attention/kv/widen_row-inl.h: converts rows of int8 (times their scale) to f32 or f64, and rows of bf16
+// or f16 to f32.
 #if defined(ATTN_WIDEN_ROW_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_WIDEN_ROW_INL_H
 #undef ATTN_WIDEN_ROW_INL_H

@@ -33,8 +33,8 @@ struct RowRange {
 };
 
 /// Range g has the keys key[g] ... key[g + 1] - 1. The vectors [first[g], last[g]) take part in it; those from whole[g]
-/// on see all of its keys. Adjacent ranges with the same active vectors are merged; if all vectors see all keys there
-/// is one range. Vector v takes part from key begin[v] to key end[v].
+/// on see all of its keys. Adjacent ranges with the same first, last and whole are merged; if all vectors see all keys
+/// there is one range. Vector v takes part from key begin[v] to key end[v].
 struct ActiveRanges {
   int count = 0;  // only this many entries are set: clearing all of them would cost time in a small block
   int key[most_keys / trim_keys + 1];

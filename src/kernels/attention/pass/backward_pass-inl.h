@@ -55,8 +55,8 @@ class BackwardPass : public GradientSums<T> {
     make_delta();
   }
 
-  /// Computes scores and dP, then weights (after dropout) in scores.s and the derivatives by the sum of bias terms in
-  /// d; 0 where masked.
+  /// Computes scores and dP, then weights (after dropout) in scores.s and the derivatives by the scores before the
+  /// temperature in d; 0 where masked.
   HWY_NOINLINE void derive(const KvBlock& keys, bool) {
     const auto sums = [&](const KeyGradient& to, std::int64_t columns) {
       constexpr std::int64_t size = sizeof(T);

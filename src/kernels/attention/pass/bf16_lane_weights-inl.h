@@ -22,7 +22,7 @@ struct Bf16LaneWeights {
   QueryTilePass<float>& pass;
   const Bf16Scratch& wide;
 
-  /// Applies softcap, bias and mask, 64 keys at a time.
+  /// Applies all score modifiers and the mask, 64 keys at a time.
   HWY_NOINLINE void apply_modifiers(std::int64_t first, int keys, const Word* visible,
                                     const ActiveRanges& ranges) const {
     restart_maximum(pass.scratch);

@@ -5,7 +5,7 @@
 //          +---------+                   kernels/ref whatever the vector width, the query tile or the thread.
 //  64 rows |  S^T    |  -> weights ->  O^T += V^T P^T
 //          +---------+
-//  It is for f32 and f64 and more than 8 rows (prefill); with additive scores for any number of rows.
+//  It computes in f32 and f64, for query tiles that decode does not take (path_of): mostly those of more than 8 rows.
 #if defined(ATTN_FORWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_FORWARD_PASS_INL_H
 #undef ATTN_FORWARD_PASS_INL_H

@@ -190,7 +190,7 @@ bool ends_sums(const W& pass, const KvBlock& keys, std::int64_t* rounded) {
 }
 
 /// Runs one step of the backward pass: dQ of its rows, and their contributions to dK, dV, the parameters, dense biases
-/// and looked-up tensors. Returns false when a number is not finite.
+/// and looked-up tensors. May return false when a number is not finite.
 template <class W>
 bool step_back(W& pass, const StepOrder& step_order) {
   pass.load_rows();

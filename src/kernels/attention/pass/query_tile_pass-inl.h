@@ -27,8 +27,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 /// What the lanes hold. prefill: query rows, in scores, weights and output; decode: keys in scores, then columns of V.
 enum class Path { prefill, decode };
 
-/// Returns the path of a query tile: decode if it has at most 8 rows. Additive scores are always computed with rows in
-/// the lanes.
+/// Returns the path of a query tile: decode if it has at most 8 rows, which fit in a vector, and V has at least a
+/// vector of columns. Additive scores are always computed with rows in the lanes.
 template <typename T>
 Path path_of(const AttentionProblem& p, const QueryTile& tile) {
   return p.score == ScoreOp::dot && DecodeOutput<T>::takes(tile.count(), p.value_dim) ? Path::decode : Path::prefill;

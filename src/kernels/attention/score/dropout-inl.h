@@ -138,7 +138,7 @@ HWY_INLINE void drop_four(const RowPhilox<T>& philox, std::uint32_t group, int v
 template <typename T>
 HWY_NOINLINE void drop_by_counter(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                                   const ActiveRanges& ranges, T* s) {
-  // several vectors at a time hide the latency of the products: four counters of 64 bits, two with 16 registers
+  // several vectors at a time hide the latency of the products: four vectors of counters, two with 16 registers
   constexpr int side_by_side = (registers == 16 ? 2 : 4) * RowPhilox<T>::N / lanes<T>;
   const RowPhilox<T> philox(problem, tile);
   const auto scale = hn::Set(Tag<T>(), static_cast<T>(problem.keep_scale));
@@ -184,7 +184,7 @@ HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const 
     }
 }
 
-/// Computes the same bits by counter, or reads them from memory.
+/// Computes those bits by counter, or reads them from problem.task.keep.
 HWY_INLINE void kept_rows(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                           Word* kept) {
   if (problem.task.keep == nullptr) kept_by_counter(problem, tile, first, keys, kept);

@@ -67,7 +67,7 @@ class ScoreVectors {
     }
   }
 
-  /// Applies the expression to the scores of keys first ... first + keys - 1 of the block in scratch.s, in place.
+  /// Applies the expression to `scores` of keys first ... first + keys - 1, a block, in place.
   void apply(std::int64_t first, int keys, const ActiveRanges& ranges, T* scores) {
     in_windows(first, keys, ranges, scores, [](const Window&) {});
   }

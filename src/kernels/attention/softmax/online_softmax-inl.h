@@ -54,8 +54,8 @@ HWY_INLINE void accumulate_sums(const QueryTileScratch<T>& scratch, int vectors)
               d, scratch.l + at);
 }
 
-/// Computes weights from scores, for `keys` rows of VECTORS vectors, and adds them to the sums. Several vectors hide
-/// the latency of the chains of additions.
+/// Computes weights from scores, for `keys` keys and VECTORS vectors of query rows, and adds them to the sums. Several
+/// vectors hide the latency of the chains of additions.
 template <typename T, int VECTORS>
 HWY_NOINLINE void weigh_columns(T* HWY_RESTRICT s, int keys, const T* HWY_RESTRICT reference_of,
                                 T* HWY_RESTRICT sum_of) {

@@ -130,7 +130,7 @@ struct OutputAccumulator {
     }
   }
   /// Computes o = fma(o, inverse_sums, +0), then adds +0, because a negative result too small for T would be -0.
-  /// Returns false when some result of the first `rows` rows is NaN.
+  /// Returns false when some result or inverse sum of the first `rows` rows is NaN.
   HWY_NOINLINE bool divide(const T* inverse_sums, std::int64_t rows) const {
     const Tag<T> d;
     bool numbers = true;

@@ -26,7 +26,7 @@ class ReturnedWeights {
         end_(problem.keys_end(tile.batch)) {}
 
   bool wanted() const { return at_ != nullptr; }
-  /// Must be called if the query tile has one row only, which is lane `lane` of the stored tile.
+  /// Must be called if the pass recomputes one row alone, which is lane `lane` of the stored tile.
   void only(int lane) { only_ = lane; }
 
   /// Stores the scores of keys first ... from `s`.
@@ -56,7 +56,8 @@ class ReturnedWeights {
     }
   }
 
-  /// Computes exp2((s - m) log2 e) / l, exactly 0 where masked, after dropout. `spare`: [64][R].
+  /// Changes the scores to exp2((s - m) log2 e) (1 / l), exactly 0 where masked, after dropout, and adds them to
+  /// lane_average. `spare`: [64][R].
   HWY_NOINLINE void make_weights(const AttentionProblem& problem, const QueryTile& tile, int vectors, const T* m,
                                  const T* l, T* spare) {
     for (std::int64_t first = begin_; first < end_; first += kv_block) {

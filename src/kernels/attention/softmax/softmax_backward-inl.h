@@ -104,7 +104,7 @@ class SoftmaxBackward {
     }
   }
 
-  /// Returns the rows that get contributions from `count` keys of a block.
+  /// Returns a range that has all rows which see one of `count` keys of a block, from `key` on.
   RowRange rows_that_see(const KvBlock& keys, int key, int count) const {
     const int rows = static_cast<int>(rows_.rows);
     if (!keys.visible) return {0, rows};
@@ -131,8 +131,8 @@ class SoftmaxBackward {
 
   bool dropped() const { return p_.drops(); }
 
-  /// Computes weights (after dropout) in scores.s from scores, and the derivatives by the sum of bias terms in d from
-  /// dP; 0 where masked.
+  /// Computes weights (after dropout) in scores.s from scores, and the derivatives by the scores before the temperature
+  /// in d from dP; 0 where masked.
   HWY_NOINLINE void derive_from_products(const KvBlock& keys) {
     const ActiveRanges& ranges = keys.ranges;
     apply_modifiers(keys);

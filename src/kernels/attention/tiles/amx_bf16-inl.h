@@ -209,7 +209,7 @@ struct DecodeAmxBlock {
   bool begins, ends, first;  // whether these keys begin, end the block; whether no block was accumulated before
 };
 
-/// Configures the tiles of sums and of weights with one row per query.
+/// Sets the shapes of the tiles of sums and of weights to one row per query; `begin` applies them.
 inline void shape_decode_tiles(AmxTiles& tiles, int queries) {
   for (int tile = 0; tile <= amx_a; ++tile) tiles.shaped(tile, queries, tile_pairs);
 }

@@ -34,7 +34,7 @@ HWY_INLINE void in_pairs(int first, int last, F&& visit) {
   if (v < last) visit.template operator()<1>(v);
 }
 /// Splits [0, count) into tiles of `most`, then of 4, then of 1: visit<ROWS>(first). If two would be left after tiles
-/// of six, the last eight become 4 + 4.
+/// of six, no tile of six is used.
 template <int VECTORS, int most = gradient_tile(VECTORS), typename F>
 HWY_INLINE void in_tiles(std::int64_t count, F&& visit) {
   std::int64_t r = 0;
