@@ -1,4 +1,4 @@
-// src/runtime/alignment.h: defines the alignment of all memory of the library.
+// src/runtime/alignment.h: defines the alignment of the memory that the library allocates for data.
 #pragma once
 #include <cstddef>
 

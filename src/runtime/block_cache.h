@@ -23,7 +23,7 @@ class BlockCache {
   /// this size, or calls `give_up` if that fails.
   void* take(std::size_t size);
   void give_up(std::size_t size) { used_.fetch_sub(size, std::memory_order_relaxed); }
-  /// Keeps the block and returns true, or returns false; then the caller frees the block.
+  /// Counts the block as no longer used. Keeps it and returns true, or returns false; then the caller frees it.
   bool keep(void* block, std::size_t size);
   /// Frees all kept blocks, or none if the lock is taken.
   void release();

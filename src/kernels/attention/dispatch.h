@@ -7,7 +7,7 @@
 
 namespace attn::kernels {
 
-/// Functions that compute attention of a query tile, for one element type. `scratch` is 64-byte aligned.
+/// Functions that compute attention of a query tile, for one element type. `memory` is their scratch, 64-byte aligned.
 ///  They return false when a result is NaN. Then nothing was written of its query tile, and the rows must be
 /// recomputed, because a masked key may hold NaN or inf, and 0 x NaN is NaN.
 struct ForwardKernel {

@@ -43,7 +43,7 @@ HWY_NOINLINE void visit_blocks(W& pass, std::int64_t first, std::int64_t end) {
 /// What to do when a result is NaN: return false to the caller, or write it.
 enum class Nan : bool { refuse, write };
 
-/// Adds the sink, divides, and writes the results to memory.
+/// Adds the sink, divides, and writes the results to memory. Returns false and writes none if one is NaN (Nan::refuse).
 template <typename T>
 HWY_NOINLINE bool finish(QueryTilePass<T>& pass, Nan nan = Nan::refuse) {
   const AttentionProblem& problem = pass.problem;

@@ -62,8 +62,8 @@ struct ScoreLookup {
   std::int64_t stride[4] = {0, 0, 0, 0};
 };
 
-/// The places that hold the symbols (batch item, head, row, key, distance) when the program starts; -1: the program
-/// does not read the symbol.
+/// The places that hold the symbols (batch item, head, row, key, distance) when the program starts, of the rates named
+/// beside them; -1: the program does not read the symbol.
 struct ScoreSymbols {
   int batch = -1;                    // once
   int head = -1, row[2] = {-1, -1};  // row: by top_left, by bottom_right

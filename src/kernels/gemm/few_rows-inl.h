@@ -120,7 +120,8 @@ struct FewRowsSplit {
 
   explicit FewRowsSplit(const GemmProblem& problem) : p(problem) {}
   /// Returns the number of parts if the rows of B are contiguous. Parts are wide, because the processor's prefetcher
-  /// follows long runs; every thread gets the same number, but there is at most one part for each 128 columns or fewer.
+  /// follows long runs; every thread gets the same number, but there is at most one part for each 128 columns, rounded
+  /// up.
   std::int64_t parts_of_rows() const {
     return std::min(pieces_of(units, 4), pieces_of(pieces_of(units, few_rows_run_units), p.threads) * p.threads);
   }

@@ -1,4 +1,4 @@
-// src/kernels/gemm/product.h: computes matrix products by the best kernel of this processor, distributed among threads.
+// src/kernels/gemm/product.h: computes matrix products by the kernel of the target in use, distributed among threads.
 #pragma once
 #include "kernels/reference.h"
 

@@ -36,7 +36,7 @@ HWY_INLINE hn::Vec<D> infinity(D d) {
   return hn::Set(d, std::numeric_limits<hn::TFromD<D>>::infinity());
 }
 
-/// Computes 2^x for x <= 0 and NaN, which is all that a softmax needs; +0 below the smallest normal number.
+/// Computes 2^x for x below 128 (f64: 1,024) and NaN; a softmax needs only x <= 0. +0 below the smallest normal number.
 template <class D>
 HWY_INLINE hn::Vec<D> exp2_of_negative(D d, hn::Vec<D> x) {
   using T = hn::TFromD<D>;

@@ -7,7 +7,7 @@
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
 
-/// The layout of the sums of a unit (the query heads that share heads of K or V): [heads of K][keys][D], then [heads of
+/// The layout of the sums of the query heads that share heads of K or V: [heads of K][keys][D], then [heads of
 /// V][keys][Dv].
 struct Totals {
   std::int64_t k_heads, v_heads, keys;

@@ -84,7 +84,7 @@ void sum_columns_of(const typename Kind::Item* x, std::int64_t stride, std::int6
   }
 }
 
-/// Computes softmax or log_softmax of at most N columns.
+/// Computes softmax or log_softmax of `count` columns, at most a vector.
 template <typename T>
 HWY_NOINLINE void softmax_of_columns(RowOp op, const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride,
                                      std::int64_t n, std::int64_t count) {

@@ -137,7 +137,8 @@ class KvBlockCache {
   /// Returns whether the block is cached for the following query tiles.
   bool keeps(std::int64_t block) const { return block < cached_blocks_; }
 
-  /// Does the same as load() for block number `block` of the head's keys, and keeps the rows of a cached block.
+  /// Does the same as load() for block number `block` of the head's keys, and keeps the rows of a cached block. If the
+  /// task copies rows, those that are T already are copied there too.
   void load_block(Side side, std::int64_t block, const KvRows& head, std::int64_t columns, const KvRowRange& rows,
                   const T** to) const {
     if (!differs(head) && !copies_) return;

@@ -28,7 +28,7 @@ inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool v
     word = bytes[0] ? ~Word{0} : 0;
   } else if (stride == 1) {
     constexpr Word low = 0x7F7F7F7F7F7F7F7Full;
-    // takes the top bit of every byte that is not 0, then joins eight of them by one multiplication
+    // sets the top bit of every byte that is not 0, then joins the eight top bits by one multiplication
     for (; j + 8 <= count; j += 8) {
       Word eight;
       std::memcpy(&eight, bytes + j, 8);

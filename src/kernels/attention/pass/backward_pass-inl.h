@@ -90,8 +90,8 @@ class BackwardPass : public GradientSums<T> {
   }
   void clear_keys(std::int64_t begin, std::int64_t end) const { clear_keys(g_, rows_.batch, rows_.head, begin, end); }
 
-  /// Prefetches the block's rows of dK and dV. In a wave (several threads compute steps of one head) they may be in
-  /// another core's cache.
+  /// Prefetches the block's rows of dK and dV. If several threads compute steps of one head, they may be in another
+  /// core's cache.
   HWY_NOINLINE void prefetch_totals(const KvBlock& keys) const {
     const auto fetch = [&](const KeyGradient& to, std::int64_t columns) {
       if (to.data == nullptr) return;

@@ -2,8 +2,8 @@
 // bf16.
 //  It differs from backward_pass-inl.h in its chains, which are over pairs: of columns (2d, 2d + 1) for scores and dP,
 // of keys (2j, 2j + 1) from the origin for dQ, of rows (2i, 2i + 1) for dK and dV. The sums of dK and dV stay in f32
-// until the unit (the query heads that share heads of K or V) is done. A number of Q or K that is not finite makes the
-// derivative of its pair NaN. In the products of dQ and dK it counts as 0, so that it has no effect if it is masked.
+// until all query heads that share heads of K or V are done. A number of Q or K that is not finite makes the derivative
+// of its pair NaN. In the products of dQ and dK it counts as 0, so that it has no effect if it is masked.
 //
 // By AMX the five products go over units of 32 columns, keys or rows; the rest is the same code.
 #if defined(ATTN_BF16_BACKWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)

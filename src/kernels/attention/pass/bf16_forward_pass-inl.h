@@ -33,7 +33,8 @@ class Bf16ForwardPass : public QueryTilePass<float> {
   Bf16Scratch wide;
   Bf16KvRows kv;
   std::int64_t pairs;
-  // the tile configuration if products are by AMX, else null; a caller's callable may change the processor's
+  // the tile configuration if products are by AMX, else null; applied again after a caller's callable, which may change
+  // it
   const AmxTiles* amx = nullptr;
   // If the tile has a single row: whether V rows that are masked for it count as 0, so that NaN and inf in them have no
   // effect.

@@ -86,7 +86,8 @@ class GradientSums : public SoftmaxBackward<T> {
     }
   }
 
-  /// Called in a wave before the rows of dK and dV of these keys are needed; a pass may prefetch them.
+  /// Called before the rows of dK and dV of these keys are needed, if other threads compute steps of the same head; a
+  /// pass may prefetch them.
   void prefetch_totals(const KvBlock&) const {}
 
   /// Adds the sums over keys to the elements of their rows or, if the bias is broadcast over rows too, adds the chain

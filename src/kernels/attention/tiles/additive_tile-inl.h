@@ -127,7 +127,7 @@ HWY_NOINLINE void additive_columns(const SplitRows& q, const SplitRows& k, int k
     additive_tile<WIDE, 1, VECTORS>(q, k.at(r * k.stride), w, weight_sum, channels, s + r * R, alpha);
 }
 
-/// f64: computes a chain over c of fma(w_c, tanh(q_c + k_c), a), one key after the other. R: rows of the query tile.
+/// f64: computes a chain over c of fma(w_c, tanh(q_c + k_c), sum), one key after the other. R: rows of the query tile.
 template <int VECTORS>
 HWY_NOINLINE void tanh_columns(const double* HWY_RESTRICT q, const double* const* k, int keys,
                                const double* HWY_RESTRICT w, std::int64_t channels, std::int64_t R,

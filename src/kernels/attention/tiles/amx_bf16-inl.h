@@ -52,8 +52,8 @@ inline TileRows tile_rows_of(const std::uint32_t* const* rows, int count, std::i
   return {reinterpret_cast<const char*>(copy), 4 * pairs};
 }
 
-/// Computes the scores of score_columns by AMX. `copy`: memory for 16 rows of words. It also writes up to 15 rows of
-/// scores beyond the range; the range that has these rows overwrites them later.
+/// Computes the scores of score_columns by AMX. `copy`: memory for 16 rows of words. It may write up to 15 rows of
+/// scores beyond the block's last key; all other ranges end at a multiple of 16 keys.
 template <int VECTORS>
 HWY_NOINLINE void amx_score_columns(const Bf16Scores& scores, const ScoreRange& range, int vector,
                                     std::uint32_t* copy) {

@@ -26,7 +26,7 @@ inline constexpr int gradient_tile(int vectors) {
   return registers == 16 ? (vectors == 2 ? 6 : 12) : vectors == 4 ? 6 : vectors == 1 ? 16 : 8;
 }
 
-/// Splits the vectors [first, last) into groups of two: visit<VECTORS>(vector).
+/// Splits the vectors [first, last) into groups of two, and one that is left: visit<VECTORS>(vector).
 template <typename F>
 HWY_INLINE void in_pairs(int first, int last, F&& visit) {
   int v = first;
