@@ -149,7 +149,7 @@ struct TaskState {
 struct ScheduleHints {
   std::int64_t rows_ahead = 0;   // how many rows earlier the thread's next query tile begins
   std::int64_t heads_ahead = 1;  // how many heads ahead the threads will be when a query tile is done
-  bool copy_rows = false;        // tasks of many query tiles copy K and V first: their rows conflict in the cache
+  bool copy_rows = false;        // tasks of many query tiles copy K and V: cache conflicts, or odd rows of bf16
 };
 
 /// The call: sizes, memory, positions and all operations around the softmax. Strides count elements. `task` and `hints`
