@@ -44,9 +44,9 @@ class Explanation:
     ['tokens', 'ids', 'x', 'q']
     """
 
-    def __init__(self, run: _core.Explanation, own_matrices: bool = False) -> None:
+    def __init__(self, run: _core.Explanation, not_on_page: str | None = None) -> None:
         self._run = run
-        self._own_matrices = own_matrices
+        self._not_on_page = not_on_page  # why `html` refuses
 
     @property
     def texts(self) -> list[str]:
@@ -65,7 +65,8 @@ class Explanation:
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options except matrices and functions; `attn.explain(text, **options)` is the same run."""
+        """All options except matrices and functions; `attn.explain(text, **options)` is the same run. A mask or
+        score_mod made of tensors is excepted too: its text names them without their values."""
         return json.loads(self._run.options)
 
     @property
@@ -129,12 +130,12 @@ class Explanation:
         """Returns a page to play with in a browser, one self-contained text, that begins with this text and these
         options. It computes with this library and asks no server for anything.
 
-        Raises ValueError for an explanation with matrices of your own: they can be dropped onto the page as a file."""
+        Raises ValueError for an explanation with matrices of your own (they can be dropped onto the page as a file),
+        or whose mask or score_mod is made of tensors."""
         from attn import _page
 
-        if self._own_matrices:
-            raise ValueError("Explanation.html: the page draws its own matrices; yours can be dropped onto it as "
-                             "a safetensors file")
+        if self._not_on_page:
+            raise ValueError(f"Explanation.html: {self._not_on_page}")
         return _page.filled(_page.start_of(self))
 
     def show(self, path: str | os.PathLike[str] | None = None, height: int = 800) -> str | None:
@@ -183,6 +184,19 @@ class Explanation:
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         printer.text(self.text(width=_columns()))
+
+
+def _not_on_page(matrices: Sequence[Any], mask: Any, score_mod: Any) -> str | None:
+    """Says what a page, which begins with texts and options, cannot hold; None if it holds all."""
+    if any(matrix is not None for matrix in matrices):
+        return "the page draws its own matrices; yours can be dropped onto it as a safetensors file"
+    if isinstance(mask, _core.Mask) and mask.arrays:
+        return (f'the page takes a mask as text, without the tensors of yours, "{mask}"; one of causal, window(left, '
+                "right), prefix(n), all, none with & | ~ is needed")
+    if score_mod is not None and score_mod.arrays:
+        return ("the page takes score_mod as text, without the tensors that yours looks up; an expression of s, b, h, "
+                "i, j alone is needed")
+    return None
 
 
 def _columns() -> int:
@@ -281,6 +295,7 @@ def explain(
     """
     if unknown:
         _arguments.check("explain", unknown, _NAMES)
+    expression = None if score_mod is None else trace(score_mod)
     return Explanation(
         _core.explain(
             text,
@@ -310,7 +325,7 @@ def explain(
             softcap=softcap,
             temperature=temperature,
             bias=bias,
-            score_mod=None if score_mod is None else trace(score_mod),
+            score_mod=expression,
             sink=sink,
             dropout_p=dropout_p,
             weights=weights,
@@ -321,8 +336,8 @@ def explain(
             only=only,
             language=_language(language),
         ),
-        own_matrices=any(matrix is not None for matrix in (w_query, w_key, w_value, embedding, w_output, query_vector,
-                                                           score_w_query, score_w_key, score_w)),
+        not_on_page=_not_on_page((w_query, w_key, w_value, embedding, w_output, query_vector, score_w_query,
+                                  score_w_key, score_w), mask, expression),
     )
 
 

@@ -6,6 +6,7 @@ import html
 import importlib.resources
 import json
 import os
+import pathlib
 import sys
 import tempfile
 import webbrowser
@@ -64,17 +65,34 @@ def path_of(path: Any) -> str:
     return os.path.abspath(text)
 
 
-def write(page: str, path: str) -> None:
-    """Writes the page to a file: whole, or the earlier file stays."""
-    unfinished = f"{path}.{os.getpid()}.tmp"
+def write(page: str, path: str | None) -> str:
+    """Writes the page to a file: whole, or the earlier file stays. Without a path to a new temporary file, which only
+    its user can read. Returns the file's path."""
     try:
-        with open(unfinished, "x", encoding="utf-8") as file:
-            file.write(page)
-        os.replace(unfinished, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(unfinished)
-        raise OSError(error.errno, f"Explanation.show: {error.strerror}", path) from None
+        content = page.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"Explanation.show: the page has {error.object[error.start]!r}, half of a pair of surrogates, "
+                         "which UTF-8 does not have; a text without it is needed") from None
+    unfinished = ""
+    try:
+        if path is None:
+            descriptor, unfinished = tempfile.mkstemp(prefix="attn-", suffix=".html")
+        else:
+            name = f"{path}.{os.getpid()}.tmp"
+            descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+            unfinished = name
+        with open(descriptor, "wb") as file:
+            file.write(content)
+        if path is not None:
+            os.replace(unfinished, path)
+        return path or unfinished
+    except BaseException as error:
+        if unfinished:
+            with contextlib.suppress(OSError):
+                os.unlink(unfinished)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, f"Explanation.show: {error.strerror}", path) from None
+        raise
 
 
 def show(page: str, path: Any, height: Any) -> str | None:
@@ -88,11 +106,6 @@ def show(page: str, path: Any, height: Any) -> str | None:
 
         display(HTML(framed(page, height)))
         return None
-    if path is None:
-        descriptor, full = tempfile.mkstemp(prefix="attn-", suffix=".html")
-        os.close(descriptor)
-    else:
-        full = path_of(path)
-    write(page, full)
-    webbrowser.open("file://" + full)
+    full = write(page, None if path is None else path_of(path))
+    webbrowser.open(pathlib.Path(full).as_uri())
     return full

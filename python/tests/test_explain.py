@@ -263,6 +263,30 @@ def test_the_page_of_own_matrices():
         attn.explain("a b", embedding=np.eye(3, dtype=np.float32)).html()
 
 
+LIFE = np.arange(3)
+
+
+@pytest.mark.parametrize("options, text", [
+    ({"mask": attn.Mask.attend(np.tril(np.ones((3, 3), bool)))}, r'"attend\(bool \[3, 3\]\)"; one of causal, '),
+    ({"mask": attn.Mask.block(np.triu(np.ones((3, 3), bool), 1))}, r'"block\(bool \[3, 3\]\)"'),
+    ({"mask": attn.Mask.causal() & ~attn.Mask.documents(LIFE)}, r'"causal & ~documents\(i64 \[3\]\)"'),
+    ({"score_mod": lambda s, b, h, i, j: s + LIFE[j]}, "score_mod as text, without the tensors that yours looks up"),
+    ({"score_mod": attn.ScoreExpression("s + t[j]", {"t": LIFE.astype(np.float32)})}, "score_mod as text"),
+])
+def test_the_page_of_own_tensors(options, text, monkeypatch):
+    monkeypatch.setattr("webbrowser.open", None)
+    explanation = attn.explain("Life is short", **options)
+    for made in (explanation.html, explanation.show):
+        with pytest.raises(ValueError, match=f"^Explanation.html: the page takes .*{text}"):
+            made()
+
+
+def test_the_page_of_a_mask_and_a_score_function_as_text():
+    explanation = attn.explain("Life is short", mask=attn.Mask.causal() & attn.Mask.window(2, 0),
+                               weights=attn.Weights.rows([0, 1]), score_mod=lambda s, b, h, i, j: s - 0.5 * (i - j))
+    assert start_of(explanation.html())["options"] == explanation.options
+
+
 def test_show_writes_a_file_and_opens_it(tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr("webbrowser.open", opened.append)
@@ -270,6 +294,7 @@ def test_show_writes_a_file_and_opens_it(tmp_path, monkeypatch):
     path = explanation.show()
     try:
         assert opened == ["file://" + path] and path.endswith(".html")
+        assert os.name == "nt" or os.stat(path).st_mode & 0o777 == 0o600
         with open(path, encoding="utf-8") as file:
             assert file.read() == explanation.html()
     finally:
@@ -283,6 +308,34 @@ def test_show_writes_a_file_and_opens_it(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="Explanation.show: "):
         explanation.show(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["life.html"]
+
+
+def test_show_opens_a_path_with_signs_that_addresses_quote(tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    attn.explain("a b").show(tmp_path / "100% #1 猫?.html")
+    assert opened == [tmp_path.as_uri() + "/100%25%20%231%20%E7%8C%AB%3F.html"]
+
+
+@pytest.mark.parametrize("path", [None, "life.html"])
+def test_a_page_that_cannot_be_written_leaves_nothing(path, tmp_path, monkeypatch):
+    from attn import _page
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    path = path and str(tmp_path / path)
+    with pytest.raises(ValueError, match=r"^Explanation.show: the page has '\\ud83d', half of a pair of surrogates"):
+        _page.write("a page with \ud83d", path)
+    assert list(tmp_path.iterdir()) == []
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    for place, name in [(_page, "open")] + ([(os, "replace")] if path else []):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, stop, raising=False)
+            with pytest.raises(KeyboardInterrupt):
+                _page.write("a page", path)
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("wrong, text", [
