@@ -33,13 +33,16 @@ std::string translated(std::span<const Translation> table, std::string_view text
   for (const auto& [english, chinese] : table) {
     if (!matches(english, text, holes)) continue;
     std::string result;
-    for (std::size_t at = 0; at < chinese.size(); ++at)
-      if (chinese[at] == '{' && at + 2 < chinese.size() && chinese[at + 2] == '}') {
-        result += translated(table, holes.at(static_cast<std::size_t>(chinese[at + 1] - '0')));
-        at += 2;
-      } else {
+    for (std::size_t at = 0; at < chinese.size(); ++at) {
+      if (chinese[at] != '{') {
         result += chinese[at];
+        continue;
       }
+      const std::string_view given = holes.at(static_cast<std::size_t>(chinese.at(at + 1) - '0'));
+      const bool marked = chinese.at(at + 2) == '*';
+      result += marked ? translated(chinese_reasons(), given) : std::string(given);
+      at += marked ? 3 : 2;
+    }
     return result;
   }
   return std::string(text);
@@ -50,6 +53,7 @@ std::string translated(std::span<const Translation> table, std::string_view text
 Language command_language(const std::vector<std::string>& arguments) {
   for (std::size_t n = 0; n < arguments.size(); ++n) {
     const std::string& word = arguments[n];
+    if (word == "--") break;  // what follows is never an option
     std::string name;
     if (word == "--lang" && n + 1 < arguments.size()) name = arguments[n + 1];
     if (word.starts_with("--lang=")) name = word.substr(7);

@@ -9,18 +9,21 @@
 
 namespace attn::cli {
 
-/// An English text and its Chinese; {} in the English is any text, {0}, {1} ... in the Chinese are those texts.
+/// An English text and its Chinese; {} in the English is any text, {0}, {1} ... in the Chinese are those texts as they
+/// are, for they may be the user's words; {2*} is the text in Chinese if it is one of the reasons.
 struct Translation {
   std::string_view english, chinese;
 };
-/// The help's lines and descriptions of options; the errors of the command and of the library.
+/// The help's lines and descriptions of options; the errors of the command and of the library; what stands inside those
+/// errors and is no word of the user: why a number or an expression is refused.
 std::span<const Translation> chinese_help();
 std::span<const Translation> chinese_errors();
+std::span<const Translation> chinese_reasons();
 
-/// Returns the language that --lang among the arguments names, else that of the environment.
+/// Returns the language that --lang among the arguments before -- names, else that of the environment.
 Language command_language(const std::vector<std::string>& arguments);
 
-/// Returns the error in Chinese, the texts inside it too; a text that is not in the table stays as it is.
+/// Returns the error in Chinese, with the user's words as they are; a text that is not in the table stays as it is.
 std::string error_in_chinese(std::string_view english);
 /// Returns the help in Chinese: line by line, with the descriptions of the options.
 std::string help_in_chinese(std::string_view english);

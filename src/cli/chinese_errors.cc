@@ -55,9 +55,7 @@ constexpr Translation kErrors[] = {
     {"explain: rotary positions turn pairs of numbers; dk is {}, it must be even",
      "explain：旋转位置编码成对地旋转数；dk 是 {0}，必须是偶数"},
     {"explain: sink: the value {} cannot be kept in {}", "explain：sink：{1} 存不下 {0} 这个值"},
-    {"explain: {} is {}; it must be {}", "explain：{0} 是 {1}；必须{2}"},
-    {"above 0 and finite, or 0 for none", "大于 0 且有限，或为 0（表示不用）"},
-    {"above 0, and finite", "大于 0 且有限"},
+    {"explain: {} is {}; it must be {}", "explain：{0} 是 {1}；必须{2*}"},
     {"explain: {} has shape {}; it must be {} to match {}", "explain：{0} 的形状是 {1}；要与 {3} 相配，必须是 {2}"},
     {"explain: {} has no {}; it has {}", "explain：{0} 里没有 {1}；其中有 {2}"},
     {"explain: {} has no {}", "explain：{0} 里没有 {1}"},
@@ -75,18 +73,8 @@ constexpr Translation kErrors[] = {
      "attention：要返回的 top_k 是 {0}；必须在 1 到键的个数 {1} 之间"},
     {"split: byte {} at offset {} is not UTF-8", "文本偏移 {1} 处的字节 {0} 不是 UTF-8"},
     // masks, expressions, weights
-    {"{} \"{}\": column {}, at the end: {}", "{0} “{1}”：第 {2} 列，末尾：{3}"},
-    {"{} \"{}\": column {}, at \"{}\": {}", "{0} “{1}”：第 {2} 列，“{3}”处：{4}"},
-    {"a mask was expected: {}", "这里应是掩码：{0}"},
-    {"an operator, & or |, was expected", "这里应是运算符 & 或 |"},
-    {"a closing parenthesis was expected", "这里应是右括号"},
-    {"a closing ) was expected", "这里应是右括号"},
-    {"a comma and the keys to the right were expected", "这里应是逗号和右边的键数"},
-    {"a whole number of at least 0 was expected", "这里应是不小于 0 的整数"},
-    {"one of {}, a number, {} was expected", "这里应是 {0}、一个数，或 {1} 之一"},
-    {"there is no tensor {}; none is given", "没有张量 {0}；一个也没有给"},
-    {"{} takes 1 operand, not {}", "{0} 需要 1 个操作数，而不是 {1} 个"},
-    {"{} takes {} operands, not {}", "{0} 需要 {1} 个操作数，而不是 {2} 个"},
+    {"{} \"{}\": column {}, at the end: {}", "{0} “{1}”：第 {2} 列，末尾：{3*}"},
+    {"{} \"{}\": column {}, at \"{}\": {}", "{0} “{1}”：第 {2} 列，“{3}”处：{4*}"},
     {"{}: \"{}\"; rows take their numbers, rows(0, 5), top_k how many, top_k(3), the others nothing",
      "{0}：“{1}”；rows 要行号，如 rows(0, 5)；top_k 要个数，如 top_k(3)；其余不带参数"},
     {"{}: {}: a number must be a whole number, not \"{}\"", "{0}：{1} 里的数必须是整数，而不是“{2}”"},
@@ -98,13 +86,29 @@ constexpr Translation kErrors[] = {
     {"{}: cannot be read", "{0}：无法读取"},
     {"stdout: cannot write: {}", "标准输出：无法写入：{0}"},
     {"{}: cannot write", "{0}：无法写入"},
-    // parts of the lines above
+};
+
+/// The texts in the marked holes of the errors above.
+constexpr Translation kReasons[] = {
+    {"above 0 and finite, or 0 for none", "大于 0 且有限，或为 0（表示不用）"},
+    {"above 0, and finite", "大于 0 且有限"},
     {"from {} to {}", "在 {0} 到 {1} 之间"},
     {"{} to {}", "在 {0} 到 {1} 之间"},
+    {"a mask was expected: {}", "这里应是掩码：{0}"},
+    {"an operator, & or |, was expected", "这里应是运算符 & 或 |"},
+    {"a closing parenthesis was expected", "这里应是右括号"},
+    {"a closing ) was expected", "这里应是右括号"},
+    {"a comma and the keys to the right were expected", "这里应是逗号和右边的键数"},
+    {"a whole number of at least 0 was expected", "这里应是不小于 0 的整数"},
+    {"one of {}, a number, {} was expected", "这里应是 {0}、一个数，或 {1} 之一"},
+    {"there is no tensor {}; none is given", "没有张量 {0}；一个也没有给"},
+    {"{} takes 1 operand, not {}", "{0} 需要 1 个操作数，而不是 {1} 个"},
+    {"{} takes {} operands, not {}", "{0} 需要 {1} 个操作数，而不是 {2} 个"},
 };
 
 }  // namespace
 
 std::span<const Translation> chinese_errors() { return kErrors; }
+std::span<const Translation> chinese_reasons() { return kReasons; }
 
 }  // namespace attn::cli

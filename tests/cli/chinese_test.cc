@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <sstream>
+#include <utility>
 
 namespace attn::testing {
 namespace {
@@ -109,6 +110,33 @@ TEST(ChineseCommand, AnErrorSaysTheSame) {
        })
     EXPECT_EQ(attn_says(arguments, kChinese).err, says) << arguments;
   EXPECT_FALSE(is_chinese(attn_says("explain hi --heads 0", "LC_ALL=en_US.UTF-8").err));
+}
+
+// What a user wrote may look like a part of an error that has a translation.
+TEST(ChineseCommand, WordsOfTheUserStayAsTheyAre) {
+  for (const auto& [arguments, says] : {
+           std::pair{"explain hi --weights 'from a to b'",
+                     "attn: load_safetensors: from a to b：没有这个文件或文件夹\n"},
+           std::pair{"explain hi --mask 'from 1 to 2'",
+                     "attn explain: --mask “from 1 to 2”：第 1 列，“from 1 to 2”处：这里应是掩码：causal, window(left, "
+                     "right), prefix(n), all, none\n"},
+           std::pair{"explain hi --only 'a to b'",
+                     "attn: explain：没有步骤“a”；可用的有 tokens, ids, x, q, k, v, scores, scaled, weights, "
+                     "context\n"},
+           std::pair{"'x to y'",
+                     "attn: 没有命令“x to y”；可用的有 explain, run, info, verify, bench, train, generate, "
+                     "completion\n"},
+           std::pair{"info 'not enough memory'", "attn info: “not enough memory”是多余的参数（见 attn info --help）\n"},
+           std::pair{"explain hi --heads 'from 1 to 2'", "attn explain: --heads：必须是整数，而不是“from 1 to 2”\n"},
+           std::pair{"explain hi --score 'above 0, and finite'",
+                     "attn explain: --score 没有“above 0, and finite”；可用的有 scaled_dot, dot, general, additive\n"},
+       })
+    EXPECT_EQ(attn_says(arguments, kChinese).err, says) << arguments;
+}
+
+TEST(ChineseCommand, WordsAfterTwoDashesAreNoOptions) {
+  EXPECT_EQ(attn_says("explain --heads 0 -- --lang zh", "LC_ALL=C").err, attn_says("explain hi --heads 0").err);
+  EXPECT_EQ(attn_says("explain --heads 0 -- --lang=en", kChinese).err, attn_says("explain hi --heads 0", kChinese).err);
 }
 
 }  // namespace
