@@ -7,6 +7,7 @@ import importlib.resources
 import json
 import os
 import pathlib
+import stat
 import sys
 import tempfile
 import webbrowser
@@ -60,20 +61,21 @@ def path_of(path: Any) -> str:
     except TypeError:
         raise TypeError(f"Explanation.show: path is a {type(path).__name__}; "
                         "it must be a str, bytes or os.PathLike") from None
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        raise ValueError(f"Explanation.show: path is {_arguments.shown(ascii(text))}; "
+                         "half of a surrogate pair names no file") from None
     if not text or "\0" in text:
         raise ValueError(f"Explanation.show: path is {_arguments.shown(repr(text))}; it must name a file")
     return os.path.abspath(text)
 
 
 def write(page: str, path: str | None) -> str:
-    """Writes the page to a file: whole, or the earlier file stays. Without a path to a new temporary file, which only
-    its user can read. Returns the file's path."""
-    try:
-        content = page.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"Explanation.show: the page has {error.object[error.start]!r}, half of a pair of surrogates, "
-                         "which UTF-8 does not have; a text without it is needed") from None
-    unfinished = ""
+    """Writes the page to a file: whole, or the earlier file stays. A new file has the permissions of the caller's
+    umask, a replaced one those it had. Without a path to a new temporary file, which only its user can read. Returns
+    the file's path."""
+    unfinished = None
     try:
         if path is None:
             descriptor, unfinished = tempfile.mkstemp(prefix="attn-", suffix=".html")
@@ -82,12 +84,14 @@ def write(page: str, path: str | None) -> str:
             descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
             unfinished = name
         with open(descriptor, "wb") as file:
-            file.write(content)
+            file.write(page.encode())
         if path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.chmod(unfinished, stat.S_IMODE(os.stat(path).st_mode))
             os.replace(unfinished, path)
         return path or unfinished
     except BaseException as error:
-        if unfinished:
+        if unfinished is not None:
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
         if isinstance(error, OSError):
