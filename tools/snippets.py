@@ -18,6 +18,12 @@ def as_program(code):
     return f"#include <attn/attn.h>\n#include <iostream>\n{includes}int main() {{\n{code}\n}}"
 
 
+def say_skipped(count):
+    """Says how many snippets were skipped, in the words that ./check counts."""
+    if count:
+        print(f"not installed: the Python package or PyTorch, for {count} snippets")
+
+
 class Snippets:
     """Runs commands, C, C++ and Python in a folder, with `attn` on the PATH."""
 

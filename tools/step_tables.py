@@ -34,8 +34,8 @@ def numbers(text):
 
 
 def has(printed, wanted):
-    """Whether the numbers of a row stand in what is printed, rounded as the row has them. The command prints a dot for
-    a masked pair, whose weight is 0."""
+    """Whether the numbers of a row stand in what is printed, rounded as the row has them; false where there are none.
+    The command prints a dot for a masked pair, whose weight is 0."""
     given = numbers(printed)
     digits = [len(number.partition(".")[2]) or 4 for number in NUMBER.findall(wanted)]
     wanted = list(zip(numbers(wanted), (0.51 * 10.0**-places for places in digits)))
@@ -43,7 +43,7 @@ def has(printed, wanted):
     def at(begin, some):
         return all(abs(a - b) <= half for a, (b, half) in zip(given[begin : begin + len(some)], some))
 
-    return any(at(begin, some) for some in (wanted, [each for each in wanted if each[0]])
+    return any(at(begin, some) for some in (wanted, [each for each in wanted if each[0]]) if some
                for begin in range(len(given) - len(some) + 1))
 
 
