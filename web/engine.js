@@ -25,6 +25,7 @@ async function engineOfThePage() {
  */
 export class Engine {
   #module;
+  #starting = null;  // the promise of the last start; null after one that failed
   #instance;
   #files;
   #onToken = null;
@@ -49,31 +50,37 @@ export class Engine {
    *     matrices?: Object<string, {shape: number[], data: number[]}>}} request
    * @returns {Promise<string>} the JSON of `attn explain --json`, docs/explain_json.md
    */
-  explain(request) { return this.#call('engine_explain', request); }
+  explain(request) { return this.#run(() => this.#asked('engine_explain', request)); }
 
   /** @returns {Promise<string>} the drawing of `attn explain --svg`; the request is that of `explain` */
-  svg(request) { return this.#call('engine_svg', request); }
+  svg(request) { return this.#run(() => this.#asked('engine_svg', request)); }
 
   /**
-   * Loads a model and its tokenizer. The files are kept in memory.
+   * Loads a model and its tokenizer. The engine copies what it needs; the files are not kept.
    * @param {Object<string, Uint8Array>} files  config.json, model.safetensors, tokenizer.json
    * @returns {Promise<{layers: number, heads: number, width: number, context: number, vocabulary: number,
    *     parameters: number}>}
    */
-  async load(files) {
-    this.#hasModel = false;
-    this.#files.files.clear();
-    for (const [name, bytes] of Object.entries(files)) this.#files.files.set(`${FOLDER}/${name}`, bytes);
-    const facts = JSON.parse(await this.#call('engine_load', FOLDER));
-    this.#hasModel = true;
-    return facts;
+  load(files) {
+    return this.#run(() => {
+      const held = this.#files.files;
+      for (const [name, bytes] of Object.entries(files)) held.set(`${FOLDER}/${name}`, bytes);
+      this.#hasModel = false;
+      try {
+        const facts = JSON.parse(this.#asked('engine_load', FOLDER));
+        this.#hasModel = true;
+        return facts;
+      } finally {
+        held.clear();
+      }
+    });
   }
 
   /**
    * @param {{text: string, layer?: number, head?: number, gradients?: boolean, language?: 'en' | 'zh'}} request
    * @returns {Promise<string>} the JSON of `attn explain --model --json`
    */
-  explainModel(request) { return this.#call('engine_explain_model', request); }
+  explainModel(request) { return this.#run(() => this.#asked('engine_explain_model', request)); }
 
   /**
    * Continues a text.
@@ -82,22 +89,31 @@ export class Engine {
    * @param {(piece: string) => boolean | void} [onToken]  gets each new piece of text; false ends the text
    * @returns {Promise<string>} the new text
    */
-  async generate(request, onToken) {
-    this.#onToken = onToken ?? null;
-    try {
-      return await this.#call('engine_generate', request);
-    } finally {
-      this.#onToken = null;
-    }
+  generate(request, onToken) {
+    return this.#run(() => {
+      this.#onToken = onToken ?? null;
+      try {
+        return this.#asked('engine_generate', request);
+      } finally {
+        this.#onToken = null;
+      }
+    });
   }
 
   /** Compares the kernels with the reference code; only Node's engine has it. Returns the digest. */
-  async verify(quick = true) { return this.#answer('engine_verify', quick ? 1 : 0); }
+  verify(quick = true) { return this.#run(() => this.#answer('engine_verify', quick ? 1 : 0)); }
 
-  async #start() {
-    const before = this.#files?.files;
+  /** Starts the engine; calls wait for it. */
+  #start() {
+    this.#starting = this.#instantiate().catch((error) => {
+      this.#starting = null;  // the next call tries again
+      throw error;
+    });
+    return this.#starting;
+  }
+
+  async #instantiate() {
     this.#files = new Files(() => this.#instance.exports.memory);
-    if (before !== undefined) this.#files.files = before;
     const imports = this.#files.imports(this.#module);
     imports.attn = { on_token: (at, size) => (this.#onToken?.(this.#files.text(at, size)) === false ? 0 : 1) };
     this.#instance = await WebAssembly.instantiate(this.#module, imports);
@@ -113,20 +129,30 @@ export class Engine {
     return text;
   }
 
-  /** Does the same for a function that takes a text or an object as JSON; starts the engine anew after a trap. */
-  async #call(name, request) {
+  /** Does the same for a function that takes a text, or an object as JSON. */
+  #asked(name, request) {
     const bytes = new TextEncoder().encode(typeof request === 'string' ? request : JSON.stringify(request));
+    const at = this.#instance.exports.engine_request(bytes.length);
+    if (at === 0) throw new RangeError('no memory for the request');
+    this.#files.bytes(at, bytes.length).set(bytes);
+    return this.#answer(name);
+  }
+
+  /** Returns what work() does with an engine that runs; starts the engine anew after a trap. */
+  async #run(work) {
+    // While this call waited for a start, another one may have trapped: then there is another start to wait for.
+    for (let started; started === undefined || started !== this.#starting;) {
+      started = this.#starting ?? this.#start();
+      await started;
+    }
     try {
-      const at = this.#instance.exports.engine_request(bytes.length);
-      if (at === 0) throw new RangeError('no memory for the request');
-      this.#files.bytes(at, bytes.length).set(bytes);
-      return this.#answer(name);
+      return work();
     } catch (error) {
       if (error.constructor === Error) throw error;
-      await this.#start();
       const lost = this.#hasModel ? '; load the model again' : '';
       this.#hasModel = false;
-      throw new Error(`the engine failed (${error.message}) and was started anew${lost}`);
+      await this.#start();
+      throw new Error(`the engine failed (${error.message ?? 'no memory left'}) and was started anew${lost}`);
     }
   }
 }

@@ -119,29 +119,50 @@ async function mistakes(engine) {
   check((await outcome(engine.generate({ prompt: 'a' }))).error === 'no model is loaded', 'generate without a model');
 }
 
-/** A trap in the middle of a call: one error in words, and an engine that works. */
+/** A trap in the middle of a call: one error in words, and an engine that works. Calls meanwhile wait for it. */
 async function traps(bytes) {
   const instantiate = WebAssembly.instantiate;
-  let traps = 1, instances = 0;
+  const unreachable = new WebAssembly.RuntimeError('unreachable');
+  let trap = unreachable, instances = 0;  // the next call of explain throws it; that instance is then broken
   WebAssembly.instantiate = async (...given) => {
     const instance = await instantiate.apply(WebAssembly, given);
+    let broken = false;
     ++instances;
     const explain = () => {
-      if (traps-- > 0) throw new WebAssembly.RuntimeError('unreachable');
+      if (broken) throw new WebAssembly.RuntimeError('broken');
+      broken = trap !== null;
+      const thrown = trap;
+      trap = null;
+      if (broken) throw thrown;
       return instance.exports.engine_explain();
     };
     return { exports: { ...instance.exports, engine_explain: explain } };
   };
+  const request = { text: 'Life is short' }, right = native.explain(request).text;
   const engine = await Engine.open(bytes);
-  WebAssembly.instantiate = instantiate;
-  const request = { text: 'Life is short' };
+  const calls = await Promise.all([1, 2, 3].map(() => outcome(engine.explain(request))));
+  check(calls[0].error === 'the engine failed (unreachable) and was started anew', `trap: ${calls[0].error}`);
+  for (const { text, error } of calls.slice(1)) check(text === right, `a call at the time of a trap: ${error}`);
+  check(instances === 2, `instances with one trap: ${instances}`);
+  trap = unreachable;
+  const trapped = outcome(engine.explain(request));
+  await Promise.resolve();  // the trap has happened, the engine is starting
+  const [first, second] = [await outcome(engine.explain(request)), await trapped];
+  check(first.text === right && second.error !== null, `a call during a start: ${first.error}, ${second.error}`);
+  check(instances === 3, `instances with two traps: ${instances}`);
+  trap = new WebAssembly.Exception(new WebAssembly.Tag({ parameters: [] }), []);
   const { error } = await outcome(engine.explain(request));
-  check(error === 'the engine failed (unreachable) and was started anew', `trap: ${error}`);
-  check((await engine.explain(request)) === native.explain(request).text, 'after a trap');
-  check(instances === 1, `instances made before the trap: ${instances}`);
+  check(error === 'the engine failed (no memory left) and was started anew', `an exception of the engine: ${error}`);
+  check((await engine.explain(request)) === right && instances === 4, `after an exception: ${instances} instances`);
+  WebAssembly.instantiate = async () => { throw new RangeError('no memory for an engine'); };
+  trap = unreachable;
+  const failed = await outcome(engine.explain(request));
+  check(failed.error === 'no memory for an engine', `a start that fails: ${failed.error}`);
+  WebAssembly.instantiate = instantiate;
+  check((await engine.explain(request)) === right, 'after a start that failed');
   const deep = await outcome(engine.explain({ text: 'a', options: { mask: '('.repeat(1e6) + 'causal' } }));
   check(deep.error !== null, 'a mask of a million brackets');
-  check((await engine.explain(request)) === native.explain(request).text, 'after a mask of a million brackets');
+  check((await engine.explain(request)) === right, 'after a mask of a million brackets');
 }
 
 /** A program of web/tests/programs prints the same as the one that g++ makes. */
@@ -187,6 +208,7 @@ async function model(engine) {
   const files = Object.fromEntries(fs.readdirSync(out).filter((name) => /\.(json|safetensors)$/.test(name))
     .map((name) => [name, new Uint8Array(fs.readFileSync(path.join(out, name)))]));
   const facts = await engine.load(files);
+  check(held.at(-1).files.size === 0, `files kept after a load: ${held.at(-1).files.size}`);
   check(facts.layers === 4 && facts.heads === 4 && facts.vocabulary === 300, `load: ${JSON.stringify(facts)}`);
   const at = { text: 'Permission is granted', layer: 2, head: 1, gradients: true };
   const json = native.run(['explain', '--model', out, at.text, '--layer', '2', '--head', '1', '--gradients', '--json',
@@ -206,9 +228,18 @@ async function model(engine) {
   check(count === 3, `a text that is ended after 3 pieces had ${count}`);
   const missing = await outcome(engine.load({ 'config.json': files['config.json'] }));
   check(/model\/model\.safetensors: No such file/i.test(missing.error ?? ''), `load without weights: ${missing.error}`);
+  check(held.at(-1).files.size === 0, `files kept after a load that fails: ${held.at(-1).files.size}`);
+  const again = await outcome(engine.generate({ prompt: 'This' }));
+  check(again.error === 'no model is loaded', `generate after a load that fails: ${again.error}`);
   fs.rmSync(folder, { recursive: true });
 }
 
+const held = [];  // the file systems of the engines
+const { imports } = Files.prototype;
+Files.prototype.imports = function importsOf(module) {
+  held.push(this);
+  return imports.call(this, module);
+};
 const bytes = fs.readFileSync(`${wasmBuild}/node_engine.wasm`);
 const engine = await Engine.open(bytes);
 check(native.run(['--version']).text.includes(engine.version), `version ${engine.version}`);
@@ -219,7 +250,7 @@ await matrices(engine);
 await mistakes(engine);
 await traps(bytes);
 await parity(engine);
-await model(engine);
+await model(await Engine.open(bytes));
 await digest(engine);
 console.log(`${passed} passed, ${failed} failed`);
 process.exitCode = failed === 0 ? 0 : 1;
