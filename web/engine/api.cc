@@ -3,13 +3,19 @@
 #include <attn/explain_model.h>
 #include <attn/ops.h>
 #include <attn/runtime.h>
+#include <attn/text.h>
 
 #include "answer.h"
 
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace attn::web {
 
