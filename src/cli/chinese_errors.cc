@@ -92,8 +92,6 @@ constexpr Translation kErrors[] = {
 constexpr Translation kReasons[] = {
     {"above 0 and finite, or 0 for none", "大于 0 且有限，或为 0（表示不用）"},
     {"above 0, and finite", "大于 0 且有限"},
-    {"from {} to {}", "在 {0} 到 {1} 之间"},
-    {"{} to {}", "在 {0} 到 {1} 之间"},
     {"a mask was expected: {}", "这里应是掩码：{0}"},
     {"an operator, & or |, was expected", "这里应是运算符 & 或 |"},
     {"a closing parenthesis was expected", "这里应是右括号"},
@@ -104,6 +102,8 @@ constexpr Translation kReasons[] = {
     {"there is no tensor {}; none is given", "没有张量 {0}；一个也没有给"},
     {"{} takes 1 operand, not {}", "{0} 需要 1 个操作数，而不是 {1} 个"},
     {"{} takes {} operands, not {}", "{0} 需要 {1} 个操作数，而不是 {2} 个"},
+    {"from {} to {}", "在 {0} 到 {1} 之间"},
+    {"{} to {}", "在 {0} 到 {1} 之间"},
 };
 
 }  // namespace

@@ -112,6 +112,12 @@ TEST(ChineseCommand, AnErrorSaysTheSame) {
   EXPECT_FALSE(is_chinese(attn_says("explain hi --heads 0", "LC_ALL=en_US.UTF-8").err));
 }
 
+// A range, "{} to {}", is the reason that most texts look like.
+TEST(ChineseCommand, AReasonIsNotTakenForARange) {
+  EXPECT_EQ(attn_says("explain hi --mask 'window(3)'", kChinese).err,
+            "attn explain: --mask “window(3)”：第 9 列，“)”处：这里应是逗号和右边的键数\n");
+}
+
 // What a user wrote may look like a part of an error that has a translation.
 TEST(ChineseCommand, WordsOfTheUserStayAsTheyAre) {
   for (const auto& [arguments, says] : {
