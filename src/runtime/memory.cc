@@ -75,7 +75,7 @@ void give_block(void* block, std::size_t bytes) noexcept {
 
 void* allocate(std::size_t bytes, std::size_t front) {
   // The C++ library would round the largest sizes up to 0.
-  if (bytes > addressable_bytes) throw std::bad_alloc();
+  if (bytes > most_bytes) throw std::bad_alloc();
   Header* const header = take(aligned(front), bytes);
   const std::size_t now = now_allocated.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   std::size_t most = most_allocated.load(std::memory_order_relaxed);

@@ -8,7 +8,7 @@
 namespace attn::runtime {
 
 /// The largest size of an allocation: larger ones fail at once.
-inline constexpr std::size_t addressable_bytes = std::size_t{1} << (sizeof(std::size_t) > 4 ? 48 : 31);
+inline constexpr std::size_t most_bytes = std::size_t{1} << (sizeof(std::size_t) > 4 ? 48 : 31);
 
 /// Allocates 64-byte aligned memory; throws std::bad_alloc if there is none. `bytes` 0 gives a valid pointer. `front`
 /// is the size of extra space before the data, at front_of(data, front). That space is 64-byte aligned too, and not

@@ -62,7 +62,7 @@ void check_reach(const Dims& sizes, const Dims& strides, Dtype dtype) {
 template <typename T>
 std::vector<T> values_of(const Tensor& x) {
   const std::size_t bytes = checked_bytes("to_vector", x.sizes(), Dtype::f64);
-  if (bytes > runtime::addressable_bytes) throw std::bad_alloc();  // a view may be that large
+  if (bytes > runtime::most_bytes) throw std::bad_alloc();  // a view may be that large
   std::vector<T> values(bytes / sizeof(T));
   T* next = values.data();
   with_type(x.dtype(), [&]<typename S>(Type<S>) {
