@@ -8,6 +8,8 @@
 
 #include <attn/explain_model.h>
 
+#include "explain/options.h"
+
 #include "io/write.h"
 #if defined(ATTN_HAS_ICU)
 #include "text/icu/word_break.h"
@@ -58,10 +60,18 @@ Mask mask_of(const Arguments& arguments) {
   return arguments.causal ? mask & given : given;
 }
 
+/// Sets an option that is an enumeration to the value that one of the words names.
+template <typename Words, typename Enum>
+void set_chosen(Enum& to, const std::string& option, const std::string& value, const Words& words) {
+  to = static_cast<Enum>(choose(option, value, {words.begin(), words.end()}));
+}
+
 Language language_of(const Arguments& arguments) {
   if (arguments.language.empty()) return environment_language();
   if (const auto named = language_named(arguments.language)) return *named;
-  return static_cast<Language>(choose("--lang", arguments.language, {"en", "zh"}));
+  Language language{};
+  set_chosen(language, "--lang", arguments.language, explain_detail::kLanguages);
+  return language;
 }
 
 /// Splits "weights,context" at commas, or at spaces.
@@ -77,25 +87,21 @@ std::vector<std::string> only_of(const std::string& names) {
 
 ExplainOptions options_of(const Arguments& arguments) {
   ExplainOptions options = arguments.explain;
-  options.score =
-      static_cast<Score::Kind>(choose("--score", arguments.score, {"scaled_dot", "dot", "general", "additive"}));
-  options.positions =
-      static_cast<Positions>(choose("--positions", arguments.positions, {"none", "sinusoidal", "rotary"}));
-  constexpr text::Tokens rules[] = {text::Tokens::automatic, text::Tokens::words, text::Tokens::characters};
-  options.tokens = rules[choose("--tokens", arguments.tokens, {"auto", "words", "characters"})];
+  set_chosen(options.score, "--score", arguments.score, explain_detail::kScores);
+  set_chosen(options.positions, "--positions", arguments.positions, explain_detail::kPositions);
+  set_chosen(options.tokens, "--tokens", arguments.tokens, explain_detail::kTokens);
+  set_chosen(options.bias, "--bias", arguments.bias, explain_detail::kBiases);
   options.cut_words = kCutWords;
   options.language = language_of(arguments);
   options.only = only_of(arguments.only);
   if (arguments.to_given.given()) options.to = arguments.to;
   if (arguments.query_given.given()) options.query = arguments.query;
   options.mask = mask_of(arguments);
-  options.bias =
-      static_cast<ExplainBias>(choose("--bias", arguments.bias, {"none", "alibi", "relative", "alibi_symmetric"}));
   if (arguments.score_mod_given.given()) options.score_mod = parse_score_mod("--score-mod", arguments.score_mod);
   if (arguments.sink_given.given()) options.sink = arguments.sink;
   if (arguments.returned_given.given()) options.weights = parse_weights("--return-weights", arguments.returned);
   if (arguments.cache_given.given())
-    options.cache = static_cast<KvStorage>(choose("--cache", arguments.cache, {"same", "int8"}));
+    set_chosen(options.cache.emplace(), "--cache", arguments.cache, explain_detail::kCaches);
   if (arguments.weights_given.given()) {
     for (const Option& size : arguments.sizes)
       if (size.given())

@@ -22,13 +22,8 @@ extern "C" __attribute__((visibility("hidden"))) const char attn_page_begin[], a
 namespace attn::cli {
 namespace {
 
+using explain_detail::json_list;
 using explain_detail::json_string;
-
-std::string json_list(const std::vector<std::string>& texts) {
-  std::string result;
-  for (const std::string& text : texts) result += (result.empty() ? "" : ", ") + json_string(text);
-  return "[" + result + "]";
-}
 
 /// Returns the words of each text that has no spaces between them, as {"text": ["word", ...]}.
 std::string cuts(const std::vector<std::string>& texts,
@@ -55,7 +50,7 @@ std::string page_of(const Explanation& explanation,
   const std::string_view page(attn_page_begin, static_cast<std::size_t>(attn_page_end - attn_page_begin));
   constexpr std::string_view mark = "id=\"attn-start\">";
   const std::size_t found = page.find(mark), begin = found + mark.size();
-  if (found == std::string_view::npos) throw IoError("explain: this command was built without the page");
+  if (found == std::string_view::npos) throw IoError("explain: the page of this command has no element attn-start");
   std::string result(page.substr(0, begin));
   for (const char c : start) {
     if (c == '<') result += "\\u003c";  // a text with </script> does not end the element

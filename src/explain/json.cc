@@ -10,19 +10,14 @@
 namespace attn {
 namespace {
 
+using explain_detail::json_list;
 using explain_detail::json_string;
-
-std::string list_of(const std::vector<std::string>& texts) {
-  std::string result = "[";
-  for (std::size_t i = 0; i < texts.size(); ++i) result += (i ? ", " : "") + json_string(texts[i]);
-  return result + "]";
-}
 
 /// Writes one list when all sentences share it, else one list for each sentence.
 std::string lists_of(const std::vector<std::vector<std::string>>& lists) {
-  if (lists.size() == 1) return list_of(lists[0]);
+  if (lists.size() == 1) return json_list(lists[0]);
   std::string result = "[";
-  for (std::size_t i = 0; i < lists.size(); ++i) result += (i ? ", " : "") + list_of(lists[i]);
+  for (std::size_t i = 0; i < lists.size(); ++i) result += (i ? ", " : "") + json_list(lists[i]);
   return result + "]";
 }
 
@@ -33,7 +28,7 @@ std::string origin_json(const ExplainStep& step) {
                                        kinds[static_cast<int>(step.kind)], step.batch, step.heads, step.key_rows);
   if (step.operation.name.empty()) return result;
   result += runtime::format(", \"operation\": {}, \"inputs\": {}", json_string(step.operation.name),
-                            list_of(step.operation.inputs));
+                            json_list(step.operation.inputs));
   if (step.operation.operand)
     result += ", \"operand\": " + explain_detail::json_number(*step.operation.operand, Dtype::f64);
   return result;
@@ -74,7 +69,7 @@ std::string step_json(const ExplainStep& step, bool batch) {
                       json_string(step.note), json_string(step.source), origin_json(step), to_string(step.shape));
   if (step.kind == ExplainStep::Kind::words)
     return result + ", \"values\": " +
-           (batch && step.rows.size() == 1 ? "[" + list_of(step.rows[0]) + "]" : lists_of(step.rows)) +
+           (batch && step.rows.size() == 1 ? "[" + json_list(step.rows[0]) + "]" : lists_of(step.rows)) +
            places_json(step.places, batch) + "}";
   result += runtime::format(", \"dtype\": \"{}\", \"values\": {}", name_of(step.values.dtype()),
                             explain_detail::json_values(step.values, step.hidden));
@@ -101,7 +96,7 @@ std::string steps_json(const Explanation* shown, const std::vector<ExplainStep>&
 std::string to_json(const Explanation& explanation) {
   std::string result =
       runtime::format("{{\n  \"attn_explain\": {},\n  \"text\": {},\n", Explanation::version,
-                      explanation.batch ? list_of(explanation.texts)
+                      explanation.batch ? json_list(explanation.texts)
                                         : json_string(explanation.texts.empty() ? "" : explanation.texts[0]));
   if (explanation.to) result += "  \"to\": " + json_string(*explanation.to) + ",\n";
   result += runtime::format("  \"language\": \"{}\",\n  \"mask\": {},\n",

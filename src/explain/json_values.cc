@@ -65,4 +65,10 @@ std::string json_string(const std::string& words) {
   return result + "\"";
 }
 
+std::string json_list(const std::vector<std::string>& texts) {
+  std::string result = "[";
+  for (const std::string& text : texts) result += (result.size() > 1 ? ", " : "") + json_string(text);
+  return result + "]";
+}
+
 }  // namespace attn::explain_detail

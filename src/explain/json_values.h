@@ -20,4 +20,7 @@ std::string json_reasons(const std::vector<Hidden>& hidden, const Dims& shape);
 /// Writes a JSON string; malformed UTF-8 becomes U+FFFD.
 std::string json_string(const std::string& text);
 
+/// Writes a list of JSON strings.
+std::string json_list(const std::vector<std::string>& texts);
+
 }  // namespace attn::explain_detail

@@ -18,11 +18,6 @@ std::string text_of(double value) {
   return std::isfinite(value) ? runtime::format("{}", value) : "null";  // JSON has no other numbers
 }
 std::string text_of(bool value) { return value ? "true" : "false"; }
-std::string text_of(const std::vector<std::string>& names) {
-  std::string list;
-  for (const std::string& name : names) list += (list.empty() ? "[" : ", ") + json_string(name);
-  return list.empty() ? "null" : list + "]";
-}
 
 }  // namespace
 
@@ -52,7 +47,7 @@ std::string options_json(const ExplainOptions& o) {
       {"cache", o.cache ? quoted(kCaches, *o.cache) : "null"},
       {"query", o.query ? std::to_string(*o.query) : "null"},
       {"gradients", text_of(o.gradients)},
-      {"only", text_of(o.only)},
+      {"only", o.only.empty() ? "null" : json_list(o.only)},
       {"language", quoted(kLanguages, o.language)},
   };
   std::string result;
