@@ -19,6 +19,11 @@ async function engineOfThePage() {
   return response.arrayBuffer();
 }
 
+/** The bytes of a request: a text, or an object as JSON. What cannot be one throws before the engine is asked. */
+function encoded(request) {
+  return new TextEncoder().encode(typeof request === 'string' ? request : JSON.stringify(request));
+}
+
 /**
  * Explains attention, draws it, and runs small models. Each method throws an Error whose message is the library's line.
  * After a failure of the machine (no memory left, say) the engine has started anew and the next call works.
@@ -50,10 +55,10 @@ export class Engine {
    *     matrices?: Object<string, {shape: number[], data: number[]}>}} request
    * @returns {Promise<string>} the JSON of `attn explain --json`, docs/explain_json.md
    */
-  explain(request) { return this.#run(() => this.#asked('engine_explain', request)); }
+  explain(request) { return this.#call('engine_explain', request); }
 
   /** @returns {Promise<string>} the drawing of `attn explain --svg`; the request is that of `explain` */
-  svg(request) { return this.#run(() => this.#asked('engine_svg', request)); }
+  svg(request) { return this.#call('engine_svg', request); }
 
   /**
    * Loads a model and its tokenizer. The engine copies what it needs; the files are not kept.
@@ -61,13 +66,14 @@ export class Engine {
    * @returns {Promise<{layers: number, heads: number, width: number, context: number, vocabulary: number,
    *     parameters: number}>}
    */
-  load(files) {
+  async load(files) {
+    const given = Object.entries(files), folder = encoded(FOLDER);
     return this.#run(() => {
       const held = this.#files.files;
-      for (const [name, bytes] of Object.entries(files)) held.set(`${FOLDER}/${name}`, bytes);
+      for (const [name, bytes] of given) held.set(`${FOLDER}/${name}`, bytes);
       this.#hasModel = false;
       try {
-        const facts = JSON.parse(this.#asked('engine_load', FOLDER));
+        const facts = JSON.parse(this.#asked('engine_load', folder));
         this.#hasModel = true;
         return facts;
       } finally {
@@ -80,7 +86,7 @@ export class Engine {
    * @param {{text: string, layer?: number, head?: number, gradients?: boolean, language?: 'en' | 'zh'}} request
    * @returns {Promise<string>} the JSON of `attn explain --model --json`
    */
-  explainModel(request) { return this.#run(() => this.#asked('engine_explain_model', request)); }
+  explainModel(request) { return this.#call('engine_explain_model', request); }
 
   /**
    * Continues a text.
@@ -89,11 +95,12 @@ export class Engine {
    * @param {(piece: string) => boolean | void} [onToken]  gets each new piece of text; false ends the text
    * @returns {Promise<string>} the new text
    */
-  generate(request, onToken) {
+  async generate(request, onToken) {
+    const bytes = encoded(request);
     return this.#run(() => {
       this.#onToken = onToken ?? null;
       try {
-        return this.#asked('engine_generate', request);
+        return this.#asked('engine_generate', bytes);
       } finally {
         this.#onToken = null;
       }
@@ -129,13 +136,18 @@ export class Engine {
     return text;
   }
 
-  /** Does the same for a function that takes a text, or an object as JSON. */
-  #asked(name, request) {
-    const bytes = new TextEncoder().encode(typeof request === 'string' ? request : JSON.stringify(request));
+  /** Does the same for a function that takes a request. */
+  #asked(name, bytes) {
     const at = this.#instance.exports.engine_request(bytes.length);
     if (at === 0) throw new RangeError('no memory for the request');
     this.#files.bytes(at, bytes.length).set(bytes);
     return this.#answer(name);
+  }
+
+  /** Asks the engine when it runs. */
+  async #call(name, request) {
+    const bytes = encoded(request);
+    return this.#run(() => this.#asked(name, bytes));
   }
 
   /** Returns what work() does with an engine that runs; starts the engine anew after a trap. */

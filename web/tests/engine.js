@@ -117,6 +117,13 @@ async function mistakes(engine) {
     [{ text: 'a', options: { heads: 'two' } }, /heads is "two"; a whole number is needed/], [{ text: 7 }, /./]])
     check(words.test((await outcome(engine.explain(request))).error ?? ''), `mistake ${JSON.stringify(request)}`);
   check((await outcome(engine.generate({ prompt: 'a' }))).error === 'no model is loaded', 'generate without a model');
+  const engines = held.length;
+  for (const call of [() => engine.explain({ text: 'a', options: { seed: 1n } }), () => engine.generate({ seed: 1n }),
+    () => engine.load(null)]) {
+    const { error } = await outcome(call());
+    check(!/the engine failed/.test(error ?? 'the engine failed'), `what is no request: ${error}`);
+  }
+  check(held.length === engines, 'what is no request starts no engine');
 }
 
 /** A trap in the middle of a call: one error in words, and an engine that works. Calls meanwhile wait for it. */
