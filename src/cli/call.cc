@@ -5,6 +5,8 @@
 
 #include <attn/ops.h>
 
+#include "explain/options.h"
+
 #include "runtime/format.h"
 
 #include <cstdlib>
@@ -81,7 +83,7 @@ void check_matrices(const Reader& reader, const char* score) {
 
 Score score_of(const Reader& reader) {
   const auto kind = [](const std::string& option, const std::string& text) {
-    return choose(option, text, {"scaled_dot", "dot", "general", "additive"});
+    return choose(option, text, {explain_detail::kScores.begin(), explain_detail::kScores.end()});
   };
   const std::size_t chosen = reader.setting("score") == nullptr ? 0 : reader.read("score", kind);
   if (chosen < 2) check_matrices(reader, chosen == 1 ? "dot" : "scaled_dot");
