@@ -85,17 +85,17 @@ struct PlanStep {
   std::string reason;  // "takes everything"
 };
 
-/// Says which kernel ran and why each kernel that was tried before it did not take the call. It holds a few bytes; its
-/// functions make the texts.
+/// Says which kernel ran and why each kernel that was tried before it did not take the call. It holds one byte for each
+/// kernel; its functions make the texts.
 class ATTN_API Plan {
  public:
   static constexpr int most_kernels = 8;
-  /// Returns the name of the kernel that ran, such as "ref"; empty if there was nothing to compute.
+  /// Returns the name of the kernel that ran, such as "ref"; empty in the result of attention_recorded, which runs
+  /// none.
   std::string kernel() const;
   /// Returns the kernels in the order in which they were tried; the last one was taken.
   std::vector<PlanStep> steps() const;
-  /// Returns the steps as one line: "avx512_f32: is for another dtype; avx512_f64: takes it"; "no kernel" when there
-  /// was nothing to compute.
+  /// Returns the steps as one line: "avx512_f32: is for another dtype; avx512_f64: takes it"; "no kernel" if none ran.
   std::string to_string() const;
   friend ATTN_API std::ostream& operator<<(std::ostream& out, const Plan& plan);
 
@@ -113,7 +113,7 @@ struct AttentionOptions {
   ScoreCallback score_callback = {};  ///< a C++ callable that changes tiles of scores, applied after score_mod
   double softcap = 0;                 ///< c: scores become c * tanh(s / c); 0 = off
   double temperature = 1;             ///< scores are divided by it, as the last step before softmax
-  Tensor sinks = {};                  ///< [Hq]: an extra logit per head, counted in the softmax's sum; it has no value
+  Tensor sinks = {};                  ///< [Hq]: an extra logit per head in the softmax's sum, without a row of v
   Tensor query_lengths = {};
   Tensor key_lengths = {};
   Tensor key_start = {};
@@ -155,9 +155,9 @@ struct AttentionResult {
 ///   o[b,h,i,:] = sum_j softmax_j(mod(cap(s) + bias) / temperature, where mask)[j] v[b,g',j,:]
 ///
 /// Shapes   q [B, Hq, Tq, D]   k [B, Hk, Tk, D]   v [B, Hv, Tk, Dv]  ->  output [B, Hq, Tq, Dv], logsumexp [B, Hq, Tq]
-///          Hk and Hv each divide Hq (grouped heads). Rank 3 means [B, T, D] with one head, rank 2 [T, D].
-/// Dtypes   f32, f64, bf16, f16, the same for q, k and v. Sums and softmax are in f32 (f64 for f64). With q of rank 3,
-///          a mask or dense bias of rank 3 is [B, Tq, Tk].
+///          Hk and Hv each divide Hq (grouped heads). Rank 3 means [B, T, D] with one head, rank 2 [T, D]. With q of
+///          rank 3, a mask or dense bias of rank 3 is [B, Tq, Tk].
+/// Dtypes   f32, f64, bf16, f16, the same for q, k and v. Sums and softmax are in f32 (f64 for f64).
 /// Packed   With cu_seqlens_q, sequences of any length (0 included) are concatenated without padding, as in
 ///          FlashAttention's varlen functions: q [total, Hq, D], k [total_k, Hk, D], v [total_k, Hv, Dv] -> output
 ///          [total, Hq, Dv], logsumexp [Hq, total]. Two other layouts are accepted: [1, H, total, D], heads first, and
@@ -211,10 +211,11 @@ ATTN_API Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& 
 struct ScoresAndContext {
   Tensor scores, weights, context;
 };
-/// Computes x W_q, x W_k and x W_v, then attention. One row of x per word: x [T, C], w_q, w_k [C, D], w_v [C, Dv].
+/// Computes q = x W_q, k = x W_k and v = x W_v, then attention. The weights are the full ones unless `options` requests
+/// others. One row of x per word: x [T, C], w_q, w_k [C, D], w_v [C, Dv].
 ATTN_API ScoresAndContext self_attention(const Tensor& x, const Tensor& w_q, const Tensor& w_k, const Tensor& w_v,
                                          const AttentionOptions& options = {});
-/// Computes cross-attention: as above, with queries from `x`, and keys and values from `memory`.
+/// Computes cross-attention: as self_attention, with queries from `x`, and keys and values from `memory`.
 ATTN_API ScoresAndContext cross_attention(const Tensor& x, const Tensor& memory, const Tensor& w_q, const Tensor& w_k,
                                           const Tensor& w_v, const AttentionOptions& options = {});
 /// Computes additive attention: query [.., Tq, D], key [.., Tk, Dk], value [.., Tk, Dv]. The result holds the weights

@@ -38,9 +38,9 @@ struct AttentionBackwardOptions {
   Tensor grad_logsumexp = {};             ///< same shape as the logsumexp; undefined: none
   bool k = true, v = true, sinks = true;  ///< which gradients to compute besides q's
   bool bias = true, score_mod = true;
-  /// Memory for the results, [B, H, T, D], f32 or f64; undefined: newly allocated. It may be the memory of an operand
-  /// or of grad_output. No two results may share elements; ValueError if two contiguous results overlap or two results
-  /// begin at the same address.
+  /// Memory for the results, [B, H, T, D], in the compute type (f32, or f64 for f64), last dim contiguous; undefined:
+  /// newly allocated. It may be the memory of an operand or of grad_output. No two results may share elements;
+  /// ValueError if two contiguous results overlap or two results begin at the same address.
   Tensor grad_q = {}, grad_k = {}, grad_v = {};
 };
 
@@ -57,9 +57,9 @@ struct AttentionGradients {
 ///
 /// `options` must be those of the forward call; the dropout seed comes from `saved.dropout_seed`.
 /// Dtypes   f32, f64; bf16 and f16 with sums in f32, each gradient rounded once.
-/// Errors   as attention(); ShapeError for a grad_output or a saved tensor of another shape; ValueError for a score
-///          other than the (scaled) dot product, whose gradient needs autograd.h, and for a score_callback, which has
-///          no gradient.
+/// Errors   as attention(); ShapeError or DtypeError for a grad_output, a saved tensor or memory for results that does
+///          not fit; ValueError for a score other than the (scaled) dot product, whose gradient needs autograd.h, and
+///          for a score_callback, which has no gradient.
 /// Bits     those of backward() through the same call, with one exception: if the 16-bit output was rounded from f32
 ///          (f16, and bf16 without the processor's bf16 dot product), autograd keeps the f32 output, while this
 ///          function, without `exact`, uses the rounded one.

@@ -26,12 +26,13 @@ struct BackwardOptions {
   std::vector<Tensor> inputs = {};
 };
 
-/// Adds to `grad()` of every leaf on which `output` depends: the sum over outputs of (d output / d leaf) * grad.
+/// Adds to `grad()` of every leaf on which `output` depends (of `options.inputs` only, if given): the sum over outputs
+/// of (d output / d leaf) * grad.
 ///
 /// Shapes   grad has the shape of output; undefined means 1, if output has one element.
 /// Errors   ValueError when output does not require a gradient, and when a saved tensor was changed in place after it
-///          was saved (the text names operation, shape and versions) or was freed by an earlier pass. In all cases no
-///          leaf has changed.
+///          was saved (the text names operation, shape and versions) or was freed by an earlier pass. After any of
+///          these errors no leaf has changed.
 /// Bits     gradients of one tensor are added in the order of the operations, the last one first; the thread count
 ///          changes no bit.
 ATTN_API void backward(const Tensor& output, const Tensor& grad = {}, const BackwardOptions& options = {});

@@ -47,7 +47,7 @@ enum {
 };
 
 /* Strides in elements. All 0 means row-major. Otherwise each stride must be given if there is more than one item, head
- * or row. */
+ * or row, and its magnitude must be at least the width of a row. */
 typedef struct attn_strides {
   int64_t batch, head, row;
 } attn_strides;

@@ -43,7 +43,7 @@ class ATTN_API KvCacheFull : public Error {
 
 /// Holds the keys and values of many sequences, for one layer of a model.
 ///
-/// Position  of a key: the number of keys appended before it. Evicting older keys does not change it.
+/// Position  of a key: the number of keys before it in its sequence, evicted ones included.
 /// Sharing   `fork` shares pages; an append to a shared page copies it first.
 /// Errors    ValueError for a sequence that was released or belongs to another cache, and for a position out of range;
 ///           ShapeError, DtypeError, KvCacheFull, std::bad_alloc. A call that throws has changed nothing.
@@ -109,7 +109,8 @@ class ATTN_API KvCache {
 /// Evicted    keys are masked as by ~Mask::prefix(first). Positions, and the blocks in which keys are summed, count
 ///            from the sequence's first key, evicted or not.
 /// Errors     as attention() and KvCache; ValueError when key_lengths or key_start is given.
-/// Gradient   none: the cache records no gradient history.
+/// Gradient   none: the cache records no gradient history, so a backward pass that reaches the results throws
+///            ValueError.
 /// Bits       those of attention() on the same keys without a cache; with int8 those of attention() on the dequantised
 ///            keys (bf16: docs/numerics.md section 3.8).
 ATTN_API AttentionResult attention_cached(const Tensor& q, const KvCache& cache,

@@ -10,8 +10,8 @@
 namespace attn {
 
 /// The base of every exception that the library throws on purpose. The text is one line that is safe to print: a
-/// control character or a byte that is not UTF-8 is written as \x1B, and a text above 1000 bytes is shortened in the
-/// middle. The error for a mask without an alignment adds two pictures below that line.
+/// control character or a byte that is not UTF-8 is written as an escape (\x1B), and a text above 1000 bytes is
+/// shortened in the middle. The error for a mask without an alignment adds two pictures below that line.
 class ATTN_API Error : public std::runtime_error {
  public:
   explicit Error(const std::string& text);

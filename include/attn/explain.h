@@ -22,16 +22,16 @@ enum class Language { en, zh };
 /// How positions are encoded: not at all, added to x (Vaswani 2017), or as a rotation of q and k (Su 2021, 2104.09864).
 enum class Positions { none, sinusoidal, rotary };
 
-/// Why a pair is masked. `mask`: by a part of the mask that is neither causal nor a window; `score`: its score became
-/// -inf; `not_returned`: the pair does take part, but its weight is not among those that were requested.
+/// Whether a pair is masked, and why. `mask`: by a part of the mask that is neither causal nor a window; `score`: its
+/// score became -inf; `not_returned`: the pair does take part, but its weight is not among those that were requested.
 enum class Hidden : std::uint8_t { visible, causal, window, mask, padding, score, not_returned };
 
 /// The bias added to the scores: ALiBi, a relative-position table of 8 buckets drawn with rand, or ALiBi by absolute
 /// distance.
 enum class ExplainBias { none, alibi, relative, alibi_symmetric };
 
-/// Options of `explain`. The defaults are those of a first lesson: Embedding(50000, 3), then w_query and w_key rand(3,
-/// 2) and w_value rand(3, 4), each from a fresh `seed`.
+/// Options of `explain`. The defaults are those of a first lesson: Embedding(50000, 3); w_query and w_key rand(3, 2),
+/// w_value rand(3, 4). The generator is seeded with `seed` before the embedding and again before the matrices.
 struct ExplainOptions {
   std::optional<std::string> to = std::nullopt;  ///< cross-attention: keys and values come from this text
   Score::Kind score = Score::Kind::scaled_dot;
@@ -55,8 +55,8 @@ struct ExplainOptions {
   /// caller's `w_output` [heads * dv, any].
   bool output_projection = false;
   Tensor w_output = {};
-  /// One learned vector u asks instead of the tokens (attention pooling): q = u W_q, one row. It is drawn last, with
-  /// randn, or it is the caller's `query_vector` of dim numbers. `to` must not be given.
+  /// The query is one learned vector u instead of the tokens (attention pooling): q = u W_q, one row. It is drawn last,
+  /// with randn, or it is the caller's `query_vector` of dim numbers. `to` must not be given.
   bool learned_query = false;
   Tensor query_vector = {};
   /// The caller's matrices of the score instead of random ones: general score_w [dk, dk]; additive score_w_query,

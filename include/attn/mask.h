@@ -12,12 +12,13 @@ namespace attn {
 
 /// How row 0 is aligned to the keys when Tq != Tk.
 enum class Align {
-  unset,         ///< allowed only if Tq == Tk
+  unset,         ///< allowed only if Tq == Tk or query_start is given
   top_left,      ///< row i is at position i, as torch's is_causal
   bottom_right,  ///< the last row is at the last key's position, as FlashAttention and a KV cache
 };
 
-/// Lengths and positions of the sequences in a batch. Each tensor is i64 [B]; an undefined one means its default.
+/// Lengths and positions of the sequences in a batch. Each tensor is i64 or i32 [B]; an undefined one means its
+/// default.
 struct Lengths {
   Tensor query_lengths = {};  ///< number of valid rows; default Tq. Later rows have output 0
   Tensor key_lengths = {};    ///< end of the valid keys, counted from key 0; default Tk
@@ -27,9 +28,9 @@ struct Lengths {
 
 /// A boolean expression over (batch b, head h, row i, key j): true means "row i sees key j".
 ///
-/// The position of row i is p = i + offset_b. The offset is 0 for top_left, key_count_b - query_count_b for
-/// bottom_right, or query_start[b]. The position of key j is j - key_start[b]. The default Mask lets every row see
-/// every key.
+/// The position of row i is p = i + offset_b. The offset is 0 for top_left, the number of valid keys minus that of
+/// valid rows for bottom_right, or query_start[b] if that is given. The position of key j is j - key_start[b]. The
+/// default Mask lets every row see every key.
 /// A value type: cheap to copy, copies share tensors. Immutable, so safe to use from several threads.
 class ATTN_API Mask {
  public:
@@ -56,11 +57,11 @@ class ATTN_API Mask {
   /// Row at position p sees the keys at positions p - left ... p + right; -1 means no limit on that side.
   static Mask window(std::int64_t left, std::int64_t right, Align align = Align::unset);
   /// Every row sees the keys at positions 0 ... n - 1 (a prefix visible to all; combine it by |). n is one number, or
-  /// i64 [B].
+  /// i64 or i32 [B].
   static Mask prefix(std::int64_t n);
   static Mask prefix(const Tensor& n);
-  /// A row sees the keys with its own document id. ids is i64 [B, T] or [T] for self-attention; otherwise give one
-  /// tensor for rows and one for keys.
+  /// A row sees the keys with its own document id. ids is i64 or i32, [B, T] or [T], for self-attention; otherwise give
+  /// one tensor for rows and one for keys.
   static Mask documents(const Tensor& ids);
   static Mask documents(const Tensor& query_ids, const Tensor& key_ids);
   /// A dense mask in which True means "takes part" (as SDPA, Keras, ONNX): bool, or integers compared with 0 (as

@@ -22,7 +22,8 @@ ATTN_API Tensor parse_npy(std::span<const std::byte> bytes);
 /// Writes a tensor of any strides in row-major order, with the same bytes as `numpy.save`. The file is complete or
 /// absent, never partial: a temporary file in the same folder is synced and renamed.
 ///
-/// Errors   DtypeError for bf16, which NumPy does not have (use safetensors, or `to(Dtype::f32)`); IoError.
+/// Errors   DtypeError for bf16, which NumPy does not have (use safetensors, or `to(Dtype::f32)`); ValueError for an
+///          undefined tensor; IoError.
 ATTN_API void save_npy(const std::string& path, const Tensor& tensor);
 /// Returns the bytes that `save_npy` writes.
 ATTN_API std::vector<std::byte> npy_bytes(const Tensor& tensor);

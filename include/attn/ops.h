@@ -80,8 +80,8 @@ ATTN_API Tensor sub(const Tensor& a, Scalar b);
 ATTN_API Tensor mul(const Tensor& a, Scalar b);
 ATTN_API Tensor div(const Tensor& a, Scalar b);
 /// A floating tensor to the power 1, 2, 3, 0.5, -0.5, -1 or -2 (a Scalar) is computed by products, square roots and
-/// reciprocals. Otherwise, for positive x in f32, bf16 and f16: e^(p log x) in f64, rounded once. Otherwise the C
-/// library's pow in f64: this is the only function here whose last bit depends on the C library.
+/// reciprocals. Otherwise, for x positive and x and p finite, in f32, bf16 and f16: e^(p log x) in f64, rounded once.
+/// Otherwise the C library's pow in f64: this is the only function here whose last bit depends on the C library.
 ATTN_API Tensor pow(const Tensor& a, Scalar exponent, Tensor out = {});
 ATTN_API Tensor pow(const Tensor& a, const Tensor& exponent, Tensor out = {});
 /// These compute elementwise; the result is NaN if either operand is NaN.
@@ -198,8 +198,8 @@ struct CrossEntropyOptions {
 };
 /// Computes -w_t log softmax(logits)_t. logits are [N, C] (or [C], [N, C, ...]). Targets are classes t [N] (or [], [N,
 /// ...]) of i64 or i32, or probabilities of the logits' shape. The mean divides by the sum of the weights of the
-/// targets that are not left out (by N for probabilities); it is NaN if there are none. ValueError names a target out
-/// of range. Half floats are computed in f32 and rounded once.
+/// targets that are not left out (by N for probabilities); it is NaN if that sum is 0. ValueError names a target out of
+/// range. Half floats are computed in f32 and rounded once.
 ATTN_API Tensor cross_entropy(const Tensor& logits, const Tensor& target, const CrossEntropyOptions& options = {});
 
 // --- products ----------------------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ class ATTN_API Optimizer {
   /// counts through all groups. Options are not included.
   StateDict state_dict() const;
   /// Loads a state of state_dict(), before or after the parameters' values. ValueError, one line, names every key that
-  /// is missing, unexpected or of another shape; then nothing was changed.
+  /// is unexpected or of another shape, and every missing or negative step; then nothing was changed.
   void load_state_dict(const StateDict& dict);
 
  protected:
@@ -64,8 +64,8 @@ class ATTN_API Optimizer {
   /// Prepares a step of each parameter that has a gradient and allocates its memory. `halves`: this optimiser writes
   /// half-float parameters itself.
   std::vector<Step> prepare_steps(bool halves) const;
-  /// Copies the parameter's values and gradient into temporary memory where the step cannot use them in place. All
-  /// steps share this memory, so one step must end before the next begins.
+  /// Copies the parameter's values and gradient to where the step reads them, unless it uses them in place. All steps
+  /// share temporary memory, so one step must end before the next begins.
   void begin_step(const Step& step) const;
   /// Writes the values into the parameter, if the step has not done so, and stores its state.
   void end_step(Step& step);
@@ -117,8 +117,8 @@ class ATTN_API SGD final : public Optimizer {
 };
 
 /// Computes the learning rate of a step, counted from 0. It rises linearly from peak / (warmup + 1) to `peak` at step
-/// `warmup`, falls by a half cosine or linearly to `last` at step `steps`, and then stays at `last`. It is torch's
-/// SequentialLR of LinearLR and CosineAnnealingLR (or LinearLR).
+/// `warmup`, falls by a half cosine or linearly to `last` at step `steps`, and then stays at `last`; with Decay::none
+/// it stays at `peak`. It is torch's SequentialLR of LinearLR and CosineAnnealingLR (or LinearLR).
 struct ATTN_API Schedule {
   enum class Decay { cosine, linear, none };
   double peak = 1e-3;
@@ -126,7 +126,8 @@ struct ATTN_API Schedule {
   std::int64_t warmup = 0;
   std::int64_t steps = 0;
   Decay decay = Decay::cosine;
-  /// ValueError when step or warmup is negative, or warmup exceeds the steps of a decay.
+  /// ValueError when step or warmup is negative, warmup exceeds the steps of a decay, or a rate is negative or
+  /// infinite.
   double operator()(std::int64_t step) const;
 };
 

@@ -12,8 +12,8 @@ namespace attn::plain {
 enum class Element : std::uint8_t { f32, f64, bf16, f16 };
 
 /// Strides between adjacent batch items, heads and rows, in elements; the last dim is contiguous. All 0 means
-/// row-major. Otherwise each stride must be given if there is more than one item, head or row, and must be at least the
-/// width of a row.
+/// row-major. Otherwise each stride must be given if there is more than one item, head or row, and its magnitude must
+/// be at least the width of a row.
 struct Strides {
   std::int64_t batch = 0, head = 0, row = 0;
 };
@@ -121,9 +121,10 @@ ATTN_API std::size_t workspace_bytes(const Attention& call, const Executor& exec
 ATTN_API Status attention(const Attention& call, void* workspace, std::size_t bytes,
                           const Executor& executor = {}) noexcept;
 
-/// Returns the bytes of workspace for the backward pass. The size grows with Tq: it has 64 bytes for each 64 rows of a
-/// head. In bf16 it also grows with Tk, for f32 sums (one set for each thread, or for each head if heads share elements
-/// of dbias). It never grows with Tq x Tk.
+/// Returns the bytes of workspace for the backward pass. The size grows with Tq: 64 bytes, and the head's element of
+/// dsinks, for each 64 rows of a head. In bf16 it also grows with Tk, for f32 sums: one set for each thread, and one
+/// for each head of K or V if there are few of them for the threads or heads share elements of dbias. It never grows
+/// with Tq x Tk.
 ATTN_API std::size_t workspace_bytes(const AttentionBackward& call, const Executor& executor = {}) noexcept;
 ATTN_API Status attention_backward(const AttentionBackward& call, void* workspace, std::size_t bytes,
                                    const Executor& executor = {}) noexcept;

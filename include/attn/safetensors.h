@@ -40,8 +40,8 @@ ATTN_API Safetensors parse_safetensors(std::span<const std::byte> bytes);
 /// Writes tensors of any strides, with the same bytes as Python's safetensors. The file is complete or absent, never
 /// partial: a temporary file is synced and renamed.
 ///
-/// Errors   ValueError for a name that is repeated, is "__metadata__" or is not UTF-8, for metadata named
-///          attn_checksum, and for an undefined tensor; IoError.
+/// Errors   ValueError for a name that is repeated, is "__metadata__" or is not UTF-8, for metadata that is not UTF-8
+///          or is named attn_checksum, and for an undefined tensor; IoError.
 ATTN_API void save_safetensors(const std::string& path, const std::vector<std::pair<std::string, Tensor>>& tensors,
                                const std::map<std::string, std::string>& metadata = {});
 /// Returns the bytes that `save_safetensors` writes.

@@ -185,7 +185,7 @@ struct ATTN_API ScoreTile {
   void* data = nullptr;
   Dtype dtype = Dtype::f32;                     // f32 or f64
   std::int64_t rows = 0, keys = 0;              // at most 64 each
-  std::int64_t row_stride = 0, key_stride = 0;  // in elements; row_stride is 1 if keys > 1
+  std::int64_t row_stride = 0, key_stride = 0;  // in elements; row_stride is 1
   std::int64_t batch = 0, head = 0;             // batch: the packed sequence if the call is packed
   std::int64_t row = 0, key = 0;                // index of the tile's first row and first key
   std::int64_t row_position = 0, key_position = 0;
@@ -215,11 +215,11 @@ struct ATTN_API ScoreTile {
 ///   }});
 ///
 /// Place      after score_mod, before the division by temperature. A result of -inf masks the pair.
-/// Calls      come from several threads at once, in any order. A pair may be passed more than once: rows whose result
-///            holds NaN are recomputed one pair at a time. So a callable that keeps no state and changes each element
-///            by its own score and position gives the same bits however the work is split; the split depends on the
-///            shape only. attn promises no bits for the callable's own arithmetic. Masked pairs may be passed with any
-///            content; their new values are ignored.
+/// Calls      come from several threads at once, in any order. A pair may be passed more than once: a query tile whose
+///            result holds NaN is recomputed in tiles of one row or one pair. So a callable that keeps no state and
+///            changes each element by its own score and position gives the same bits however the work is split; the
+///            split depends on the shape only. attn promises no bits for the callable's own arithmetic. Masked pairs
+///            may be passed with any content; their new values are ignored.
 /// Errors     An exception ends the call: attention() rethrows the first one; `out` may then be partly written.
 struct ATTN_API ScoreCallback {
   ScoreCallback() = default;

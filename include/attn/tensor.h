@@ -65,8 +65,8 @@ class ATTN_API Tensor {
   // --- gradients -----------------------------------------------------------------------------------------------
   // autograd.h has the backward pass.
   bool requires_grad() const;
-  /// Turns gradients on or off. Called on a view, it makes the view a leaf: same memory, but no longer part of the base
-  /// tensor's gradient history.
+  /// Turns gradients on or off. On a view without gradient history, `true` makes the view a leaf: same memory, but no
+  /// longer part of the base tensor's history.
   Tensor& requires_grad_(bool value = true);
   /// Returns whether no recorded operation produced this tensor; gradients end here.
   bool is_leaf() const;
@@ -124,7 +124,7 @@ class ATTN_API Tensor {
   Tensor operator[](std::int64_t index) const { return select(0, index); }
   /// Returns a copy repeated along each dim, as torch's repeat.
   Tensor repeat(Dims times) const;
-  /// Returns a copy of the rows of `dim` that an i64 index tensor of any shape selects.
+  /// Returns a copy of the rows of `dim` that an i64 or i32 index tensor of any shape selects.
   Tensor index_select(int dim, const Tensor& index) const;
 
   // --- the commonest operations as methods; all operations are functions in ops.h -------------------------------

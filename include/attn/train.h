@@ -35,7 +35,7 @@ struct ATTN_API TrainOptions {
   std::int64_t warmup_steps() const;
   /// Returns the learning rate of a step, counted from 1.
   double lr_of(std::int64_t step) const;
-  /// Throws ValueError, one line, for an option out of range.
+  /// Throws ValueError, one line, for an option out of range; DtypeError for a dtype other than f32 and bf16.
   void check() const;
   friend bool operator==(const TrainOptions&, const TrainOptions&) = default;
 };
@@ -62,8 +62,8 @@ struct TrainStep {
 /// Thread safety one thread at a time; nothing else may draw from the global generator meanwhile.
 class ATTN_API Trainer {
  public:
-  /// Errors   ValueError for options out of range, an id of model.vocab_size or more, and fewer ids than one window of
-  ///          training and two tokens of validation need.
+  /// Errors   ValueError or DtypeError as TrainOptions::check; ValueError for an id below 0 or of model.vocab_size or
+  ///          more, and fewer ids than one window of training and two tokens of validation need.
   Trainer(std::vector<std::int64_t> ids, const TrainOptions& options);
 
   /// Resumes the training that `save` wrote into this folder. The ids must be those of its start.

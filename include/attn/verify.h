@@ -16,7 +16,7 @@ struct VerifyOptions {
   std::function<void(std::int64_t done, std::int64_t total)> progress = {};
 };
 
-/// One way to compute attention, with the cases that it can compute.
+/// One way to compute the cases (attention, its backward pass, products, row operations), and how many it computed.
 struct VerifyRow {
   std::string name;  // "reference generic", "avx512 query tiles", "avx512 key splits", "library, 2 threads", ...
   std::int64_t cases = 0;

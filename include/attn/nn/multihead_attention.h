@@ -36,7 +36,8 @@ struct MultiheadAttentionResult {
 ///
 /// Shapes   query [L, N, E], key [S, N, kdim], value [S, N, vdim] -> output [L, N, E]; with batch_first [N, L, E] and
 ///          so on; without N if unbatched. weights [N, L, S], or [N, num_heads, L, S] when they are not averaged, in
-///          either layout; S includes the keys that add_bias_kv and add_zero_attn append (they are never masked)
+///          either layout; S includes the keys that add_bias_kv and add_zero_attn append (only the causal hint masks
+///          them)
 /// Dtypes   f32, f64, bf16, f16, the same for inputs and parameters; masks bool, that dtype or f32
 /// State    in_proj_weight [3E, E], or q_proj_weight, k_proj_weight, v_proj_weight when kdim or vdim is not E;
 ///          in_proj_bias [3E]; bias_k, bias_v [1, 1, E]; out_proj.weight, out_proj.bias: torch's names and order

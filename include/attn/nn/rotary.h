@@ -29,8 +29,8 @@ struct RotaryEmbeddingOptions {
 ///
 /// Shapes   x [B, H, T, D], positions i64 [T], or [B, T] -> [B, H, T, D]
 /// Dtypes   f32, f64, bf16, f16. Frequencies and angles are those of transformers, always rounded to f32
-/// Errors   ValueError unless dim is even and at least 2, theta above 0 and finite, scaling above 0, frequencies finite
-///          in f32; ShapeError
+/// Errors   ValueError unless dim is even and at least 2, theta above 0 and finite, scaling above 0 and high_frequency
+///          at least low_frequency, frequencies finite in f32; ShapeError
 /// Gradient of x: rotated back by the same angles
 /// Source   Su 2021 (2104.09864)
 class ATTN_API RotaryEmbedding : public Module {
