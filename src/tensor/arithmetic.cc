@@ -18,7 +18,8 @@ C wrapping(C a, C b, F function) {
   else return function(a, b);
 }
 
-// If a kernel implements a function object, the object names that kernel; elements_of_pairs passes the name on.
+// If a kernel computes the same as a function object, the object names that kernel; elements_of_pairs passes the name
+// on.
 struct Plus {
   static constexpr auto kernel = kernels::Binary::add;
   template <typename C>
@@ -82,7 +83,7 @@ C integer_power(C base, C exponent) {
   return static_cast<C>(result);
 }
 
-/// Computes f32 powers in f64, so that the last bit hardly depends on the C library.
+/// Computes one power: f32 in f64, so that the last bit hardly depends on the C library.
 struct Power {
   template <typename C>
   C operator()(C a, C b) const {
@@ -93,8 +94,8 @@ struct Power {
 };
 constexpr Power power;
 
-/// Computes f32 powers. For positive finite bases the kernels compute e^(b log a) in f64, whose rounding errors are far
-/// below one rounding of f32.
+/// Computes f32 powers. For positive finite bases and finite exponents the kernels compute e^(b log a) in f64, whose
+/// rounding errors are far below one rounding of f32.
 void power_of_singles(const void*, const void* const* x, void* y, std::int64_t n) {
   constexpr std::int64_t block = 256;
   const auto& table = kernels::row_kernels();
@@ -133,8 +134,8 @@ void check_alpha(const char* function, Scalar alpha, Dtype common) {
                      " tensors; it must be an integer");
 }
 
-/// Returns the second operand of a product or quotient. If the first operand is bf16 or f16, a number becomes f32, so
-/// that only the result is rounded.
+/// Returns the second operand of a product or quotient. If the first operand is bf16 or f16, a number (a Scalar, or a
+/// tensor of rank 0) becomes f32, so that only the result is rounded.
 Tensor factor(Scalar value, Dtype common) { return filled({}, value, compute_dtype(common)); }
 Tensor factor(const Tensor& b, const Tensor& a, Dtype common) {
   return as(b, b.dim() == 0 && a.dim() != 0 ? compute_dtype(common) : common);
@@ -177,7 +178,8 @@ const Tensor& in_place(const char* function, const History& history, const Tenso
   return history.changed(x);
 }
 
-/// Returns `other` with the values that it has before x changes, for the gradient: a copy if both share memory.
+/// Returns `other` with the values that it has before x changes, for the gradient: a copy if both share memory and a
+/// gradient is wanted.
 Tensor unchanged(const Tensor& x, const Tensor& other) {
   const bool changes = other.impl()->storage == x.impl()->storage && (wants_grad(x) || wants_grad(other));
   return changes ? other.clone() : other;

@@ -29,7 +29,7 @@ Tensor sum_to(const char* name, const Tensor& gradient, const Dims& sizes) {
   return summed.empty() ? gradient : sum(gradient, summed, /*keepdim=*/true).reshape(sizes);
 }
 
-/// Returns whether no other tensor shares this tensor's memory.
+/// Returns whether x is the only handle to its memory.
 bool is_exclusive(const Tensor& x) { return x.use_count() == 1 && x.impl()->storage.use_count() == 1; }
 
 /// Adds `gradient` to `total`. An undefined `total` counts as zero.
@@ -39,8 +39,8 @@ void accumulate(Tensor& total, Tensor gradient) {
   else total = total + gradient;
 }
 
-/// Adds the gradient to grad(), in the user's memory if grad() exists. Does nothing for a leaf that was frozen in the
-/// meantime.
+/// Adds the gradient to x.grad(), in place if there is one and nothing is recorded. Does nothing if x no longer
+/// requires a gradient.
 void accumulate_grad(const Tensor& x, Tensor gradient) {
   if (!x.requires_grad()) return;
   if (!x.grad().defined()) {
@@ -83,7 +83,7 @@ class Pass {
   }
 
   std::vector<Target>& targets() { return targets_; }
-  /// Returns the leaves in the order in which they received gradients.
+  /// Returns the leaves with their gradients, in the order in which they first received one.
   std::vector<std::pair<Tensor, Tensor>>& leaves() { return leaves_; }
   std::vector<std::pair<Tensor, Tensor>>& retained() { return retained_; }
 

@@ -6,7 +6,7 @@
 
 namespace attn {
 
-/// Returns the operand without gradient history, converted to `dtype` if it has another one.
+/// Returns x if it has this dtype, else x converted to it, without gradient history.
 inline Tensor as(const Tensor& x, Dtype dtype) { return x.dtype() == dtype ? x : x.detach().to(dtype); }
 
 /// Writes a result to `out`, or to new memory if `out` is undefined, by a call of `write(target)`. If `out` overlaps an
@@ -44,7 +44,7 @@ void binary_into(const Tensor& target, const Tensor& a, const Tensor& b, Dtype c
   compute_elements(elements_of_pairs<R>(common, element), target, {&a, &b});
 }
 
-/// Computes the same into `out`, or into new memory of the broadcast shape.
+/// Computes element(a, b) into `out`, or into new memory of the broadcast shape.
 Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype result, const Tensor& out,
               const Elements& elements);
 template <typename R, typename F>
@@ -54,7 +54,7 @@ Tensor binary(const char* function, const Tensor& a, const Tensor& b, Dtype comm
   return binary(function, a, b, result, out, elements_of_pairs<R>(common, element));
 }
 
-/// Applies the loop to x, into `out` or new memory.
+/// Applies the loop of `elements` to x, into `out` or new memory.
 Tensor unary(const char* function, const Tensor& x, Dtype result, const Tensor& out, const Elements& elements);
 
 /// Returns element(x) with dtype R, or with x's own dtype if R is void.
@@ -67,7 +67,7 @@ Tensor map(const char* function, const Tensor& x, const Tensor& out, F element) 
   return unary(function, x, result, out, {.loop = loop, .function = &element});
 }
 
-/// Returns element(x) in x's dtype; integers and bool are first converted to f32.
+/// Returns element(x) in x's dtype; for integers and bool, in f32, to which they are converted first.
 template <typename F>
 Tensor map_floating(const char* function, const Tensor& x, const Tensor& out, F element) {
   const Tensor floating = as(x, floating_type(x.dtype()));

@@ -23,7 +23,7 @@ void move_words(std::size_t size, const char* from, std::int64_t from_stride, ch
                 std::int64_t count);
 
 /// read_block converts `count` elements to the type of the computation; write_block converts them back and rounds once.
-/// `count` is at most one block if the stride differs from the element size.
+/// For half floats, `count` is at most one block if the stride differs from the element size.
 void read_block(Dtype dtype, const char* from, std::int64_t stride, void* to, std::int64_t count);
 void write_block(Dtype dtype, const void* from, char* to, std::int64_t stride, std::int64_t count);
 /// Copies elements without conversion; the arguments are those of read_block and write_block.

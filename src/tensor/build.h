@@ -18,7 +18,8 @@ int wrap_dim(const char* function, int dim, int rank);
 /// Throws ValueError for a number that the dtype cannot hold: NaN or an out-of-range number for integers, a number
 /// beyond f32's range for f32. 16-bit floats round such a number to inf.
 void check_fits(const char* function, Scalar value, Dtype dtype);
-/// Does what full() does, but a number that the dtype cannot hold wraps around or becomes inf, as in arithmetic.
+/// Does what full() does, without check_fits: an integer that the dtype cannot hold wraps around, a float becomes the
+/// smallest integer or inf.
 Tensor filled(const Dims& sizes, Scalar value, Dtype dtype);
 
 /// Does what empty() does.
@@ -32,9 +33,9 @@ void take_result_memory(const char* function, const Tensor& out, const Dims& siz
 /// nothing and does not raise the version.
 void copy_values(const Tensor& target, const Tensor& source);
 
-/// Throws ValueError if `x` overlaps itself, is a leaf that requires a gradient or a view of one, or if its change by
-/// `other` would have to be recorded and cannot be. Call history_of(name, x, wrt(x, ...), wrt(other, ...)) before the
-/// change, and changed(x) after it.
+/// Throws ValueError if `x` is undefined or overlaps itself, and, while recording is on, if it is a leaf that requires
+/// a gradient or a view of one, or if its change by `other` would have to be recorded and cannot be. Call
+/// history_of(name, x, wrt(x, ...), wrt(other, ...)) before the change, and changed(x) after it.
 void check_in_place(const char* function, const Tensor& x, const Tensor& other = {});
 /// Does the same for a change that sets all elements to one number: then x may overlap itself.
 void check_overwrite(const char* function, const Tensor& x);

@@ -27,7 +27,7 @@ Tensor weights(const Dims& sizes) {
 /// Returns the weighted sum of all elements of y.
 Tensor weighed(const Tensor& y) { return sum(y.to(Dtype::f64) * weights(y.sizes())); }
 
-/// Copies the inputs, with their strides; the copies are leaves where a gradient is wanted.
+/// Returns the inputs; in place of those that require a gradient, new leaves of the same memory.
 std::vector<Tensor> leaves_of(const std::vector<Tensor>& inputs) {
   std::vector<Tensor> leaves;
   for (const Tensor& x : inputs) {

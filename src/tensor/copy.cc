@@ -19,7 +19,8 @@ struct Turn {
   int to, from;
 };
 
-/// Returns the two dims if the copy is a transpose: target and source have stride 1 along different dims.
+/// Returns the two dims if the copy is a transpose: target and source have stride 1 along different dims, each of at
+/// least 8 elements.
 std::optional<Turn> turn_of(const Tensor& target, const Tensor& source) {
   constexpr std::int64_t least = 8;
   const auto dim_of_neighbours = [](const Tensor& x) {
@@ -54,7 +55,7 @@ void copy_turned(const Tensor& target, const Tensor& source, Turn turn) {
   runtime::parallel_for_neighbours((tiles + together - 1) / together, [&](std::int64_t part) {
     for (std::int64_t tile = part * together; tile < std::min(tiles, (part + 1) * together); ++tile) {
       std::int64_t left = tile, to = 0, from = 0, columns = 0, rows = 0;
-      const auto at = [&](int d, std::int64_t step) {  // moves to the start of the tile along d
+      const auto at = [&](int d, std::int64_t step) {  // moves to the start of the tile along d, returns its size
         const std::int64_t begin = left % corners[d] * step;
         left /= corners[d];
         to += begin * target.stride(d);

@@ -37,7 +37,7 @@ struct InFront {
   }
 };
 
-/// Sets element i to function(i), a double or an int64.
+/// Returns a tensor [n] whose element i is function(i), a float, a double or an int64.
 template <typename F>
 Tensor filled_by(std::int64_t n, Dtype dtype, F&& function) {
   const runtime::DefaultFloatingPoint floating_point;

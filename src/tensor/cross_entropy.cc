@@ -15,13 +15,13 @@
 namespace attn {
 namespace {
 
-/// A call arranged as rows: logits [rows, C], and one target class for each row.
+/// The targets of a call whose logits are arranged as [rows, C]: one class for each row.
 struct Losses {
   std::vector<std::int64_t> classes;  // -1: the row is ignored
   std::vector<double> weight;         // one for each class
   double smoothing;                   // the part of the target that is spread over all classes
   double total_weight = 0;            // sum of the weights of all classes
-  double divisor = 1;                 // divisor of the mean: the sum of the weights of the rows that count
+  double divisor = 1;                 // divisor of the loss: for a mean, the sum of the weights of the rows that count
 
   double of(std::int64_t target) const { return weight[static_cast<std::size_t>(target)]; }
 };
@@ -52,7 +52,7 @@ Losses read_classes(const Tensor& target, std::int64_t classes, const CrossEntro
                        std::to_string(classes) + " classes");
     counted += losses.of(c);
   }
-  // The mean over no rows is NaN, even if label smoothing gives a loss that is not 0.
+  // The mean is NaN if the weights sum to 0, even if label smoothing gives a loss that is not 0.
   if (options.reduction == Reduction::mean)
     losses.divisor = counted != 0 ? counted : std::numeric_limits<double>::quiet_NaN();
   return losses;

@@ -82,7 +82,8 @@ std::string name_of_label(int label) {
 
 Tensor on_diagonal(const Tensor& values, const Dims& place, const Dims& sizes);
 
-/// Returns a label for every dim. The ellipsis stands for the dims that the letters leave, aligned at its right end.
+/// Returns a label for every dim. The ellipsis stands for the dims that the letters leave; of operands with ellipses of
+/// different ranks the last dims of the ellipses have the same labels.
 Labels expand_labels(const Subscript& subscript, int ellipsis_rank, int widest) {
   Labels labels;
   for (int i = 0; i <= static_cast<int>(subscript.letters.size()); ++i) {

@@ -25,8 +25,8 @@ inline Compute<T> widen(T value) {
   else return value;
 }
 
-/// Converts as C++ does, with two exceptions: bool is true for every value except 0, and a float that the integer type
-/// cannot hold (NaN included) gives the smallest integer.
+/// Converts as C++ does, except that a float that the integer type cannot hold (NaN included) gives the smallest
+/// integer. bf16 and f16 are rounded from f32.
 template <typename To, typename From>
 inline To convert(From from) {
   const auto value = widen(from);

@@ -14,8 +14,8 @@ struct Lane {
   bool direct;  // whether the loop can read and write it in place
 };
 
-/// Runs the kernel for this operation if it can, and returns whether it did. The kernel needs a result and a first
-/// operand of the same dtype; the second operand must be contiguous elements of this dtype, or one number.
+/// Runs the kernel for this operation if it can, and returns whether it did. The kernel needs a contiguous result and
+/// first operand, both f32, f64 or bf16; the second operand must be contiguous elements of this dtype, or one number.
 bool run_kernel(kernels::Binary op, const Lane* lanes, std::int64_t n) {
   const Dtype dtype = lanes[0].dtype;
   const auto size = static_cast<std::int64_t>(size_of(dtype));

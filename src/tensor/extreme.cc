@@ -82,8 +82,8 @@ Best<C> best_of_long_run(Dtype dtype, const char* x, std::int64_t stride, std::i
   return best;
 }
 
-/// Finds the best element of each of `count` adjacent rows. A row has n elements that lie `stride` bytes apart. These
-/// rows are the columns of a matrix, which is read row by row.
+/// Writes the best element of each of `count` adjacent rows to `best`, and its index to `at`. A row has n elements that
+/// lie `stride` bytes apart. These rows are the columns of a matrix, which is read row by row.
 template <Extreme extreme, typename C>
 void best_of_columns(Dtype dtype, const char* x, std::int64_t stride, std::int64_t n, std::int64_t count, C* best,
                      std::int64_t* at) {

@@ -10,7 +10,7 @@
 namespace attn {
 namespace {
 
-/// Throws if the tape forbids a change of x or of its base.
+/// Throws if x is undefined, or if the tape forbids to change x by `other`.
 void check_history(const char* function, const Tensor& x, const Tensor& other) {
   if (!x.defined()) throw ValueError(std::string(function) + ": the tensor is undefined; it has no elements to change");
   if (!grad_enabled()) return;

@@ -60,8 +60,7 @@ Walk walk_of(const Dims& shape, std::span<const Operand> operands) {
   return walk;
 }
 
-/// Selects the runs [first, last) along the innermost dim. The first run starts at element `begin`, the last one stops
-/// at element `end`.
+/// Selects elements [begin, end) of each of the runs [first, last) along the innermost dim.
 struct Runs {
   std::int64_t first, last, begin, end;
 };

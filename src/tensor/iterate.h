@@ -1,4 +1,4 @@
-// src/tensor/iterate.h: iterates over several tensors of one shape with any strides; all loops over tensors use it.
+// src/tensor/iterate.h: iterates over several tensors of one shape with any strides, element by element.
 #pragma once
 #include <attn/tensor.h>
 
@@ -14,7 +14,8 @@ struct Operand {
   Dims strides;
 };
 
-/// Returns `tensor` broadcast to `shape` (stride 0 along the dims it lacks). The shapes must fit; this is not checked.
+/// Returns `tensor` broadcast to `shape` (stride 0 along the dims that are broadcast). The shapes must fit; this is not
+/// checked.
 Operand operand(const Tensor& tensor, const Dims& shape);
 
 /// An inner loop processes n elements of every operand: data[i] advances by strides[i] bytes from one element to the
@@ -24,8 +25,8 @@ using InnerLoop = void (*)(void* context, char* const* data, const std::int64_t*
 /// Calls `loop` for runs that together visit every element once, in row-major order. Dims that form one run in every
 /// operand are joined, so contiguous operands of the same shape need a single call.
 void iterate(const Dims& shape, std::span<const Operand> operands, InnerLoop loop, void* context);
-/// Calls `loop` in any order, for loops whose elements are independent. Many elements are divided into parts of a fixed
-/// size, which threads share.
+/// Calls `loop` in any order, for loops whose elements are independent. Many elements are divided into parts, which
+/// threads share; the division depends only on shape and strides.
 void iterate_in_parts(const Dims& shape, std::span<const Operand> operands, InnerLoop loop, void* context);
 
 /// Returns `loop` as a function pointer; the loop itself is the context.

@@ -108,8 +108,8 @@ Tensor pick(const char* function, const char* name, const Tensor& source, int di
   return result;
 }
 
-/// Adds `values` to zeros [rows, ...] at the rows that `index` names, one after another. This is the gradient of
-/// picking rows.
+/// Adds `values` to zeros with `rows` rows along `dim`, at the rows that `index` names, one after another. This is the
+/// gradient of `pick`.
 Tensor add_at(const Tensor& values, int dim, const Tensor& index, std::int64_t rows) {
   const Tensor from = values.detach().contiguous();
   const Dims &all = from.sizes(), sizes_behind(std::span(all.begin() + dim + index.dim(), all.end()));

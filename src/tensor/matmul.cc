@@ -113,8 +113,8 @@ Tensor settled(const Tensor& y, const Tensor& target, Dtype dtype) {
   return target;
 }
 
-/// Checks, widens and multiplies operands of rank 2 and more with broadcast batch dims; the result is [..., M, N].
-/// `target`: memory of these sizes, used for the result if that saves a copy.
+/// Widens and multiplies operands of rank 2 and more with broadcast batch dims (ShapeError if they do not broadcast);
+/// the result is [..., M, N]. `target`: memory of these sizes, used for the result if that saves a copy.
 Tensor batched(const char* function, const Tensor& a, const Tensor& b, const After& after = {},
                const Tensor& target = {}) {
   // If b has one column, one row times the transposed matrix is computed instead. The sums are the same, and the rows
@@ -172,8 +172,8 @@ const char* backward_name(int a_rank, int b_rank) {
 /// Reshapes [..., n] to [rows, n].
 Tensor as_rows(const Tensor& x) { return x.dim() == 1 ? x.unsqueeze(0) : x.flatten(0, -2); }
 
-/// Returns the gradient of the left operand of y = a b: da = dy b^T. A vector counts as a matrix of one row or column.
-/// The tape sums over broadcast dims.
+/// Returns the vjp of the left operand of y = a b: da = dy b^T. A vector counts as a matrix of one row or column. The
+/// tape sums over broadcast dims.
 auto wrt_left(int a_rank) {
   return [a_rank](const Tensor& dy, const Tensor& b) {
     const Tensor rows = b.dim() == 1 ? dy.unsqueeze(-1) : dy, matrix = b.dim() == 1 ? b.unsqueeze(-1) : b;
@@ -182,8 +182,8 @@ auto wrt_left(int a_rank) {
   };
 }
 
-/// Returns the gradient of the right operand: db = a^T dy. If b is one matrix for a whole batch, the rows of all items
-/// form one matrix.
+/// Returns the vjp of the right operand: db = a^T dy. If b is one matrix for a whole batch, the rows of all items form
+/// one matrix.
 auto wrt_right(int b_rank) {
   return [b_rank](const Tensor& dy, const Tensor& a) {
     Tensor columns = b_rank == 1 ? dy.unsqueeze(-1) : dy, matrix = a;
@@ -255,8 +255,8 @@ void check_linear(const Tensor& x, const Tensor& weight, const Tensor& bias) {
                      std::to_string(weight.size(0)) + "]");
 }
 
-/// Computes linear and its activation, with checks and without gradient history; writes to `target` if that saves a
-/// copy.
+/// Computes linear and its activation from checked operands, without gradient history, in the type that the kernels
+/// write; uses `target` if that saves a copy.
 Tensor linear_values(const Tensor& x, const Tensor& weight, const Tensor& bias, kernels::Activation activation,
                      const Tensor& target = {}) {
   const Tensor rows = x.dim() == 1 ? x.detach().unsqueeze(0) : x;

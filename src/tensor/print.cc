@@ -132,7 +132,7 @@ class Printer {
     return text + "]";
   }
 
-  /// Formats a tensor of rank 2 or more: one line break between rows, and one more for each outer dim.
+  /// Formats a tensor of rank 2 or more, with rank - 1 line breaks between its slices along dim 0.
   std::string rows(const Tensor& x, int indent) const {
     const std::int64_t edge = options_.edge_items, size = x.size(0);
     const std::string between = runtime::format(",{:\n>{}}{:>{}}", "", x.dim() - 1, "", indent + 1);

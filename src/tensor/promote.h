@@ -4,8 +4,7 @@
 
 namespace attn {
 
-/// Returns the smallest dtype in the order bool, i32, i64, (bf16, f16), f32, f64 that holds both; bf16 with f16 gives
-/// f32.
+/// Returns the later of both dtypes in the order bool, i32, i64, (bf16, f16), f32, f64; bf16 with f16 gives f32.
 Dtype promote(Dtype a, Dtype b);
 /// Returns the dtype in which two tensors are computed. Kinds rank bool, integer, floating. A tensor of rank 0 counts
 /// beside one of higher rank only if its kind ranks higher.

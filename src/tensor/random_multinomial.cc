@@ -41,8 +41,8 @@ void check_row(const C* row, std::int64_t n) {
     throw ValueError(runtime::format("multinomial: a row of weights sums to {}; it must be positive", sum));
 }
 
-/// Returns the indices of the largest values of weight / exponential, in descending order. The caller has drawn the
-/// exponentials of all rows before.
+/// Writes the indices of the `samples` largest values of weight / exponential to `indices`, in descending order of the
+/// values. The caller has drawn the exponentials of all rows before.
 template <typename C>
 void without_replacement(const C* weights, const C* exponentials, std::int64_t n, std::int64_t samples,
                          std::int64_t* indices) {

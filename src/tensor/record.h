@@ -49,8 +49,9 @@ struct History {
   const Tensor& changed(const Tensor& x) const noexcept;
 };
 
-/// Implements `history_of` for the case that some input wants a gradient. While NoGrad is in force it records nothing.
-/// If the first input is the result, the result is changed in place; if that is a view, its base gets the new history.
+/// Implements `history_of` for the case that some input wants a gradient. While NoGrad is in force, or if the result is
+/// not floating, it records nothing. If the first input is the result, the result is changed in place; if that is a
+/// view, its base gets the new history.
 History history_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp);
 /// Implements `record`: calls history_wanted and begins the history at once.
 void record_wanted(const char* name, const Tensor& result, std::initializer_list<RecordedInput> inputs, Vjp vjp);
@@ -98,7 +99,7 @@ Tensor record(const char* name, Tensor result, const W&... inputs) {
     record_wanted(name, result, {{&inputs.input, inputs.saved}...}, vjp_of(inputs...));
   return result;
 }
-/// Marks `view` as a view of x's memory: both then share one history.
+/// Marks `view` as a view of x's memory: both then share one history. While recording is off, the view gets none.
 void mark_view(const Tensor& view, const Tensor& x);
 /// Records a result that is a view of its only input.
 template <typename F>
@@ -108,9 +109,9 @@ Tensor record_view(const char* name, Tensor result, const Tensor& input, F vjp) 
 }
 
 /// The general form of `record`, for several results, or for gradients that are computed together. It costs more, so
-/// check wants_grad first. `vjp` reads the saved tensors as at.saved(i), in this order. They are freed with the node;
-/// tensors that `vjp` captures are not checked for changes. If `vjp` is empty, the results require a gradient, and a
-/// backward pass throws an error that the operation has none.
+/// check wants_grad first. `vjp` reads the saved tensors as at.saved(i), in this order. They are freed after a pass
+/// without retain_graph, or with the node; tensors that `vjp` captures are not checked for changes. If `vjp` is empty,
+/// the results require a gradient, and a backward pass throws an error that the operation has none.
 struct Operation {
   const char* name;
   std::vector<Tensor> inputs, saved;

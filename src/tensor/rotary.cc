@@ -78,7 +78,8 @@ Tensor rotary_turn(const Tensor& x, const Tensor& cos, const Tensor& sin, bool b
     const auto d = halves(widen(dy)), v = halves(widen(x));
     return back ? d[0] * v[1] - d[1] * v[0] : d[1] * v[0] - d[0] * v[1];
   };
-  // The gradient of a rotation is the inverse rotation, because rotations are orthogonal.
+  // The gradient is the product with the transposed matrix [[cos, sin], [-sin, cos]]: the rotation by the negative
+  // angles.
   const auto wrt_x = [back](auto& dy, auto& cos, auto& sin) { return rotary_turn(dy, cos, sin, !back); };
   return record("RotaryBackward0", rotated(x, cos, sin, back), wrt(x, wrt_x, cos, sin), wrt(cos, wrt_cos, x),
                 wrt(sin, wrt_sin, x));

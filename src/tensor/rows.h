@@ -40,7 +40,7 @@ Dims reduced_sizes(const Dims& sizes, const Dims& reduced, bool keepdim);
 /// reduction. Returns a view.
 Tensor spread(const Tensor& y, const Dims& sizes, const Dims& reduced);
 
-/// A tensor as rows along its last dim: row r starts `offset(r)` elements after `data`.
+/// A tensor as rows along its last dim: row r starts `offset(r)` elements after x.data().
 struct Rows {
   Tensor x;  // [..., n]
   std::int64_t count = 0, n = 0, stride = 0;
@@ -85,13 +85,13 @@ class JoinedSums {
   std::int64_t count_ = 0;
 };
 
-/// Results larger than this many bytes are no longer in a cache at their next use.
+/// Results of this many bytes or more are no longer in a cache at their next use.
 constexpr std::int64_t streamed_bytes = std::int64_t{16} << 20;
 
 /// Returns `computed` as the result of `function`: unchanged, rounded to `dtype`, or copied to `out`.
 Tensor deliver(const char* function, const Tensor& computed, const Tensor& out, Dtype dtype);
 
-/// Throws ShapeError unless `normalized` equals the last dims of x.
+/// Throws ShapeError unless `normalized` equals the last dims of x, at least one.
 void check_normalized(const char* function, const Tensor& x, const Dims& normalized);
 /// Returns the weight or bias of a norm in the type of the computation, contiguous; undefined stays undefined.
 Tensor affine(const char* function, const char* name, const Tensor& given, const Dims& normalized, Dtype dtype);

@@ -8,11 +8,12 @@
 
 namespace attn {
 
-/// Returns dy times the derivative at x, in x's dtype, rounded once, without gradient history.
+/// Returns dy times the derivative at x (for tanh and sigmoid x is the activation's result), in x's dtype, rounded
+/// once, without gradient history.
 Tensor times_slope(const Tensor& dy, const Tensor& x, kernels::Slope op);
 
-/// Returns the same bits. If gradients are recorded, `slope` computes the derivative in tensor operations, so that the
-/// result has a history.
+/// Does the same. If gradients are recorded, `slope` computes the derivative in tensor operations, so that the result
+/// has a history; for half floats the result is then f32, not rounded.
 template <typename F>
 Tensor times_slope(const Tensor& dy, const Tensor& x, kernels::Slope op, F slope) {
   return grad_enabled() ? widen(dy) * slope(widen(x)) : times_slope(dy, x, op);

@@ -137,8 +137,8 @@ Tensor gradient_of_rows(kernels::RowOp op, const Tensor& given_dy, const Tensor&
   return dx;
 }
 
-/// Computes the gradient of softmax: in tensor operations that have gradients if gradients are recorded, otherwise in
-/// one pass over the rows, with the same bits.
+/// Compute the gradients of softmax and log_softmax: in tensor operations that have gradients if gradients are
+/// recorded, otherwise in one pass over the rows, with the same bits.
 Tensor softmax_gradient(const Tensor& dy, const Tensor& y, int dim) {
   if (!grad_enabled()) return gradient_of_rows(kernels::RowOp::softmax, dy, y, dim);
   const Tensor product = widen(dy) * widen(y);
