@@ -26,8 +26,8 @@ bool is_written_aside(const Call& call, const Tensor& out) {
   return out.defined() && ((call.problem.value_dim > 1 && out.stride(-1) != 1) || call.reads_from(out));
 }
 
-/// Returns the memory of the output: the caller's `out`, or new memory if there is no `out` or a gradient history is
-/// involved. The common case returns first, because a small call takes about a microsecond.
+/// Returns the output: the caller's `out`, a new handle to its memory if a gradient history is involved, or new memory
+/// if there is no `out`. The common case returns first, because a small call takes about a microsecond.
 Tensor output_memory(const Call& call, const Tensor& out, bool recorded) {
   const Dims rows = call.shown_rows(call.problem.value_dim);
   if (!out.defined() || recorded || wants_grad(out)) return result_memory(call.function, out, rows, call.dtype());
@@ -35,8 +35,8 @@ Tensor output_memory(const Call& call, const Tensor& out, bool recorded) {
   return out;
 }
 
-/// Returns memory [B, Hq, Tq, Dv], last dim contiguous, into which kernels write before the values reach `result`.
-/// Undefined: kernels write to `result` itself.
+/// Returns the tensor [B, Hq, Tq, Dv], last dim contiguous, to which kernels write: separate memory if `aside`, or a
+/// view of `result` if its rank is below 4. Undefined: `result` itself.
 Tensor other_memory(const Call& call, const Tensor& result, bool aside) {
   const kernels::AttentionProblem& p = call.problem;
   if (aside) return empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype());
@@ -63,7 +63,7 @@ Tensor saved_memory(const Call& call, const Tensor& given, const std::vector<Ten
   return memory;
 }
 
-/// Writes one trace line per call: shapes, the kernel, the reasons.
+/// While tracing is on, writes one line per call: shapes, the kernel, the reasons.
 void trace(const Call& call, const Plan& plan) {
   if (!runtime::trace_enabled()) return;
   const kernels::AttentionProblem& p = call.problem;
@@ -93,8 +93,8 @@ void notice_reference(const Call& call, const AttentionKernel& kernel, const Pla
       name_of(call.dtype()), call.mask.to_string(), p.batch, p.q_heads, p.q_rows, p.k_rows, reasons));
 }
 
-/// Computes a 16-bit call that no kernel takes as it is: converts the operands to f32, computes in f32, and rounds the
-/// results once. Rows of a cache are not copied.
+/// Computes a 16-bit call for which better_in_f32 returned true: converts the operands to f32, computes in f32, and
+/// rounds the results once. Rows of a cache are not copied.
 AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                                  const CallOptions& call_options) {
   const auto wide = [](const Tensor& x) { return x.defined() ? x.to(Dtype::f32) : x; };
@@ -194,7 +194,8 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
   return result;
 }
 
-/// Returns the results of a call that attention_forward computed before, with the gradient history of a recorded call.
+/// Returns the output of a call that attention_forward computed before, with the gradient history of a recorded call.
+/// The weights and the logsumexp have only shape and history.
 AttentionResult resumed(Call& call, bool recorded, const AttentionOptions& options, const AttentionSaved& saved) {
   const kernels::AttentionProblem& p = call.problem;
   if (options.dropout_p > 0)

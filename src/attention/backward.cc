@@ -61,7 +61,7 @@ struct Described {
   }
 };
 
-/// Writes one trace line per call, as the forward pass does.
+/// While tracing is on, writes one line per call, as the forward pass does.
 void trace(const Call& call, const BackwardPlan& plan, bool wave) {
   if (!runtime::trace_enabled()) return;
   const AttentionProblem& p = call.problem;
@@ -71,7 +71,7 @@ void trace(const Call& call, const BackwardPlan& plan, bool wave) {
                                  wave ? "rows in a wave" : "heads"));
 }
 
-/// The row ranges of the call (batch items or packed sequences), and which of them may share keys.
+/// The row ranges of the call (batch items, packed sequences or documents), and which of them may share keys.
 struct Segments {
   std::vector<BackwardSegment> segments;
   std::vector<GradientGroup> groups;
@@ -224,7 +224,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   const BackwardPlan plan = options.plan != nullptr ? *options.plan : plan_backward(p);
   result.bias.resize(terms);
   const Segments segments(call);
-  // a unit clears the rows of dq, dk and dv that it adds to; keys that belong to no sequence stay 0
+  // units set every row of dq, and the rows of dk and dv of their keys; keys that belong to no sequence must start as 0
   const auto memory = [&](const Tensor& given, const Tensor& x) {
     const bool cleared = call.sequences.empty() && p.q_heads > 0;
     if (given.defined() && given.dtype() == stored) return cleared ? given : given.zero_();

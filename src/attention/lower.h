@@ -59,8 +59,8 @@ LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths&
 
 /// Returns the strides of a dense operand over [B, Hq, Tq, Tk]; ShapeError when it does not broadcast.
 kernels::Broadcast4 broadcast_to_scores(const ScoreShape& shape, const std::string& what, const Tensor& x);
-/// Returns whether row positions count from the bottom right. If `align` is unset although the rows and keys differ in
-/// number, throws an error that shows the window (left, right) in both alignments.
+/// Returns whether row positions count from the bottom right. If `align` is unset and query_start is not given although
+/// the rows and keys differ in number, throws an error that shows the window (left, right) in both alignments.
 bool is_bottom_right(Align align, const std::string& what, const ScoreShape& shape, const Lengths& lengths,
                      std::int64_t left = -1, std::int64_t right = 0);
 

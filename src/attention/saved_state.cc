@@ -1,5 +1,5 @@
-// src/attention/saved_state.cc: implements attention_forward and attention_backward for callers that keep the saved
-// state themselves, instead of autograd.
+// src/attention/saved_state.cc: implements attention_forward, attention_recorded and attention_backward for callers
+// that keep the saved state themselves, instead of autograd.
 #include <attn/attention_backward.h>
 #include <attn/autograd.h>
 #include <attn/ops.h>

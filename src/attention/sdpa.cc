@@ -74,8 +74,8 @@ void check_groups(const Tensor& query, const Tensor& x, const char* name) {
                                      name, shape(x), groups, heads, shape(query)));
 }
 
-/// The inputs query, key and value with common leading dims, and with a head dim before the last two if there are
-/// heads. They are the given tensors, or views of them.
+/// The inputs query, key and value; `broadcast` gives them common leading dims and rank 4 or more. They are the given
+/// tensors, or views of them.
 struct Inputs {
   const Tensor &query, &key, &value;
 };
@@ -83,7 +83,7 @@ struct Views {
   Tensor query, key, value;
 };
 
-/// Broadcasts the inputs. Makes views, in `views`, only if something must broadcast.
+/// Broadcasts the inputs. Makes views, in `views`, unless all have rank 4 and nothing must broadcast.
 Inputs broadcast(const Inputs& given, bool grouped, Views& views) {
   const auto& [query, key, value] = given;
   if (grouped) {

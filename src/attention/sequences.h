@@ -9,8 +9,8 @@ namespace attn {
 /// alignment decides.
 std::vector<kernels::Sequence> packed_sequences(const PackedLengths& packed, const Tensor& query_start);
 
-/// Returns the documents: each run of rows with one id, with the keys of that id if they are contiguous, else with all
-/// keys.
+/// Returns the documents: each run of rows with the same keys. The keys of a row are those of its id if they are
+/// contiguous, else all keys; none if the row is padding or no key has its id.
 std::vector<kernels::Sequence> document_sequences(const kernels::MaskNode& ids,
                                                   const kernels::AttentionProblem& problem);
 

@@ -78,7 +78,7 @@ Tensor constant_(Tensor x, Scalar value) {
 Tensor zeros_(Tensor x) { return constant_(std::move(x), 0); }
 Tensor ones_(Tensor x) { return constant_(std::move(x), 1); }
 
-// The functions below draw nothing for a tensor without elements, because its bounds would be a division by 0.
+// The functions below draw nothing for a tensor without elements, because its bounds could be a division by 0.
 Tensor xavier_uniform_(Tensor x, double gain, Generator* generator) {
   const double a = std::sqrt(3.0) * xavier_std("xavier_uniform_", x, gain);
   return x.numel() == 0 ? x : uniform_(x, -a, a, generator);

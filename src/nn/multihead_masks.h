@@ -23,7 +23,7 @@ struct MultiheadMasks {
   void apply(AttentionOptions& options) const;
 };
 
-/// Returns the masks of a call and appends `extra` columns that no mask hides.
+/// Returns the masks of a call, with `extra` columns appended that mask nothing; only `causal` masks those keys too.
 MultiheadMasks read_masks(const MultiheadAttentionCall& call, const MultiheadSizes& sizes, std::int64_t extra,
                           bool causal);
 

@@ -11,7 +11,7 @@
 namespace attn {
 namespace {
 
-// with page_rows = 0 a sequence has one block of rows: it starts with this many rows and doubles when full
+// with page_rows = 0 a sequence has one block of rows; all blocks start with this many rows and double when one is full
 constexpr std::int64_t first_block_rows = 64;
 
 std::uint32_t next_id() {

@@ -75,7 +75,7 @@ void reserve(std::vector<std::int32_t>& table, std::size_t pages) {
   if (table.capacity() < pages) table.reserve(std::max(pages, 2 * table.capacity()));
 }
 
-/// Copies all blocks into larger blocks (at least twice as large).
+/// Copies all blocks in use into larger blocks (at least twice as large).
 PagedRows grown(const PagedRows& rows, const RowLayout& layout, const PagePool& pool, std::int64_t from_rows,
                 std::int64_t to_rows) {
   PagedRows result(layout, to_rows);

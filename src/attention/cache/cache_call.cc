@@ -17,7 +17,7 @@ namespace {
 constexpr const char* function = "attention_cached";
 using Batch = std::vector<const KvCache::State::Sequence*>;
 
-/// Returns an i64 tensor [B] with f(sequence) for each sequence.
+/// Returns an i64 tensor [B] with number(b) for each index b of the batch.
 template <typename F>
 Tensor of_each(const Batch& batch, F&& number) {
   const Tensor numbers = empty({static_cast<std::int64_t>(batch.size())}, Dtype::i64);

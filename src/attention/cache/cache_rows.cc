@@ -47,8 +47,9 @@ std::int64_t lines_of(std::int64_t bytes, std::int64_t more) {
                  runtime::aligned(static_cast<std::size_t>(bytes)) + runtime::aligned(static_cast<std::size_t>(more)));
 }
 
-/// Returns the scale max |x| / 127, computed in the wide type, as f32; NaN if an element is inf or NaN. The compiler
-/// vectorises this loop because magnitudes are compared as the integers of their bits.
+/// Returns the scale max |x| / 127, computed in the wide type, as f32; NaN if an element is inf or NaN, or if f32
+/// cannot hold the scale. The compiler vectorises this loop because magnitudes are compared as the integers of their
+/// bits.
 template <typename T>
 float scale_of(const T* from, std::int64_t count) {
   using W = Wide<T>;
@@ -65,8 +66,8 @@ float scale_of(const T* from, std::int64_t count) {
   return std::isfinite(scale) ? scale : std::numeric_limits<float>::quiet_NaN();
 }
 
-/// Rounds each element to the nearest multiple of the scale, ties to even; writes 1 if the scale is NaN. After adding
-/// 1.5 * 2^23 (f64: 2^52) the low bits of the sum hold the nearest integer.
+/// Writes element / scale, rounded to the nearest integer, ties to even, and limited to +-127; writes 1 if the scale is
+/// NaN, 0 if it is 0. After adding 1.5 * 2^23 (f64: 2^52) the low bits of the sum hold the nearest integer.
 template <typename T>
 void round_to(const T* from, std::int64_t count, float scale, std::int8_t* to) {
   using W = Wide<T>;

@@ -29,7 +29,7 @@ struct KvCache::State {
   PagedRows k, v;
   std::vector<Sequence> sequences;
   bool lost_history = false;          // rows that require a gradient were appended
-  std::vector<std::uint32_t> unused;  // indices of released sequences; its capacity is that of `sequences`
+  std::vector<std::uint32_t> unused;  // indices of released sequences; has room for all, so that release cannot fail
 
   explicit State(const KvCacheOptions& checked);
   RowLayout layout(bool values) const;

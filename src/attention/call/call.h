@@ -45,7 +45,7 @@ struct Call {
   /// Returns the tensors without a gradient that the call reads: lengths, masks, and integer and bool tensors that
   /// score_mod looks up.
   std::vector<Tensor> constants() const;
-  /// Returns whether `memory` shares bytes with an input or a constant.
+  /// Returns whether `memory` may share bytes with an input or a constant.
   bool reads_from(const Tensor& memory) const;
   /// Detaches q, k, v, sinks, additive_w and the bias, because state saved for autograd must not keep the graph alive.
   void forget_history();

@@ -19,8 +19,8 @@ bool is_join(const Expression& e) { return e.kind == Kind::both || e.kind == Kin
 
 bool is_band(const MaskNode& node) { return node.op == MaskOp::causal || node.op == MaskOp::window; }
 
-/// Joins causal masks and windows with the same alignment to one window, because kernels find the active tiles of a
-/// single window without testing each row.
+/// Joins `b` to `a` if both are causal masks or windows with the same alignment, and returns whether they were: kernels
+/// find the active tiles of a single window without testing each row.
 bool join_bands(MaskNode& a, const MaskNode& b) {
   if (!is_band(a) || !is_band(b) || a.bottom_right != b.bottom_right) return false;
   // a number below 0 means no limit

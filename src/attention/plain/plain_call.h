@@ -12,10 +12,10 @@
 namespace attn::plain {
 
 Status check(const Attention& call);
-/// Checks that strides are given completely, and that rows do not overlap.
+/// Checks that strides are given completely, and that each has at least the magnitude of `width`.
 Status check_rows(const Attention& call, const Strides& strides, std::int64_t heads, std::int64_t rows,
                   std::int64_t width);
-/// Returns the strides of a mask or bias; row-major strides if none is given.
+/// Returns the strides of a mask or bias: row-major if none is given, else key stride 1 if that is not given.
 ScoreStrides whole(const Attention& call, ScoreStrides strides);
 Strides or_contiguous(const Strides& strides, std::int64_t heads, std::int64_t rows, std::int64_t columns);
 

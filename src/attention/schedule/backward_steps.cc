@@ -20,7 +20,7 @@ using kernels::AttentionProblem;
 using kernels::Element;
 using kernels::StepOrder;
 
-/// K and V of a unit are copied if the unit has at least least_copying_steps steps and the copies take at most
+/// K and V of a unit are copied only if the unit has at least least_copying_steps steps and the copies take at most
 /// most_copied_bytes. While rows are copied, the row copy_ahead rows later is prefetched.
 constexpr std::int64_t least_copying_steps = 4, copy_ahead = 16;
 constexpr std::size_t most_copied_bytes = std::size_t{4} << 20;
@@ -343,9 +343,9 @@ std::int64_t BackwardSteps::first_step(std::int64_t unit) const {
 }
 
 /// Returns the order that units or steps must keep. Several units may add to the same gradient of a bias or lookup.
-/// They may then run at the same time, one slightly behind the other, if each step of a unit has elements of its own:
-/// each block of rows must have its own, and each head too unless a unit has one head. Otherwise all steps run one
-/// after another.
+/// They may then run at the same time, one slightly behind the other, if there are no sequences and each step of a unit
+/// has elements of its own: each block of rows must have its own, and each head too unless a unit has one head.
+/// Otherwise all steps run one after another.
 BackwardSteps::Order BackwardSteps::order_of_shared(std::int64_t items) const {
   bool shared = false, alike = !has_sequences();
   for_each_sum([&](bool own_heads, bool own_items, bool own_rows) {

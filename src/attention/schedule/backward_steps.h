@@ -55,8 +55,8 @@ class BackwardSteps {
   std::int64_t blocks() const {
     return partition_.groups.empty() ? 0 : partition_.groups.back().first_block + partition_.groups.back().blocks;
   }
-  /// Returns whether the threads share the steps of each unit, because there are too few units for the threads. That is
-  /// called a wave. The bits are the same.
+  /// Returns whether the threads share the steps of each unit, because there are too few units for the threads or
+  /// because all steps must run in order. That is called a wave. The bits are the same.
   bool is_wave(int threads) const {
     if (threads == 1 || one_step_each()) return false;
     return order_ == Order::steps || (units() % threads != 0 && units() < 4 * threads);
@@ -69,8 +69,9 @@ class BackwardSteps {
   /// Runs all steps of a unit, one after another.
   void unit(std::int64_t unit, char* scratch) const;
 
-  /// Returns whether units must run in order, because they add to the same elements of a dense bias's gradient: each
-  /// step runs after the same step of the previous unit. A wave keeps this order in any case.
+  /// Returns whether units must run in order, because they add to the same elements of the gradient of a dense bias or
+  /// a looked-up tensor: each step runs behind the same step of the last earlier unit that does so. A wave keeps this
+  /// order in any case.
   bool in_order(int threads) const { return threads > 1 && order_ != Order::any; }
 
   /// The state that the threads of a wave share, or the threads that run units in order.
@@ -103,7 +104,8 @@ class BackwardSteps {
   /// h.
   Step rows_of_block(std::int64_t n, std::int64_t block, std::int64_t h) const;
   /// Runs one step. `gradient`: that of this call, or one that refers to the unit's copies of K and V. `totals`: the
-  /// unit's f32 sums of dK and dV, if the kernel rounds them only after the last step.
+  /// unit's f32 sums of dK and dV, if the kernel rounds them only after the last step. Returns false if a number is not
+  /// finite.
   bool run(const kernels::AttentionGradient& gradient, const Step& step, const kernels::StepOrder& step_order,
            char* scratch, char* totals) const;
   /// Runs all steps of a unit; returns false if a number is not finite. `wave`: the shared state if units run in order,

@@ -11,13 +11,14 @@ namespace attn {
 /// Returns the kernels of this processor, the best first.
 std::span<const AttentionKernel> attention_kernels();
 
-/// Returns the first kernel that accepts the problem; the last one, the reference code, accepts everything.
+/// Returns the first kernel that accepts the problem; the last one, the reference code, accepts everything. Adds the
+/// answers to `plan`.
 const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, Plan& plan);
 
-/// Returns whether an f16 or bf16 call should be computed in f32 copies. There are three reasons. No kernel takes the
-/// call as it is. Or the planned kernel widens rows while it reads them, and `wide` is set: autograd needs the widened
-/// values, or q is projected and would be rounded first. Or the score is additive, whose projections are never rounded
-/// to 16 bits.
+/// Returns whether an f16 or bf16 call should be computed in f32 copies. There are three reasons. No vector kernel
+/// takes the call as it is, though there are some. Or the planned kernel widens rows while it reads them, and `wide` is
+/// set: autograd needs the widened values, or q is projected and would be rounded first. Or the score is additive,
+/// whose projections are never rounded to 16 bits.
 bool better_in_f32(const AttentionKernel& planned, const kernels::AttentionProblem& problem, bool wide);
 
 }  // namespace attn

@@ -15,7 +15,7 @@ using Heads = TaskPartition::Heads;
 /// The most query tiles in a task that copies K and V: copying takes up to a fifth of the time of a query tile. And the
 /// most in a task that computes exponentials of keys or converts rows: that is done once for all its query tiles.
 constexpr std::int64_t copying_tiles = 16, converting_tiles = 4;
-/// With more query tiles than this, every thread has work without splitting the keys.
+/// With this many tasks or more the keys are not split: the tasks alone are taken to keep the threads busy.
 constexpr std::int64_t most_split_tasks = 32;
 
 Heads heads_of_task(const Workload& work) {

@@ -41,10 +41,10 @@ bool reads(const kernels::KvRows& rows, std::int64_t columns) {
 /// Returns whether there is a bf16 kernel for this processor.
 bool multiplies_bf16() { return target()->bf16.rows > 0 && runtime::cpu().avx512_bf16; }
 
-/// Returns whether the kernel computes a call of this element type: its own type directly; the f32 kernel also f16, and
-/// bf16 calls that the bf16 kernel does not take, by widening Q and rounding the output.
 template <Element E>
 Answer ask(const AttentionProblem& problem);
+/// Returns whether the kernel computes a call of this element type: its own type directly; the f32 kernel also f16, and
+/// bf16 calls that the bf16 kernel does not take, by widening Q and rounding the output.
 template <Element E>
 bool is_of(const AttentionProblem& problem) {
   if (problem.element == E) return true;

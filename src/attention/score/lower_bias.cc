@@ -14,8 +14,8 @@ namespace {
 using kernels::BiasOp;
 using kernels::BiasTerm;
 
-/// Returns the bucket of each distance. Distances 0 ... exact - 1 have one bucket each; larger ones share the rest
-/// evenly in log(distance) up to max_distance. Computed in f32, as T5 does.
+/// Returns the bucket of each distance. Distances 0 ... exact - 1 (exact: half the buckets) have one bucket each;
+/// larger ones share the rest evenly in log(distance) up to max_distance. Computed in f32, as T5 does.
 std::vector<std::int32_t> buckets_of(std::int64_t buckets, std::int64_t max_distance) {
   const std::int64_t exact = buckets / 2;
   const auto log = [](float x) {

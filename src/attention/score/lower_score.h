@@ -19,7 +19,7 @@ struct LoweredProgram {
 struct LoweredScore {
   LoweredProgram any_rows, one_head;
 };
-/// Lowers the expression. `computed`: f32 or f64. Returns nullopt if there are no scores.
+/// Lowers the expression. `computed`: f32 or f64. Returns empty programs if there are no scores.
 LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& shape, const Lengths& lowered,
                          Dtype computed);
 
