@@ -124,7 +124,7 @@ ATTN_API Tensor logical_not(const Tensor& a, Tensor out = {});
 ATTN_API Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b, Tensor out = {});
 ATTN_API Tensor where(const Tensor& condition, const Tensor& a, Scalar b);
 ATTN_API Tensor where(const Tensor& condition, Scalar a, const Tensor& b);
-/// Returns x with `value` where the mask (bool, broadcast to x) is True.
+/// Returns x with `value` where the mask (bool) is True; both broadcast.
 ATTN_API Tensor masked_fill(const Tensor& x, const Tensor& mask, Scalar value);
 /// Returns x [.., M, N] with zeros above (tril) or below (triu) the diagonal; `diagonal` = 1 is one column further
 /// right.

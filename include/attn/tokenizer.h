@@ -18,8 +18,8 @@ namespace attn {
 ///   words        GPT-2's pattern: words with the space before them, numbers, signs, blanks; but each Chinese or
 ///                Japanese character, written without spaces, is a token. An unknown word is <unk>, id 0
 ///   bpe          the pieces of GPT-2's pattern as bytes, merged pair by pair (Sennrich 2016, 1508.07909; byte-level as
-///                in GPT-2): encodes every text. Loaded from a file, it may also merge characters, with a byte fallback
-///                for characters without a token (byte_fallback: SentencePiece, as in Llama 2)
+///                in GPT-2): a trained one encodes every text. Loaded from a file, it may also merge characters, with a
+///                byte fallback for characters without a token (byte_fallback: SentencePiece, as in Llama 2)
 ///  decode(encode(text)) returns the text. For bpe this holds for any bytes, UTF-8 or not, unless the file's normalizer
 /// or decoder changes them; for characters and words, if every token is known. Thread safety: immutable.
 class ATTN_API Tokenizer {
@@ -65,8 +65,8 @@ class ATTN_API Tokenizer {
   /// Returns the ids of the text; with `add_special` also the special tokens that the file's post-processor adds around
   /// one text, as Hugging Face's add_special_tokens (Llama 3's <|begin_of_text|>). Encode training text without them, a
   /// prompt with them. The time grows with the length of the text, whatever it contains (n log n in its longest piece).
-  /// Errors   ValueError for a character that is not in the vocabulary, and for bytes that are not UTF-8, except with
-  ///          bpe, which encodes any byte.
+  /// Errors   ValueError for a character or a byte for which there is no token, and, except with bpe, for bytes that
+  ///          are not UTF-8.
   std::vector<std::int64_t> encode(std::string_view text, bool add_special = false) const;
   /// Returns the joined bytes of the ids; one bpe token may hold part of a character. `skip_special` leaves out special
   /// tokens. A leading space that the file's decoder strips is removed.

@@ -70,8 +70,8 @@ class ATTN_API Trainer {
   /// Errors   IoError; FormatError for a damaged file: its checksum covers every tensor and setting (older files have
   ///          none); ValueError for other ids.
   static Trainer resume(const std::string& folder, std::vector<std::int64_t> ids);
-  /// Returns the options with which the training in that folder was started, and its step; nullopt if there is no
-  /// training.
+  /// Returns the options of the training in that folder (after `extend`, with more steps) and its step; nullopt if
+  /// there is none.
   static std::optional<std::pair<TrainOptions, std::int64_t>> find(const std::string& folder);
 
   Trainer(Trainer&&) noexcept;

@@ -79,7 +79,7 @@ Tensor reduce_rows(RowOp op, const Tensor& given, const Dims& reduced, const Dim
       return result;
     }
   }
-  // Contiguous half floats are summed as they are, without a converted copy.
+  // Half floats whose rows are contiguous are summed as they are, without a converted copy.
   const bool as_given =
       op != RowOp::max && given.is_contiguous() && (reduced.empty() || reduced[0] == given.dim() - reduced.size());
   const Tensor x = as_given ? given.detach() : widened(given);

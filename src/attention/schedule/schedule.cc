@@ -23,8 +23,8 @@ Heads heads_of_task(const Workload& work) {
   return work.weights == Weights::head_average ? Heads::all : Heads::one;
 }
 
-/// Returns whether the kernel should copy K and V: their rows conflict in the cache sets, or have an odd number of bf16
-/// elements.
+/// Returns whether the kernel should copy K and V: rows of K or V conflict in the cache sets, or those of K have an odd
+/// number of bf16 elements.
 bool copies(const AttentionProblem& p, const AttentionKernel& kernel, std::int64_t keys) {
   if (kernel.vector_kernel == nullptr || p.score != kernels::ScoreOp::dot) return false;
   return (kernel.computes == kernels::Element::bf16 && p.dim % 2 != 0) || kernels::collide(p.k, p.dim, keys) ||
