@@ -3,6 +3,12 @@
 
 const SPECIAL = {nan: NaN, inf: Infinity, '-inf': -Infinity};
 
+const DIMS = {words: 1, ids: 1, checks: 1};
+
+/** Whether a step has a dim for the sentences though there is one: a batch of one text. */
+const isListOfOne = step => step.kind && step.kind !== 'words' && step.batch === 1 &&
+  step.shape.length > (DIMS[step.kind] ?? 2) + (step.heads > 1);
+
 function numbers(value) {
   if (!Array.isArray(value)) return typeof value === 'string' ? SPECIAL[value] : value;
   if (value.length && (Array.isArray(value[0]) || value.some(each => typeof each === 'string')))
@@ -22,6 +28,10 @@ export class Explanation {
     const special = /"(nan|-?inf)"/.test(text);  // rare, and the numbers are many
     for (const step of [...this.parameters, ...this.steps]) {
       if (special && step.kind !== 'words') step.values = numbers(step.values);
+      if (isListOfOne(step)) {
+        step.values = step.values[0];
+        step.hidden &&= step.hidden[0];
+      }
       this.byName.set(step.name, step);
     }
     this.order = new Map([...this.parameters, ...this.steps].map((step, at) => [step.name, at]));

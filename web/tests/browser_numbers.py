@@ -13,7 +13,9 @@ def every_number_is_what_its_inputs_make(page):
               "text=to+be+or+not&to=be+it&score=general&heads=2&gradients&causal=top_left",
               "heads=2&weights=head_average&score=dot&gradients", "weights=column_sums",
               "weights=top_k(2)", "heads=2&output_projection&gradients",
-              "learned_query&heads=2&score=additive&gradients", "query=2&causal&heads=2", "query=1&score=additive"]
+              "learned_query&heads=2&score=additive&gradients", "query=2&causal&heads=2", "query=1&score=additive",
+              "text=to+be+or+not&batch&heads=2&causal&gradients&weights=column_sums&query=1&output_projection",
+              "text=to+be+or+not&batch&learned_query"]
     script = """(async () => {
       const {explanation} = attn.page, found = {steps: {}, wrong: []};
       for (const step of explanation.steps) {
