@@ -27,16 +27,22 @@ const AGAIN = {
 };
 const BACKWARD = /^d_|^query_|_backward/;
 
-/** Weights of a row over the keys that are left, as softmax would have them. */
-function without(row, off, i) {
+/** The keys of a row that are off and took part; `share` gives another weight (or the sink) what they took. */
+function goneOf(row, off) {
   const gone = new Set(off.keys.filter(j => row[j] !== null && row[j] !== undefined));
   const left = 1 - sum([...gone].map(j => row[j]));
-  return row.map((w, j) => {
-    if (w === null || gone.has(j)) return null;
-    if (off.weights.includes(`${i}.${j}`)) return 0;
-    return gone.size ? (left > 1e-12 ? w / left : 0) : w;
-  });
+  return {gone, share: w => gone.size ? (left > 1e-12 ? w / left : 0) : w};
 }
+
+/** Weights of a row over the keys that are left, as softmax would have them. */
+function without(row, off, i) {
+  const {gone, share} = goneOf(row, off);
+  return row.map((w, j) => w === null || gone.has(j) ? null : off.weights.includes(`${i}.${j}`) ? 0 : share(w));
+}
+
+/** Steps that parts off change in a way the page does not follow: a call of its own, another choice of keys. */
+const isNotFollowed = (step, off) => step.operation === 'attention' ||
+  step.name === 'top_k' && off.keys.length + off.weights.length > 0;
 
 /**
  * The steps that change when keys, weights or heads are off.
@@ -53,12 +59,14 @@ export function switchOff(explanation, off) {
     const key = `${name}.${Math.min(sentence, step.batch - 1)}.${Math.min(head, step.heads - 1)}`;
     return matrices.get(key) || explanation.matrix(step, sentence, head);
   };
+  const softmax = explanation.steps.find(step => step.operation === 'softmax');
   for (const step of explanation.steps) {
     const inputs = step.inputs || [], isWeights = step.operation === 'softmax';
-    if (!isWeights && !inputs.some(name => changed.has(name))) continue;
-    const again = isWeights || step.operation === 'join_heads' || step.operation === 'mean_heads' ||
+    const isSink = step.operation === 'sink_weight', isLost = isNotFollowed(step, off);
+    if (!isWeights && !isSink && !isLost && !inputs.some(name => changed.has(name) || stale.has(name))) continue;
+    const again = isWeights || isSink || step.operation === 'join_heads' || step.operation === 'mean_heads' ||
         AGAIN[step.operation];
-    if (!again || BACKWARD.test(step.name) || inputs.some(name => stale.has(name))) {
+    if (isLost || !again || BACKWARD.test(step.name) || inputs.some(name => stale.has(name))) {
       stale.add(step.name);
       continue;
     }
@@ -68,6 +76,8 @@ export function switchOff(explanation, off) {
         const original = explanation.matrix(step, b, h);
         let made;
         if (isWeights) made = original.map((row, i) => without(row, off, i));
+        else if (isSink) made = explanation.matrix(softmax, b, h).map((row, i) =>
+          original[i].map(goneOf(row, off).share));
         else if (step.operation === 'join_heads' || step.operation === 'mean_heads') {
           const heads = Array.from({length: explanation.step(inputs[0]).heads}, (_, n) => read(inputs[0], b, n));
           made = step.operation === 'join_heads' ? heads[0].map((_, i) => heads.flatMap(matrix => matrix[i]))
