@@ -4,7 +4,8 @@ import {documentIds, hasTensors, maskText} from './mask.js';
 
 const quoted = text => JSON.stringify(text);
 const shell = text => /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replace(/'/g, "'\\''")}'`;
-const python = value => value === null ? 'None' : value === true ? 'True' : value === false ? 'False'
+const python = value => value instanceof Code ? value.py
+  : value === null ? 'None' : value === true ? 'True' : value === false ? 'False'
   : JSON.stringify(value);
 const real = value => Number.isInteger(value) ? `${value}.0` : String(value);
 
@@ -18,7 +19,8 @@ const ENUMS = {
   cache: {same: 'KvStorage::same', int8: 'KvStorage::int8'},
 };
 const ORDER = ['score', 'mask', 'heads', 'dim', 'dk', 'dv', 'vocabulary', 'seed', 'positions', 'tokens',
-               'output_projection', 'learned_query', 'softcap', 'temperature',
+               'cut_words', 'w_query', 'w_key', 'w_value', 'embedding', 'output_projection', 'w_output',
+               'learned_query', 'query_vector', 'score_w_query', 'score_w_key', 'score_w', 'softcap', 'temperature',
                'bias', 'score_mod', 'sink', 'dropout_p', 'weights', 'packed', 'cache', 'query', 'gradients',
                    'language'];
 const FLAGS = {score_mod: '--score-mod', dropout_p: '--dropout', weights: '--return-weights', tokens: '--tokens'};
@@ -30,6 +32,7 @@ function weightsCpp(text) {
 }
 
 function cppValue(name, value) {
+  if (value instanceof Code) return value.cpp;
   if (ENUMS[name]) return `attn::${ENUMS[name][value] || value}`;
   if (name === 'score_mod') return `attn::ScoreExpression::parse(${quoted(value)})`;
   if (name === 'weights') return weightsCpp(value);
@@ -81,24 +84,60 @@ function paintedOnto(text, mask, {rows, keys}, cpp) {
   return text;
 }
 
-function chosen(state, size) {
+function chosen(state, size, {matrices, words}) {
   const values = {};
   for (const [name, value] of Object.entries(state.options)) if (OPTIONS[name] !== value) values[name] = value;
+  if (matrices.length) for (const name of ['dim', 'dk', 'dv']) delete values[name];  // the matrices have them
+  for (const name of matrices) values[name] = new Code(`file.at(${quoted(name)})`, `file[${quoted(name)}]`);
+  if (words) values.cut_words = new Code('[&](const std::string& text) { return words.at(text); }', 'words.get');
   const mask = maskText(state.mask, size);
   if (mask) values.mask = mask;
   if (state.language !== 'en') values.language = state.language;
   return values;
 }
 
+/** A value that is code: it has no flag of its own on the command line. */
+class Code {
+  constructor(cpp, py) { Object.assign(this, {cpp, py}); }
+}
+
+/** The call for a head of a model; Python has none. */
+function modelCode({text, options, language}, {layer, head}) {
+  const [first] = text, minus = first.startsWith('-'), fields = [`.layer = ${layer}`, `.head = ${head}`];
+  const command = [`attn explain --model FOLDER${minus ? '' : ` ${shell(first)}`} --layer ${layer} --head ${head}`];
+  if (options.gradients) command.push('--gradients');
+  if (language !== 'en') command.push(`--lang ${language}`);
+  if (minus) command.push(`-- ${shell(first)}`);
+  if (options.gradients) fields.push('.gradients = true');
+  if (language !== 'en') fields.push(`.language = ${cppValue('language', language)}`);
+  const cpp = '#include <attn/attn.h>\n#include <iostream>\n\nint main() {\n' +
+    '  const auto model = attn::LanguageModel::load("FOLDER");\n' +
+    '  const auto tokenizer = attn::Tokenizer::load("FOLDER");\n' +
+    `  const auto run = attn::explain_model(model, tokenizer, ${quoted(first)}, {${fields.join(', ')}});\n` +
+    '  std::cout << attn::to_text(run);\n}\n';
+  return {command: command.join(' '), python: '', cpp};
+}
+
+/** The words of each text, as a map. */
+const wordsCpp = words => Object.entries(words).map(([text, list]) =>
+  `      {${quoted(text)}, {${list.map(quoted).join(', ')}}}`).join(',\n');
+const wordsPython = words => Object.entries(words).map(([text, list]) =>
+  `    ${quoted(text)}: [${list.map(quoted).join(', ')}]`).join(',\n');
+
 /**
  * The mask alone and the whole call.
  * @param {object} state
  * @param {{rows: number, keys: number, cross: boolean}} size how many tokens each side has
+ * @param {{model?: object|null, matrices?: string[], words?: Object<string, string[]>|null}} from the layer and
+ *        head of a model; the names of own matrices; the words of each text where the library would cut otherwise
  * @returns {{command: string, python: string, cpp: string, mask: {command: string, python: string, cpp: string}}}
  */
-export function callCode(state, size) {
-  const counted = {...size, tokens: size.keys}, values = chosen(state, counted), texts = state.text;
+export function callCode(state, size, {model = null, matrices = [], words: cut = null} = {}) {
+  const counted = {...size, tokens: size.keys}, values = chosen(state, counted, {matrices, words: cut});
+  const texts = state.text;
   const masks = {cpp: maskCalls(state.mask, size, true), python: maskCalls(state.mask, size, false)};
+  const maskAlone = {command: values.mask ? `--mask ${shell(values.mask)}` : '', ...masks};
+  if (model) return {...modelCode(state, model), mask: maskAlone};
 
   const words = texts.map(text => text.startsWith('-') ? null : shell(text));
   const command = ['attn explain'];
@@ -106,11 +145,12 @@ export function callCode(state, size) {
   if (!words.includes(null)) command.push(...words);
   if (state.to !== null) command.push(`--to ${shell(state.to)}`);
   for (const name of ORDER) {
-    if (!(name in values)) continue;
+    if (!(name in values) || values[name] instanceof Code) continue;
     const flag = FLAGS[name] || `--${name === 'language' ? 'lang' : name.replaceAll('_', '-')}`, value = values[name];
     const glued = typeof value === 'number' && value < 0 || /^-/.test(String(value));
     command.push(value === true ? flag : `${flag}${glued ? '=' : ' '}${shell(String(value))}`);
   }
+  if (matrices.length) command.push('--weights FILE');
   if (words.includes(null)) command.push('--', ...texts.map(shell));
 
   const fields = ORDER.filter(name => name in values);
@@ -122,7 +162,9 @@ export function callCode(state, size) {
   const lines = list => list.length > 1 && list.join(', ').length > 60 ? `\n    ${list.join(',\n    ')}`
       : list.join(', ');
   const tensors = hasTensors(state.mask) && values.mask;
-  let py = tensors ? 'import attn\nimport numpy as np\n\n' : 'import attn\n\n';
+  let py = tensors ? 'import attn\nimport numpy as np\n' : 'import attn\n';
+  py += matrices.length ? 'from safetensors.numpy import load_file\n\nfile = load_file("FILE")\n' : '\n';
+  if (cut) py += `words = {\n${wordsPython(cut)}}\n`;
   if (values.mask) py += `mask = ${masks.python}\n`;
   py += `print(attn.explain(${lines(pythonArguments)}))\n`;
 
@@ -131,10 +173,13 @@ export function callCode(state, size) {
   for (const name of fields) cppFields.push(`.${name} = ${name === 'mask' ? 'mask' : cppValue(name, values[name])}`);
   const call = state.batch ? `attn::explain_batch({${texts.map(quoted).join(', ')}}`
       : `attn::explain(${quoted(texts[0])}`;
-  let cpp = '#include <attn/attn.h>\n#include <iostream>\n\nint main() {\n';
+  let cpp = `#include <attn/attn.h>\n#include <iostream>\n${cut ? '#include <map>\n#include <string>\n' +
+    '#include <vector>\n' : ''}\nint main() {\n`;
+  if (matrices.length) cpp += '  const auto file = attn::load_safetensors("FILE");\n';
+  if (cut) cpp += `  const std::map<std::string, std::vector<std::string>> words = {\n${wordsCpp(cut)}};\n`;
   if (values.mask) cpp += `  const attn::Mask mask = ${masks.cpp};\n`;
   cpp += `  const auto run = ${call}${cppFields.length ? `, {${lines(cppFields)}}` : ''});\n`;
   cpp += '  std::cout << attn::to_text(run);\n}\n';
   return {command: command.join(' '), python: py, cpp,
-          mask: {command: values.mask ? `--mask ${shell(values.mask)}` : '', ...masks}};
+          mask: maskAlone};
 }

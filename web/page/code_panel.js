@@ -43,13 +43,18 @@ export class CodePanel {
     this.page = page;
     this.boxes = ['command', 'python', 'cpp'].map(copyBox);
     const button = (name, run) => make('button', {type: 'button', 'data-say': name, on: {click: run}});
+    this.svg = button('save_svg', () => page.saveSvg());  // of a text, not of a model
     this.element = make('div.codepanel', {}, make('div.codes', {}, ...this.boxes.map(box => box.element)),
-      make('div.fields', {}, button('save_view', () => page.saveView()), button('save_svg', () => page.saveSvg()),
+      make('div.fields', {}, button('save_view', () => page.saveView()), this.svg,
            button('save_json', () => page.saveJson()), button('copy_link', event => page.copyLink(event.target))));
   }
 
   update() {
     const code = this.page.code();
-    for (const box of this.boxes) box.update(code[box.name]);
+    for (const box of this.boxes) {
+      box.update(code[box.name]);
+      box.element.hidden = !code[box.name];
+    }
+    this.svg.hidden = Boolean(this.page.filesPanel.model);
   }
 }

@@ -105,6 +105,7 @@ export class Controls {
       this.shown.update(state);
       this.on.hidden = !(state.off.keys.length + state.off.weights.length + state.off.heads.length);
       this.none.hidden = !state.chosen.length;
+      this.last.hidden = Boolean(this.page.filesPanel.model);  // a layer and a head are no part of the state
     }
   }
 }

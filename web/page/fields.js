@@ -91,11 +91,13 @@ export function optionFields(change) {
     ],
     more: [
       option('output_projection', {type: 'check'}),
-      option('learned_query', {type: 'check', shown: state => state.to === null}),
+      option('learned_query', {type: 'check', shown: state => state.to === null, set: value => change(state => {
+        Object.assign(state.options, {learned_query: value, query: null});  // the rows are others
+      }, 'learned_query')}),
       option('gradients', {type: 'check'}),
       option('query', {type: 'choice', get: state => state.options.query ?? '',
         set: value => change(state => { state.options.query = value === '' ? null : +value; }, 'query'),
-        choices: state => [['', say('choice_none')], ...(state.tokens || []).map((token, at) =>
+        choices: state => [['', say('choice_none')], ...(state.queries || []).map((token, at) =>
             [at, `${at} ${token}`])]}),
       {...text('weights'), get: state => state.options.weights === 'none' ? '' : state.options.weights,
        set: value => change(state => { state.options.weights = value.trim() || 'none'; }, 'weights')},

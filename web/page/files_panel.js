@@ -15,6 +15,7 @@ export class FilesPanel {
     this.page = page;
     this.matrices = null;
     this.model = null;
+    this.taken = 0;  // how often the numbers came from elsewhere than before
     this.at = {layer: 0, model_head: 0};
     this.options = {prompt: 'The ', tokens: 60, temperature: 0.8, seed: 1};
     this.input = make('input', {type: 'file', multiple: true, id: 'files', on: {change: () =>
@@ -58,9 +59,11 @@ export class FilesPanel {
   /** Takes files: a safetensors file with w_query is a set of matrices, a config.json among them a model's folder. */
   async take(list) {
     const files = {};
-    for (const file of list) files[file.name] = new Uint8Array(await file.arrayBuffer());
     try {
+      for (const file of list) files[file.name] = new Uint8Array(await file.arrayBuffer());
       if ('config.json' in files) {
+        if (this.model) this.said.textContent = this.output.textContent = '';
+        this.model = null;  // the engine lets go of the old one before it reads
         this.model = await this.page.engine.load(files);
         this.matrices = null;
         this.at = {layer: 0, model_head: 0};
@@ -77,7 +80,9 @@ export class FilesPanel {
             `${key} [${shape}]`).join(', ')});
       }
       this.page.fail('');
+      ++this.taken;
     } catch (error) {
+      this.update();
       this.page.fail(error.message);
       return;
     }
@@ -87,12 +92,13 @@ export class FilesPanel {
 
   clear() {
     this.model = this.matrices = null;
+    ++this.taken;
     this.said.textContent = this.output.textContent = '';
     this.page.ask();
     this.update();
   }
 
-  /** Generates the next tokens; shows each when it comes. */
+  /** Generates the next tokens. The engine writes them in one call, and the browser shows them when it is over. */
   async generate() {
     const started = performance.now();
     let count = 0;

@@ -113,7 +113,8 @@ export class Inspector {
     const [row, column] = step.operation === 'row_of' ? [display.explanation.query(), place.row]  // its rows are keys
       : [place.row, place.column];
     const same = list.filter(input => display.values(input)[row] !== undefined);
-    return [make('p.small', {text: text.startsWith('operation_') ? step.note : text}), ...same.map(input => {
+    return [make('p.small', {text:
+        text.startsWith('operation_') ? step.source || step.note : text}), ...same.map(input => {
       const values = display.values(input)[row], at = Math.min(column, values.length - 1);
       return make('p', {}, this.#factor(display, {place: {step: input.name, row, column: at, head: place.head},
                                                   value: values[at]}));

@@ -8,10 +8,10 @@ import {Controls} from './controls.js';
 import {TextCard} from './text_card.js';
 import {FilesPanel} from './files_panel.js';
 import {LessonPlayer} from './lesson_player.js';
-import {fromHash, fromStart, needsTokens, newState, toHash, toRequest} from './state.js';
+import {consistent, fromHash, fromStart, isCross, newState, toHash} from './state.js';
+import {Questions} from './questions.js';
 import {paintPair} from './mask.js';
 import {callCode} from './code.js';
-import {cutWords} from './cut.js';
 import {paletteRules} from './colours.js';
 import {pictureOf} from './picture.js';
 import {byId, make, saveFile} from './elements.js';
@@ -36,6 +36,7 @@ class Page {
     setLanguage(this.state.language);
     this.theme(this.remembered('theme') || (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light'));
     this.filesPanel = new FilesPanel(this);
+    this.questions = new Questions(this);
     this.texts = new TextCard(this);
     this.controls = new Controls(this);
     this.lesson = new LessonPlayer(this);
@@ -133,7 +134,10 @@ class Page {
   /** Changes the state and asks the engine again. */
   change(run, what) {
     const before = toHash({...this.state, compare: '', before: ''});
+    const texts = JSON.stringify([this.state.text, this.state.options.tokens]);
     run(this.state);
+    consistent(this.state);
+    if (texts !== JSON.stringify([this.state.text, this.state.options.tokens])) this.textChanged = true;
     const after = toHash({...this.state, compare: '', before: ''});
     if (before === after) return;
     if (what !== this.lastChange || performance.now() - this.lastTime > 1500) this.beforeLast = before;
@@ -160,29 +164,23 @@ class Page {
     return this.queue;
   }
 
-  async explain(state) {
-    const matrices = this.filesPanel.matrices ?? undefined, texts = state.to === null ? state.text
-        : [...state.text, state.to];
-    const cut = state.options.tokens === 'words' ? {...this.cut, ...cutWords(texts)} : undefined;
-    let tokens = 0;
-    if (needsTokens(state)) {
-      const bare = {...state, mask: newState().mask, options: {...newState().options, tokens: state.options.tokens}};
-      tokens = new Explanation(await this.engine.explain(toRequest(bare, {cut}))).tokens(0, true).length;
+  /** After a change of the text: a query that it no longer has is not worked out. */
+  async keepQuery() {
+    const {options} = this.state, {query} = options;
+    if (this.textChanged && query !== null && !options.learned_query && !this.filesPanel.model) {
+      const count = (await this.questions.textAlone(this.state)).tokens(0).length;
+      if (query >= count || query < -count) options.query = null;
     }
-    return this.engine.explain(toRequest(state, {tokens, cut, matrices}));
+    this.textChanged = false;
   }
 
   async run() {
-    const started = performance.now(), {state, filesPanel} = this;
+    const started = performance.now(), {state} = this;
     try {
       if (!this.engine) return;
       if (state.text.some(text => text.length > 40 * MOST_TOKENS)) throw new Error(say('too_long', {n: MOST_TOKENS}));
-      const text = filesPanel.model
-        ? await this.engine.explainModel({text: state.text[0], layer: filesPanel.at.layer,
-            head: filesPanel.at.model_head,
-                                          gradients: state.options.gradients,
-                                          language: state.language})
-        : await this.explain(state);
+      await this.keepQuery();
+      const text = await this.questions.explain(state);
       const explained = performance.now();
       if (text !== this.text) this.explanation = new Explanation(text);
       this.text = text;
@@ -202,12 +200,12 @@ class Page {
 
   /** What is compared with: the held state, explained again; with a model or own matrices the held numbers. */
   async readReference() {
-    const {state} = this;
+    const {state} = this, of = `${this.filesPanel.taken} ${state.before}`;
     if (state.compare !== 'before' || !state.before) this.reference = null;
     else if (state.before === 'held') this.reference = this.held ?? null;
-    else if (this.referenceOf !== state.before || !this.reference)
-      this.reference = new Explanation(await this.explain(fromHash(state.before, state.language)));
-    this.referenceOf = state.before;
+    else if (this.referenceOf !== of || !this.reference)
+      this.reference = new Explanation(await this.questions.explain(fromHash(state.before, state.language)));
+    this.referenceOf = of;
   }
 
   fail(message) {
@@ -223,6 +221,8 @@ class Page {
     if (!explanation) return;
     state.headCount = explanation.heads;
     state.tokens = explanation.tokens(Math.min(state.sentence, explanation.batch - 1), false);
+    const learned = explanation.step('learned_query');
+    state.queries = learned ? explanation.rowLabels(learned, 0) : state.tokens;
     const anchor = this.painting && this.anchor, before = anchor ? anchor.getBoundingClientRect().top : 0;
     this.display = new Display(explanation, state, this.reference);
     this.texts.update(state);
@@ -339,9 +339,12 @@ class Page {
   }
 
   code() {
-    const {explanation, state} = this, cross = state.to !== null;
-    const size = {rows: explanation?.tokens(0).length ?? 0, keys: explanation?.tokens(0, true).length ?? 0, cross};
-    return callCode(state, size);
+    const {explanation, state, filesPanel} = this, cross = isCross(state);
+    const rows = state.options.learned_query ? 1 : explanation?.tokens(0).length ?? 0;
+    const size = {rows, keys: explanation?.tokens(0, true).length ?? 0, cross};
+    const matrices = Object.keys(filesPanel.matrices || {}), {at} = filesPanel;
+    const words = this.questions.wordsOf(state, explanation);
+    return callCode(state, size, {model: filesPanel.model && {layer: at.layer, head: at.model_head}, matrices, words});
   }
 
   saveView() {
@@ -353,11 +356,7 @@ class Page {
   }
 
   async saveSvg() {
-    const texts = [this.state.text, this.state.to ?? []].flat(), {tokens} = this.state.options;
-    saveFile('explanation.svg', await this.engine.svg(toRequest(this.state,
-        {tokens: this.explanation.tokens(0, true).length,
-      cut: tokens === 'words' ? cutWords(texts) : undefined, matrices: this.filesPanel.matrices ?? undefined})),
-             'image/svg+xml');
+    saveFile('explanation.svg', await this.engine.svg(await this.questions.request(this.state)), 'image/svg+xml');
   }
 
   saveJson() {
@@ -376,7 +375,7 @@ class Page {
 
   /** What the tests read. */
   report() {
-    const {headCount, tokens, ...state} = this.state;
+    const {headCount, tokens, queries, ...state} = this.state;
     const block = name => this.steps.viewOf(name);
     return {
       ready: Boolean(this.text), runs: this.runs, busy: this.waiting || this.running, json: this.text, state,

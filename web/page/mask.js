@@ -52,7 +52,7 @@ export const needsSize = mask => !mask.text && mask.documents.length > 0;
 /**
  * The mask in the library's notation; empty when nothing is masked.
  * @param {object} mask as of noMask
- * @param {{tokens: number, cross: boolean}} size the number of keys, and whether a second text is there
+ * @param {{tokens: number, cross: boolean}} size the number of keys, and whether the queries are not the keys
  */
 export function maskText(mask, {tokens = 0, cross = false} = {}) {
   const aligned = cross ? 'top_left' : '';
@@ -69,9 +69,10 @@ export function maskText(mask, {tokens = 0, cross = false} = {}) {
     if (mask.prefix) all = [all.length ? `${all.join(' & ')} | prefix(${mask.prefix})` : `prefix(${mask.prefix})`];
     if (mask.keys) all.push(`prefix(${mask.keys})`);
   }
-  const group = part => /\|/.test(part) ? `(${part})` : part;
   if (mask.hide.length) all.push(`~(${pairsText(mask.hide.map(pair), aligned)})`);
-  let text = all.length > 1 ? all.map(part => part.startsWith('~(') ? part : group(part)).join(' & ') : all.join('');
+  const last = mask.hide.length ? all.length - 1 : all.length;  // what is hidden has its brackets already
+  let text = all.length > 1 ? all.map((part, at) => at < last && part.includes('|') ? `(${part})` : part).join(' & ')
+    : all.join('');
   if (mask.show.length && text) text += ` | ${pairsText(mask.show.map(pair), aligned)}`;
   return text;
 }
@@ -79,8 +80,21 @@ export function maskText(mask, {tokens = 0, cross = false} = {}) {
 /** Whether the mask has parts that are clearer as tensors than as notation. */
 export const hasTensors = mask => !mask.text && mask.documents.length > 0 || mask.hide.length + mask.show.length > 0;
 
-/** The parts of a notation, as far as clicks can make it; else the whole as text. */
-export function maskParts(text) {
+/** A notation without spaces, its alignments written out, and the factors of each term in order. */
+const plainForm = text => text.replace(/\s/g, '').replace(/\bcausal\b(?!\()/g, 'causal(top_left)')
+  .replace(/\bwindow\((-?\d+),(-?\d+)\)/g, 'window($1,$2,top_left)')
+  .split('|').map(term => term.split('&').sort().join('&')).join('|');
+
+/**
+ * The parts of a notation if they say the same, as by clicks; else the whole as text.
+ * @param {string} text @param {{cross: boolean}} size as of maskText
+ */
+export function maskParts(text, size = {}) {
+  const mask = readParts(text), same = text.trim() === 'all' || plainForm(maskText(mask, size)) === plainForm(text);
+  return same ? mask : {...noMask(), text: text.trim()};
+}
+
+function readParts(text) {
   const mask = noMask(), found = /^(.*?)(?:\s*\|\s*prefix\((\d+)\))?$/.exec(text.trim());
   for (const part of found[1].split('&').map(each => each.trim()).filter(each => each && each !== 'all')) {
     const causal = /^causal(?:\((top_left|bottom_right)\))?$/.exec(part), prefix = /^prefix\((\d+)\)$/.exec(part);

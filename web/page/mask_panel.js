@@ -3,6 +3,7 @@ import {make, setText} from './elements.js';
 import {say} from './words.js';
 import {Field} from './fields.js';
 import {maskText, noMask} from './mask.js';
+import {isCross} from './state.js';
 import {codeName, copyBox} from './code_panel.js';
 
 /** The panel of the mask. */
@@ -21,9 +22,9 @@ export class MaskPanel {
         state.mask[name] || null,
       set: value => page.change(state => { state.mask[name] = value; }, 'mask')});
     this.fields = [
-      {name: 'causal', type: 'check', get: state => state.mask.causal !== '', shown: state => state.to === null,
+      {name: 'causal', type: 'check', get: state => state.mask.causal !== '', shown: state => !isCross(state),
        set: value => page.change(state => { state.mask.causal = value ? 'top_left' : ''; }, 'mask')},
-      part('causal', {name: 'causal_align', type: 'choice', shown: state => state.to !== null,
+      part('causal', {name: 'causal_align', type: 'choice', shown: isCross,
                       choices: () => [['', say('choice_none')], ['top_left', 'top_left'],
                           ['bottom_right', 'bottom_right']]}),
       side('window_left', 0), side('window_right', 1), wholeNumber('prefix'), wholeNumber('keys'),
@@ -51,7 +52,7 @@ export class MaskPanel {
   }
 
   summary(state) {
-    const {mask} = state, text = maskText({...mask, documents: [], hide: [], show: []}, {cross: state.to !== null});
+    const {mask} = state, text = maskText({...mask, documents: [], hide: [], show: []}, {cross: isCross(state)});
     return [text, mask.documents.length ? say('documents') : '', mask.hide.length + mask.show.length ? say('painted')
         : '']
       .filter(Boolean).join(' + ');
@@ -73,7 +74,7 @@ export class MaskPanel {
 
   /** The tokens with a place between each two, where a document may end. */
   #documents(state) {
-    const tokens = state.to === null ? state.tokens || [] : [], starts = new Set(state.mask.documents);
+    const tokens = isCross(state) ? [] : state.tokens || [], starts = new Set(state.mask.documents);
     this.documents.hidden = tokens.length < 2 || tokens.length > 64 || Boolean(state.mask.text);
     const key = JSON.stringify([tokens, state.mask.documents, this.documents.hidden, say('documents')]);
     if (this.documents.hidden || key === this.key) return;

@@ -61,8 +61,18 @@ export function toHash(state) {
   return parts.join('&');
 }
 
+/** Whether the queries are not the keys: a second text, or one learned query. A mask then needs an alignment. */
+export const isCross = state => state.to !== null || state.options.learned_query;
+
+/** Turns off what another part of the state rules out: with a second text the tokens of the first are the queries. */
+export function consistent(state) {
+  if (state.to !== null) state.options.learned_query = false;
+  return state;
+}
+
 function option(name, text) {
   const value = OPTIONS[name];
+  if (typeof value !== 'boolean' && !text.trim()) return value;
   if (typeof value === 'boolean') return text !== 'false';
   if (typeof value === 'number' || ['sink', 'query'].includes(name)) return Number.isFinite(+text) ? +text : value;
   return text;
@@ -81,9 +91,9 @@ export function fromHash(hash, language = 'en') {
   state.batch = texts.length > 1 || 'batch' in all;
   if ('to' in all) state.to = all.to;
   for (const name of Object.keys(OPTIONS)) if (name in all) state.options[name] = option(name, all[name]);
-  const {mask} = state, window = (all.window || '').split(',').map(Number);
+  const {mask} = state, window = /^(-?\d+),(-?\d+)$/.exec(all.window || '');
   if ('causal' in all) mask.causal = all.causal === 'bottom_right' ? 'bottom_right' : 'top_left';
-  if (window.length === 2 && window.every(Number.isInteger)) mask.window = window;
+  if (window) mask.window = [+window[1], +window[2]];
   for (const name of ['prefix', 'keys']) if (+all[name] > 0) mask[name] = Math.floor(+all[name]);
   mask.documents = numbersOf(all.documents);
   for (const name of ['hide', 'show']) mask[name] = whole(all[name]).filter(each => /^\d+\.\d+$/.test(each));
@@ -99,7 +109,7 @@ export function fromHash(hash, language = 'en') {
   if (pin.length === 3) state.pin = {step: pin[0], row: +pin[1], column: +pin[2]};
   state.pull = 'pull' in all && state.pin !== null;
   state.lesson = all.lesson || null;
-  return state;
+  return consistent(state);
 }
 
 /** The state that `attn explain --html` wrote into the page: {"text", "to", "options", "lesson"}. */
@@ -110,9 +120,9 @@ export function fromStart(start, language) {
   state.to = start.to ?? options.to ?? null;
   for (const name of Object.keys(OPTIONS)) if (name in options) state.options[name] = options[name];
   state.options.score_mod ||= null;
-  if (options.mask) state.mask = maskParts(options.mask);
+  if (options.mask) state.mask = maskParts(options.mask, {cross: isCross(state)});
   state.lesson = start.lesson || null;
-  return state;
+  return consistent(state);
 }
 
 /** Whether the request can only be made once the number of tokens is known. */
@@ -124,7 +134,7 @@ export function toRequest(state, {tokens, cut, matrices} = {}) {
   for (const [name, value] of Object.entries(OPTIONS))
     if (state.options[name] !== value) options[name] = state.options[name];
   if (matrices) for (const name of ['dim', 'dk', 'dv']) delete options[name];
-  const mask = maskText(state.mask, {tokens, cross: state.to !== null});
+  const mask = maskText(state.mask, {tokens, cross: isCross(state)});
   if (mask) options.mask = mask;
   options.language = state.language;
   const request = {text: state.batch ? state.text : state.text[0], to: state.to, options};

@@ -10,7 +10,9 @@ export const english = {
   text: 'Text', text_n: 'Text {n}', second_text: 'Second text: gives the keys and values', add_text: '+ another text',
   add_second: '+ second text (cross-attention)', another_text: 'eat dessert first', remove: 'Remove: {what}',
   field_tokens: 'Tokens', choice_auto: 'automatic', choice_words: 'words', choice_characters: 'characters',
-  field_sentence: 'Shown', too_long: 'The text is too long for this page; up to {n} tokens work well.',
+  field_sentence: 'Shown',
+  seed_too_large: 'A seed above {n} is not exact on this page; the command takes it.',
+  too_long: 'The text is too long for this page; up to {n} tokens work well.',
 
   panel_score: 'Score', panel_mask: 'Mask', panel_sizes: 'Sizes', panel_more: 'More', panel_compare: 'Compare',
   panel_code: 'Code', panel_files: 'Files', n_heads: '{n} heads', choice_none: 'none',
@@ -28,7 +30,6 @@ export const english = {
   field_vocabulary: 'Rows of the embedding', field_output_projection: 'Output projection W_O',
   field_learned_query: 'One learned query',
   about_learned_query: 'One learned vector asks instead of the tokens: attention pooling',
-  operation_draw: 'Drawn at random, as a model begins.',
   field_gradients: 'Gradients', about_gradients: 'The backward pass too, for the loss ½ Σ context²',
   field_query: 'Query in detail',
   field_weights: 'Returned weights', about_weights: 'head_average, column_sums, rows(0, 5), top_k(3)',

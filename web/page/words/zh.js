@@ -9,7 +9,9 @@ export const chinese = {
   text: '文本', text_n: '文本 {n}', second_text: '第二段文本：提供键和值', add_text: '+ 再加一段文本',
   add_second: '+ 第二段文本（交叉注意力）', another_text: '先吃甜点', remove: '删除：{what}',
   field_tokens: '词元', choice_auto: '自动', choice_words: '按词', choice_characters: '按字符',
-  field_sentence: '显示', too_long: '文本太长；本页适合 {n} 个词元以内。',
+  field_sentence: '显示',
+  seed_too_large: '本页无法准确表示大于 {n} 的随机种子；请用命令行。',
+  too_long: '文本太长；本页适合 {n} 个词元以内。',
 
   panel_score: '分数', panel_mask: '掩码', panel_sizes: '维数', panel_more: '更多', panel_compare: '对比',
   panel_code: '代码', panel_files: '文件', n_heads: '{n} 个头', choice_none: '无',
@@ -23,7 +25,6 @@ export const chinese = {
   field_positions: '位置编码', choice_sinusoidal: '正弦', choice_rotary: '旋转', draw_again: '换一组随机数',
   field_vocabulary: '词嵌入的行数', field_output_projection: '输出投影 W_O',
   field_learned_query: '一个可学习的查询', about_learned_query: '由一个可学习的向量代替词元来查询：注意力汇聚',
-  operation_draw: '随机初始化，如同模型开始训练时。',
   field_gradients: '梯度', about_gradients: '同时显示反向传播，损失为 ½ Σ context²', field_query: '逐步展开一个查询',
   field_weights: '返回的权重', about_weights: 'head_average、column_sums、rows(0, 5)、top_k(3)',
   field_cache: '从缓存读取',
