@@ -6,6 +6,7 @@ import {OPTIONS} from './state.js';
 import {MaskPanel} from './mask_panel.js';
 import {CodePanel} from './code_panel.js';
 
+const WIDE = matchMedia('(min-width: 1051px)');  // where the page has two columns, as in style.css
 const PANELS = ['score', 'mask', 'sizes', 'more', 'compare', 'code', 'files'];
 
 /** The bar and its panels. */
@@ -48,6 +49,25 @@ export class Controls {
       }
     });
     this.toggle('');
+    WIDE.addEventListener('change', () => this.#place());
+    new ResizeObserver(() => this.#measure()).observe(this.bar.parentElement);
+  }
+
+  /** While pairs are painted, the panel is beside the matrices or, where there is one column, small. */
+  #place() {
+    const beside = this.page.painting && WIDE.matches, home = beside ? byId('beside') : this.bar.parentElement;
+    byId('content').classList.toggle('painting', this.page.painting);
+    if (this.room.parentElement !== home) {
+      const focused = this.room.contains(document.activeElement) ? document.activeElement : null;
+      home.append(this.room);
+      focused?.focus({preventScroll: true});
+    }
+    this.#measure();
+  }
+
+  /** What the bar and its panel cover at the top: a step that is brought into view comes below it. */
+  #measure() {
+    document.documentElement.style.setProperty('--covered', `${this.bar.parentElement.offsetHeight}px`);
   }
 
   /** Opens a panel, or closes it if it is open. */
@@ -59,6 +79,7 @@ export class Controls {
       this.buttons[panel].setAttribute('aria-expanded', panel === this.open);
     }
     this.page.painting = this.open === 'mask' && this.page.painting;
+    this.#place();
     if (this.page.display) this.update(this.page.state);
   }
 
@@ -82,6 +103,7 @@ export class Controls {
 
   /** Shows the state in the bar and in the open panel. */
   update(state) {
+    this.#place();
     const count = names => names.filter(name => state.options[name] !== OPTIONS[name]).length;
     const notes = {
       score: state.options.score !== 'scaled_dot' ? say(`choice_${state.options.score}`)

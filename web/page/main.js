@@ -1,6 +1,6 @@
 // web/page/main.js: the page: the state, the call of the engine, the drawing; everything else hangs on it.
 import {Engine} from '../engine.js';
-import {Explanation} from './explanation.js';
+import {Explanation, isPairs} from './explanation.js';
 import {Display} from './display.js';
 import {StepsColumn} from './steps.js';
 import {Inspector} from './inspector.js';
@@ -297,6 +297,12 @@ class Page {
     this.state.pin = null;
     this.state.pull = false;
     this.draw();
+  }
+
+  /** The step that is painted on first: the weights, or what else has a cell for each pair. */
+  pairsStep() {
+    const {steps} = this.explanation;
+    return steps.find(each => each.kind === 'weights') ?? steps.find(isPairs) ?? steps[0];
   }
 
   /** Masks a pair or lets it take part; what is painted on stays where it is on the screen. */

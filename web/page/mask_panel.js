@@ -34,6 +34,7 @@ export class MaskPanel {
         on: {click: () => {
       page.painting = !page.painting;
       page.redraw(() => {});
+      if (page.painting) page.steps.reveal({step: page.pairsStep().name, row: 0, column: 0}, false);
     }}});
     this.clear = make('button', {type: 'button', 'data-say': 'clear_mask',
                                  on: {click: () => page.change(state => { state.mask = noMask(); }, 'mask')}});

@@ -162,6 +162,34 @@ def pairs_are_painted(page):
 
 
 @test
+def what_is_painted_on_is_in_view(page):
+    covered = """(() => {
+      const view = attn.page.steps.viewOf('weights'), box = view.element.getBoundingClientRect(), found = [];
+      for (let i = 0; i < 6; ++i) for (let j = 0; j < 6; ++j) {
+        const {x, y} = view.centre(i, j);
+        if (x < box.right && !view.element.contains(document.elementFromPoint(x, y))) found.push([i, j]);
+      }
+      return found;
+    })()"""
+    for width, height in ((1366, 700), (1600, 900), (1000, 700), (400, 800)):
+        page.open("text=to+be+or+not+to+be", width=width, height=height)
+        page.panel("mask")
+        page.button("Paint pairs")
+        assert page.run(covered) == [], (width, page.run(covered))
+        assert page.run("document.activeElement.dataset.say") == "paint", "the button keeps the focus"
+        for row, column in ((0, 1), (5, 2)):
+            place = page.report(f"centre('weights', {row}, {column})")
+            page.page.click(place["x"], place["y"])
+            page.settle()
+            assert page.report("shown('weights')")[row][column] is None, (width, row, column)
+            assert page.run(covered) == [], (width, page.run(covered))
+        page.picture(f"painting-{width}")
+        assert page.run("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        page.button("Paint pairs")
+        assert page.run("document.getElementById('panel').parentElement.className") == "controls"
+
+
+@test
 def the_state_is_in_the_address(page):
     state = ("text=to+be+or+not&heads=2&temperature=0.5&score_mod=s+-+0.5+*+(i+-+j)&causal&window=2,-1&hide=2.1&head=1"
              "&chosen=0,2&pin=weights,2,0")
