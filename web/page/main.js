@@ -19,6 +19,7 @@ import {trace} from './trace.js';
 import {missingWords, say, sayAll, setLanguage} from './words.js';
 
 const STARTED = performance.now();
+const PAINTED = ['causal', 'window', 'mask'];  // reasons of a mask: painting can undo them
 const MOST_TOKENS = 256;  // of a text on the page: above it the numbers take longer than one waits
 
 class Page {
@@ -305,13 +306,27 @@ class Page {
     return steps.find(each => each.kind === 'weights') ?? steps.find(isPairs) ?? steps[0];
   }
 
+  /** What masks each pair, as the engine says: a matrix of null or a word; null if nothing does. */
+  maskedPairs() {
+    const {steps} = this.explanation;
+    const step = steps.find(each => each.hidden && each.name === 'mask') ?? steps.find(each => each.hidden);
+    return step ? this.explanation.hidden(step, this.display.sentence, 0) : null;
+  }
+
+  /** Which keys the mask lets each query see; null for padding. */
+  seen() {
+    const {rows, keys} = this.size(), masked = this.maskedPairs();
+    return Array.from({length: rows}, (_, i) => Array.from({length: keys}, (_, j) => {
+      const reason = masked?.[i]?.[j];
+      return reason === 'padding' ? null : !PAINTED.includes(reason);
+    }));
+  }
+
   /** Masks a pair or lets it take part; what is painted on stays where it is on the screen. */
   paint(row, column, view) {
     this.anchor = view.element;
-    const step = this.explanation.steps.find(each => each.hidden && each.name === 'mask')
-      ?? this.explanation.steps.find(each => each.hidden);
-    const hidden = step ? this.explanation.hidden(step, this.display.sentence, 0)[row]?.[column] : null;
-    if (hidden && !['causal', 'window', 'mask'].includes(hidden)) return;
+    const hidden = this.maskedPairs()?.[row]?.[column];
+    if (hidden && !PAINTED.includes(hidden)) return;
     this.change(state => paintPair(state.mask, row, column, Boolean(hidden)), 'paint');
   }
 
@@ -344,10 +359,15 @@ class Page {
     this.redraw(state => { state.off = newState().off; });
   }
 
-  code() {
-    const {explanation, state, filesPanel} = this, cross = isCross(state);
+  /** How many queries and keys there are, as maskText and callCode want it. */
+  size() {
+    const {explanation, state} = this;
     const rows = state.options.learned_query ? 1 : explanation?.tokens(0).length ?? 0;
-    const size = {rows, keys: explanation?.tokens(0, true).length ?? 0, cross};
+    return {rows, keys: explanation?.tokens(0, true).length ?? 0, cross: isCross(state)};
+  }
+
+  code() {
+    const {explanation, state, filesPanel} = this, size = this.size();
     const matrices = Object.keys(filesPanel.matrices || {}), {at} = filesPanel;
     const words = this.questions.wordsOf(state, explanation);
     return callCode(state, size, {model: filesPanel.model && {layer: at.layer, head: at.model_head}, matrices, words});

@@ -108,6 +108,24 @@ function readParts(text) {
   return mask;
 }
 
+/**
+ * The mask with a name of its own that shows the same pairs: causal, only the first keys, or a window; else null.
+ * @param {(boolean|null)[][]} seen which keys each query sees; null: padding, which may be either
+ */
+export function namedMask(seen) {
+  const R = seen.length, K = seen[0].length;
+  const is = rule => seen.every((row, i) => row.every((now, j) => now === null || now === rule(i, j)));
+  if (is(() => true)) return null;
+  for (const [causal, shift] of [['top_left', 0], ['bottom_right', K - R]])
+    if (is((i, j) => j <= i + shift)) return {...noMask(), causal};
+  const pairs = seen.flatMap((row, i) => row.flatMap((now, j) => now ? [[i, j]] : []));
+  const most = of => pairs.reduce((largest, pair) => Math.max(largest, of(pair)), -1), keys = most(([, j]) => j) + 1;
+  if (pairs.length && is((i, j) => j < keys)) return {...noMask(), keys};
+  const left = most(([i, j]) => i - j), right = most(([i, j]) => j - i);
+  if (left < 0 || right < 0 || !is((i, j) => i - j <= left && j - i <= right)) return null;  // a limit < 0 is none
+  return {...noMask(), window: [left === R - 1 ? -1 : left, right === K - 1 ? -1 : right]};
+}
+
 /** Hides or shows one pair: what the base says is undone by painting it back. */
 export function paintPair(mask, row, key, hidden) {
   const name = `${row}.${key}`, without = list => list.filter(each => each !== name);

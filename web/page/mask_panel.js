@@ -2,7 +2,7 @@
 import {make, setText} from './elements.js';
 import {say} from './words.js';
 import {Field} from './fields.js';
-import {maskText, noMask} from './mask.js';
+import {maskText, namedMask, noMask} from './mask.js';
 import {isCross} from './state.js';
 import {codeName, copyBox} from './code_panel.js';
 
@@ -40,6 +40,8 @@ export class MaskPanel {
                                  on: {click: () => page.change(state => { state.mask = noMask(); }, 'mask')}});
     this.documents = make('div.documents', {role: 'group'});
     this.about = make('p.small', {'data-say': 'paint_how'});
+    this.named = make('button.named', {type: 'button', on: {click: () =>
+      page.change(state => { state.mask = this.same; }, 'mask')}});
     this.codes = ['cpp', 'python', 'command'].map(name => copyBox(name));
     this.tab = 'cpp';
     this.tabs = this.codes.map(({name}) => make('button.tab', {type: 'button', on: {click: () => {
@@ -48,7 +50,7 @@ export class MaskPanel {
     }}}));
     this.element = make('div.maskpanel', {}, make('div.fields', {}, ...this.fields.map(field => field.element),
         this.paint,
-      this.clear), this.about, this.documents, make('div.tabs', {}, ...this.tabs),
+      this.clear), this.about, this.named, this.documents, make('div.tabs', {}, ...this.tabs),
       make('div.codes', {}, ...this.codes.map(box => box.element)));
   }
 
@@ -63,6 +65,9 @@ export class MaskPanel {
     for (const field of this.fields) field.update(state);
     this.paint.setAttribute('aria-pressed', this.page.painting);
     this.about.hidden = !this.page.painting;
+    this.same = state.mask.hide.length + state.mask.show.length ? namedMask(this.page.seen()) : null;
+    this.named.hidden = !this.same;
+    if (this.same) setText(this.named, say('use_name', {name: maskText(this.same, {cross: isCross(state)})}));
     this.#documents(state);
     const {mask} = this.page.code();
     this.codes.forEach((box, at) => {

@@ -162,6 +162,40 @@ def pairs_are_painted(page):
 
 
 @test
+def a_painted_mask_with_a_name_is_offered_by_it(page):
+    four = [(i, j) for i in range(4) for j in range(4)]
+    offered = "(e => e && e.offsetParent !== null ? e.textContent : '')(document.querySelector('.named'))"
+    for name, sees, state in (
+            ("causal", lambda i, j: j <= i, "causal"),
+            ("window(1, 1)", lambda i, j: abs(i - j) <= 1, "window=1,1"),
+            ("window(1, -1)", lambda i, j: i - j <= 1, "window=1,-1"),
+            ("window(2, 0)", lambda i, j: 0 <= i - j <= 2, "window=2,0"),
+            ("prefix(2)", lambda i, j: j < 2, "keys=2")):
+        hide = ",".join(f"{i}.{j}" for i, j in four if not sees(i, j))
+        page.open(f"text=to+be+or+not&hide={hide}")
+        weights = page.report("shown('weights')")
+        page.panel("mask")
+        assert page.run(offered) == f"This is {name}: use the name", (name, page.run(offered))
+        page.click(".named")
+        assert page.report("hash") == f"text=to+be+or+not&{state}", page.report("hash")
+        assert page.report("shown('weights')") == weights
+        assert page.run(offered) == ""
+        page.same_as_command()
+    page.open("text=to+be+or+not&hide=3.1,1.0")
+    page.panel("mask")
+    assert page.run(offered) == ""
+    page.open("text=to+be+or+not&to=be+it&hide=0.1")
+    page.panel("mask")
+    assert page.run(offered) == "This is causal(top_left): use the name"
+    page.open("text=to+be+or+not&causal&hide=3.0", width=400, height=800)
+    page.panel("mask")
+    page.button("Paint pairs")
+    assert page.run(offered) == "This is window(2, 0): use the name"
+    page.click(".named")
+    assert page.report("hash") == "text=to+be+or+not&window=2,0"
+
+
+@test
 def what_is_painted_on_is_in_view(page):
     covered = """(() => {
       const view = attn.page.steps.viewOf('weights'), box = view.element.getBoundingClientRect(), found = [];

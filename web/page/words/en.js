@@ -43,6 +43,7 @@ export const english = {
   field_keys: 'Only the first keys', field_mask_text: 'Mask as an expression',
   about_mask_text: 'causal, window(2, 0), prefix(3), all, none, with & | ~ ( ); replaces the fields beside it',
   paint: 'Paint pairs', paint_how: 'Click or drag over the pairs of a matrix; a second click undoes it.',
+  use_name: 'This is {name}: use the name',
   clear_mask: 'Nothing masked', documents: 'Documents',
   documents_how: 'Documents: click between two tokens to part them.',
   document_before: 'A document begins at “{token}”', painted: 'painted', no_mask: 'no mask',

@@ -37,6 +37,7 @@ export const chinese = {
   field_keys: '只看前几个键', field_mask_text: '掩码表达式',
   about_mask_text: 'causal、window(2, 0)、prefix(3)、all、none，可用 & | ~ ( )；写了表达式，左边各项不再起作用',
   paint: '涂画词元对', paint_how: '在矩阵上点击或拖动；再点一次即恢复。',
+  use_name: '这就是 {name}：改用这个写法',
   clear_mask: '清除掩码', documents: '文档', documents_how: '文档：点击两个词元之间，把它们分到不同的文档。',
   document_before: '从“{token}”开始新文档', painted: '涂画', no_mask: '没有掩码',
   command_line: '命令行', copy: '复制', copied: '已复制', copy_by_hand: '已选中，请复制',
