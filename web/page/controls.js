@@ -2,6 +2,7 @@
 import {byId, make, setText} from './elements.js';
 import {say} from './words.js';
 import {Field, optionFields} from './fields.js';
+import {runsOf} from './display.js';
 import {OPTIONS} from './state.js';
 import {MaskPanel} from './mask_panel.js';
 import {CodePanel} from './code_panel.js';
@@ -87,10 +88,14 @@ export class Controls {
     const {page} = this;
     this.with = new Field({name: 'compare', type: 'choice', get: state => state.compare, set: value =>
         page.compare(value),
-      choices: state => [['', say('choice_none')], ['before', say('compare_before')],
+      choices: state => [['', say('choice_none')], ['before', state.before || !this.page.anyOff() ? say('run_held')
+        : say('run_all_on')],
         ...Array.from({length: state.headCount || 1}, (_, n) => [`head:${n}`, say('compare_head', {n})])
           .filter((_, n) => state.headCount > 1 && n !== state.head)]});
-    this.shown = new Field({name: 'shown', type: 'choice', choices: ['difference', 'before', 'after'],
+    this.shown = new Field({name: 'shown', type: 'choice', choices: state => {
+      const runs = runsOf(state);
+      return [['difference', say('difference_of', runs)], ['before', runs.before], ['after', runs.after]];
+    },
       get: state => state.shown, set: value => page.redraw(state => { state.shown = value; }),
       shown: state => state.compare !== ''});
     this.hold = make('button', {type: 'button', 'data-say': 'hold', on: {click: () => page.hold()}});

@@ -5,11 +5,27 @@ import {isOff, switchOff} from './what_if.js';
 import {pulls} from './trace.js';
 import {signedClass, weightClass} from './colours.js';
 import {short, weight} from './numbers.js';
+import {say} from './words.js';
 
 const SIGNS = {causal: '·', window: '–', mask: '×', padding: '□', score: '∞', not_returned: '?'};
 
 /** The sign that stands for a masked pair of each kind. */
 export const hiddenSign = reason => SIGNS[reason] || '·';
+
+/** The names of the two runs that are compared: the one held or the other head, and the one that is current. */
+export function runsOf({compare, before, head, off}) {
+  const other = /^head:(\d+)$/.exec(compare);
+  if (other) return {before: say('head_n', {n: +other[1]}), after: say('head_n', {n: head})};
+  if (!before && isOff(off)) return {before: say('run_all_on'), after: say('run_parts_off')};
+  return {before: say('run_held'), after: say('run_now')};
+}
+
+/** A mode in words; null for the plain numbers. */
+export function modeText(mode, state) {
+  if (!mode || mode === 'plain') return null;
+  const runs = runsOf(state);
+  return mode === 'before' ? runs.before : mode === 'difference' ? say('difference_of', runs) : say(`mode_${mode}`);
+}
 
 /** What is on screen: an explanation, the state of the view, and what it is compared with. */
 export class Display {

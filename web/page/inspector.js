@@ -7,6 +7,7 @@ import {make} from './elements.js';
 import {say} from './words.js';
 import {full, short} from './numbers.js';
 import {titleOf} from './steps.js';
+import {runsOf} from './display.js';
 
 const MOST_TERMS = 16, MOST_KEYS = 20;  // shown at first
 
@@ -87,7 +88,8 @@ export class Inspector {
               make('p.small', {text: say('computed_here')})];
     }
     const before = display.before(step)[place.row][place.column];
-    return [now, make('p.small', {text: say('before_after', {before: full(before), after: full(own)})})];
+    return [now, make('p.small', {text: say('two_runs',
+        {...runsOf(display.state), first: full(before), second: full(own)})})];
   }
 
   #made(display, step, place, engine, all) {

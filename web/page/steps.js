@@ -5,7 +5,7 @@ import {make, setText} from './elements.js';
 import {say} from './words.js';
 import {sumAndEntropy} from './what_if.js';
 import {signedClass, weightClass, PALETTES} from './colours.js';
-import {hiddenSign} from './display.js';
+import {hiddenSign, modeText} from './display.js';
 import {short} from './numbers.js';
 
 /** Steps that belong beside each other: tokens with ids; neighbours of one kind and operation. */
@@ -149,7 +149,7 @@ export class StepsColumn {
     setText(section.note, single ? [group.steps[0].note, group.steps[0].source].filter(Boolean).join(' · ')
       : group.steps.map(step => step.note).filter(Boolean).join(' · '));
     section.badge.hidden = !mode;
-    if (mode) setText(section.badge, say(`mode_${mode}`));
+    if (mode) setText(section.badge, modeText(mode, display.state));
     section.element.dataset.mode = mode || 'plain';
     if (section.chips) return this.#fillChips(section.chips, group);
     [...group.parameters, ...group.steps].forEach((step, at) => {

@@ -149,6 +149,34 @@ def before_and_after(page):
 
 
 @test
+def what_is_compared_is_named(page):
+    badge = "document.querySelector('.step:not([data-mode=plain]) .badge').textContent"
+    choices = "[...document.querySelector('[data-field=shown] select').options].map(e => e.textContent)"
+
+    def check(held, now):
+        page.set("shown", "difference")
+        assert page.run(badge) == f"{now} − {held}", page.run(badge)
+        assert page.run(choices) == [f"{now} − {held}", held, now], page.run(choices)
+        page.pin("weights", 1, 2)
+        text = page.inspector()
+        assert f"{held}: " in text and f"{now}: " in text, text
+        page.set("shown", "before")
+        assert page.run(badge) == held, page.run(badge)
+
+    page.open("heads=2&before=temperature%3D2&compare=before")
+    page.panel("compare")
+    check("the held state", "the state now")
+    page.open("heads=2&head=1&compare=head:0")
+    page.panel("compare")
+    check("head 0", "head 1")
+    page.open("off-keys=1&compare=before")
+    page.panel("compare")
+    check("everything on", "parts off")
+    page.click("#language")
+    assert "全部打开时" in page.run(choices)
+
+
+@test
 def heads_side_by_side(page):
     page.open("heads=4")
     assert page.run("document.querySelectorAll('.heads button').length") == 4

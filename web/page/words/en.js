@@ -51,13 +51,14 @@ export const english = {
   save_view: 'Save what is on screen (SVG)', save_svg: 'Save the library’s drawing (SVG)', save_json: 'Save the JSON',
   copy_link: 'Copy the link',
 
-  field_compare: 'Compare with', compare_before: 'the state that is held', compare_head: 'head {n}',
+  field_compare: 'Compare with', compare_head: 'head {n}',
   field_shown: 'Show',
-  choice_difference: 'the difference', choice_before: 'the other', choice_after: 'this', hold: 'Hold this state',
+  run_held: 'the held state', run_now: 'the state now', run_all_on: 'everything on', run_parts_off: 'parts off',
+  difference_of: '{after} − {before}', hold: 'Hold this state',
   hold_last: 'Compare with before the last change', all_on: 'Switch everything on', no_chosen: 'No chosen tokens',
-  mode_difference: 'difference', mode_before: 'the other', mode_off: 'with parts off: computed on this page',
+  mode_off: 'with parts off: computed on this page',
   mode_pull: 'pull on the number that is kept', mode_stale: 'not computed again',
-  before_after: 'before {before}, now {after}', engine_gave: 'before: {value}',
+  two_runs: '{before}: {first}; {after}: {second}', engine_gave: 'everything on: {value}',
   computed_here: 'Computed on this page from the library’s numbers.',
   pull_value: 'So much the kept number moves for each 1 added here. The number itself: {value}',
 

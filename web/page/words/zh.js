@@ -43,12 +43,13 @@ export const chinese = {
   command_line: '命令行', copy: '复制', copied: '已复制', copy_by_hand: '已选中，请复制',
   save_view: '保存当前画面（SVG）', save_svg: '保存库绘制的图（SVG）', save_json: '保存 JSON', copy_link: '复制链接',
 
-  field_compare: '与……对比', compare_before: '记住的状态', compare_head: '头 {n}', field_shown: '显示',
-  choice_difference: '差', choice_before: '对方', choice_after: '当前', hold: '记住当前状态',
+  field_compare: '与……对比', compare_head: '头 {n}', field_shown: '显示',
+  run_held: '记住的状态', run_now: '当前状态', run_all_on: '全部打开时', run_parts_off: '关掉一部分后',
+  difference_of: '{after} − {before}', hold: '记住当前状态',
   hold_last: '与上次改动之前对比', all_on: '全部恢复', no_chosen: '取消选中的词元',
-  mode_difference: '差值', mode_before: '另一个', mode_off: '关掉一部分之后：在本页计算',
+  mode_off: '关掉一部分之后：在本页计算',
   mode_pull: '对固定的数的影响', mode_stale: '未重新计算',
-  before_after: '之前 {before}，现在 {after}', engine_gave: '之前：{value}',
+  two_runs: '{before}：{first}；{after}：{second}', engine_gave: '全部打开时：{value}',
   computed_here: '由本页根据库给出的数计算。',
   pull_value: '这里每增加 1，固定的那个数变化多少。这个数本身：{value}',
 
