@@ -45,6 +45,13 @@ export class FilesPanel {
     return this.model ? say('model') : this.matrices ? say('own_matrices') : '';
   }
 
+  /** Where the numbers come from, in a sentence. */
+  source({options: {seed}}) {
+    if (this.model) return say('source_model', {layer: this.at.layer, head: this.at.model_head});
+    if (!this.matrices) return say('source_random', {seed});
+    return say('source_own', {seed, names: Object.keys(this.matrices).join(say('comma'))});
+  }
+
   update() {
     this.modelPart.hidden = !this.model;
     this.forget.hidden = !this.model && !this.matrices;

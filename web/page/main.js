@@ -14,7 +14,7 @@ import {paintPair} from './mask.js';
 import {callCode} from './code.js';
 import {paletteRules} from './colours.js';
 import {pictureOf} from './picture.js';
-import {byId, make, saveFile} from './elements.js';
+import {byId, make, saveFile, setText} from './elements.js';
 import {trace} from './trace.js';
 import {missingWords, say, sayAll, setLanguage} from './words.js';
 
@@ -229,6 +229,7 @@ class Page {
     this.texts.update(state);
     this.controls.update(state);
     this.lesson.update(state);
+    setText(byId('source'), this.filesPanel.source(state));
     this.steps.show(this.display, this.lesson.view());
     if (anchor?.isConnected) scrollBy({top: anchor.getBoundingClientRect().top - before, behavior: 'instant'});
     sayAll(byId('content'));

@@ -149,6 +149,28 @@ def own_matrices_are_everywhere(page):
 
 
 @test
+def the_page_says_where_its_numbers_are_from(page):
+    said = "document.getElementById('source').innerText"
+    page.open("text=the+cat+sat")
+    assert "random, untrained weights (seed 123)" in page.run(said), page.run(said)
+    page.panel("sizes")
+    page.set("seed", "7")
+    assert "random, untrained weights (seed 7)" in page.run(said), page.run(said)
+    file = page.folder / "own.safetensors"
+    write_matrices(file, w_query=[4, 2], w_key=[4, 2], w_value=[4, 5])
+    page.files(file)
+    assert "your own w_query, w_key, w_value" in page.run(said), page.run(said)
+    page.files(*(model(page) / name for name in NAMES))
+    assert "the model: layer 0, head 0" in page.run(said) and "random" not in page.run(said), page.run(said)
+    page.set("layer", "1")
+    assert "layer 1" in page.run(said), page.run(said)
+    page.panel("files")
+    page.button("Back to random matrices")
+    page.click("#language")
+    assert "未经训练的权重（随机种子 7）" in page.run(said), page.run(said)
+
+
+@test
 def a_query_vector_says_where_it_is_from(page):
     page.open("learned_query", height=2000)
     page.hover("learned_query", 0, 0)

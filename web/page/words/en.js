@@ -3,6 +3,10 @@ export const english = {
   title: 'attn: attention, step by step', subtitle: 'attention, step by step', skip: 'Skip to the steps',
   explore: 'Explore', lessons: 'Lessons', pages: 'Pages', other_language: '中文', theme: 'Light or dark',
   texts: 'The text', options: 'Options', inspector: 'One number',
+  source_random: 'The numbers come from random, untrained weights (seed {seed}): they show how attention computes, ' +
+    'not what a trained model attends to.',
+  source_own: 'The numbers come from your own {names}; other weights are random, untrained (seed {seed}).',
+  source_model: 'The numbers come from the model: layer {layer}, head {head}.',
   footer: 'Computed on this page by the library itself. Nothing is sent.',
   hint: 'Point at a number to see what it is made of. Click it to keep it here; Esc lets it go.',
   comma: ', ', off: 'off', zoom_in: 'Larger cells', zoom_out: 'Smaller cells',

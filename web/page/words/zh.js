@@ -2,7 +2,12 @@
 export const chinese = {
   title: 'attn：一步一步看注意力', subtitle: '一步一步看注意力', skip: '跳到计算步骤',
   explore: '探索', lessons: '课程', pages: '页面', other_language: 'English', theme: '浅色或深色',
-  texts: '文本', options: '选项', inspector: '一个数', footer: '由库本身在本页计算，不发送任何数据。',
+  texts: '文本', options: '选项', inspector: '一个数',
+  source_random: '这些数来自随机初始化、未经训练的权重（随机种子 {seed}）：展示注意力如何计算，' +
+    '不代表训练好的模型会关注什么。',
+  source_own: '这些数来自你的 {names}；其余权重随机初始化、未经训练（随机种子 {seed}）。',
+  source_model: '这些数来自模型：第 {layer} 层，第 {head} 头（从 0 数起）。',
+  footer: '由库本身在本页计算，不发送任何数据。',
   hint: '指向一个数，看它由什么算出。点击可固定，按 Esc 取消。',
   comma: '、', off: '关', zoom_in: '放大', zoom_out: '缩小',
 
