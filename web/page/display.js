@@ -1,7 +1,7 @@
 // web/page/display.js: which numbers each matrix shows: the engine's, a difference from a reference, with something
 // switched off, or the pull of one number.
 import {isPairs} from './explanation.js';
-import {isOff, switchOff} from './what_if.js';
+import {isOff, rowsOff, switchOff} from './what_if.js';
 import {pulls} from './trace.js';
 import {signedClass, weightClass} from './colours.js';
 import {short, weight} from './numbers.js';
@@ -123,6 +123,17 @@ export class Display {
       textOf: (value, i, j) => value === null ? hiddenSign(hidden?.[i]?.[j])
         : plus && value === 0 ? '0' : plus && value > 0 ? `+${write(value, digits)}` : write(value, digits),
     };
+  }
+
+  /** What parts off do to the rows of the weights, in sentences. */
+  rowsOff(step) {
+    if (!isOff(this.state.off) || this.mode(step) === 'plain') return [];
+    const sink = this.explanation.steps.find(each => each.operation === 'sink_weight');
+    const rows = rowsOff(this.plain(step), sink && this.plain(sink), this.state.off);
+    const labels = this.explanation.rowLabels(step, this.sentence), its = say(sink ? 'row_and_sink' : 'row_alone');
+    return [rows.keys && say('rows_key_off', {row: its}), rows.empty && say('rows_empty'),
+            rows.sums.length && say('rows_weight_off', {row: its, sums: rows.sums.map(({at, sum}) =>
+              say('row_sum', {row: labels[at], sum: short(sum)})).join(say('comma'))})].filter(Boolean);
   }
 
   /** The reasons for masked pairs that are on screen. */

@@ -85,7 +85,8 @@ export class Inspector {
     const own = display.plain(step)[place.row][place.column];
     if (mode === 'off') {
       return [now, make('p.small', {text: say('engine_gave', {value: full(engine)})}),
-              make('p.small', {text: say('computed_here')})];
+              make('p.small', {text: say('computed_here')}),
+              ...step.operation === 'softmax' ? display.rowsOff(step).map(text => make('p.small', {text})) : []];
     }
     const before = display.before(step)[place.row][place.column];
     return [now, make('p.small', {text: say('two_runs',

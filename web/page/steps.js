@@ -166,7 +166,7 @@ export class StepsColumn {
     if (section.heads) {
       this.#fillHeads(section.heads, group.steps[0]);
       this.#fillChosen(section.chosen, group.steps[0]);
-      this.#fillLegend(section.legend);
+      this.#fillLegend(section.legend, group.steps[0]);
     }
   }
 
@@ -242,10 +242,12 @@ export class StepsColumn {
     chosen.values = values;
   }
 
-  #fillLegend(legend) {
+  #fillLegend(legend, step) {
     const reasons = [...this.display.reasons()];
-    legend.hidden = !reasons.length;
-    setText(legend, reasons.map(reason => `${hiddenSign(reason)} ${say(`hidden_${reason}`)}`).join('   '));
+    const lines = [reasons.map(reason => `${hiddenSign(reason)} ${say(`hidden_${reason}`)}`).join('   '),
+                   ...this.display.rowsOff(step)].filter(Boolean);
+    legend.hidden = !lines.length;
+    setText(legend, lines.join('\n'));
   }
 
   /** Marks a place, its row and column through all steps, and the numbers that it is made of. */

@@ -92,6 +92,19 @@ export function switchOff(explanation, off) {
   return {matrices, stale};
 }
 
+/**
+ * What switching off does to the rows of the weights: whether a key is off, whether a row is left without a key, and of
+ * each row with a weight off what it adds up to now, with its sink.
+ */
+export function rowsOff(weights, sink, off) {
+  const changed = new Set(off.weights.map(name => +name.split('.')[0]));
+  return {
+    keys: off.keys.length > 0, empty: off.keys.length > 0 && weights.some(row => row.every(w => w === null)),
+    sums: weights.map((row, at) => ({at, sum: sum(row.map(w => w ?? 0)) + (sink ? sink[at][0] : 0)}))
+      .filter(row => changed.has(row.at) && Math.abs(row.sum - 1) > 1e-6),
+  };
+}
+
 /** Of each row of weights: the sum over the chosen keys and the entropy of the row in bits. */
 export function sumAndEntropy(weights, chosen) {
   return weights.map(row => [

@@ -219,6 +219,26 @@ def switching_off(page):
 
 
 @test
+def what_off_does_to_the_sum_of_a_row(page):
+    legend = "document.querySelector('.legend').innerText"
+    page.open("off-weights=1.2")
+    total = sum(w for j, w in enumerate(page.step("weights")["values"][1]) if j != 2)
+    assert f"its row no longer adds up to 1 (“is” to {total:.4f})" in page.run(legend), page.run(legend)
+    assert near(sum(page.report("shown('weights')")[1]), total)
+    page.pin("weights", 1, 0)
+    assert "no longer adds up to 1" in page.inspector(), page.inspector()
+    page.open("off-keys=0&causal")
+    assert "each row still adds up to 1" in page.run(legend) and "no weights" in page.run(legend), page.run(legend)
+    assert all(near(sum(w or 0 for w in row), 1) for row in page.report("shown('weights')")[1:])
+    page.open("off-keys=0&off-weights=1.2&sink=1")
+    shown, sink = page.report("shown('weights')")[1], page.report("shown('sink')")[1][0]
+    assert f"its row with its sink no longer adds up to 1 (“is” to {sum(w or 0 for w in shown) + sink:.4f})" in \
+        page.run(legend), page.run(legend)
+    page.open("off-heads=0&heads=2")
+    assert page.run(legend) == ""
+
+
+@test
 def gradients_and_pulls(page):
     page.open("gradients&causal&heads=2&softcap=2&positions=rotary")
     page.same_as_command()

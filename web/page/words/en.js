@@ -73,6 +73,12 @@ export const english = {
   softmax_key: 'key', softmax_score: 'score', softmax_minus_max: '− max', softmax_exp: 'e^', softmax_share: '÷ Σ',
   sink: 'sink',
   off_key: 'Key “{key}” off', off_weight: 'This weight off', off_head: 'Head {n} off', pull: 'What moves it?',
+  row_alone: 'row', row_and_sink: 'row with its sink', row_sum: '“{row}” to {sum}',
+  rows_key_off: 'A key off is masked before the softmax: its weight goes to the other keys in proportion, and each ' +
+    '{row} still adds up to 1.',
+  rows_empty: 'A row without a key left has no weights.',
+  rows_weight_off: 'A weight off is set to 0 after the softmax and the others stay: its {row} no longer adds up to 1 ' +
+    '({sums}).',
   hidden_causal: 'a later key', hidden_window: 'outside the window', hidden_mask: 'masked', hidden_padding: 'padding',
   hidden_score: 'score −∞', hidden_not_returned: 'not requested',
   because_causal: 'Masked: the key comes after the query.', because_window: 'Masked: the key is outside the window.',
