@@ -7,7 +7,7 @@ const NAMES = {command: 'command_line', python: 'Python', cpp: 'C++'};
 /** What a language is called on the page. */
 export const codeName = name => NAMES[name].includes('_') ? say(NAMES[name]) : NAMES[name];
 
-/** A box with code and a button that copies it. */
+/** A box with code and a button that copies it; `update(text, why)`: why it cannot be copied, or ''. */
 export function copyBox(name) {
   const title = make('span'), code = make('code'), pre = make('pre', {tabindex: '0'}, code);
   const button = make('button', {type: 'button', on: {click: async () => {
@@ -15,9 +15,11 @@ export function copyBox(name) {
     setTimeout(() => { button.textContent = say('copy'); }, 1500);
   }}});
   const element = make('div.codebox', {'data-code': name}, make('div.caption', {}, title, button), pre);
-  return {name, element, update(text) {
+  return {name, element, update(text, why = '') {
     title.textContent = codeName(name);
     button.textContent = say('copy');
+    button.disabled = Boolean(why);
+    button.title = why;
     pre.setAttribute('aria-label', title.textContent);
     if (code.textContent !== text) code.textContent = text;
   }};
@@ -52,7 +54,7 @@ export class CodePanel {
   update() {
     const code = this.page.code();
     for (const box of this.boxes) {
-      box.update(code[box.name]);
+      box.update(code[box.name], this.page.refused);
       box.element.hidden = !code[box.name];
     }
     this.svg.hidden = Boolean(this.page.filesPanel.model);

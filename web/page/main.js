@@ -28,6 +28,7 @@ class Page {
     this.timings = {};
     this.history = [];
     this.painting = false;
+    this.refused = '';  // why the newest state gave no numbers
     this.runs = 0;
     addEventListener('error', event => this.errors.push(event.message));
     addEventListener('unhandledrejection', event => this.errors.push(String(event.reason?.message ?? event.reason)));
@@ -187,6 +188,7 @@ class Page {
       this.text = text;
       await this.readReference();
       const read = performance.now();
+      this.refused = '';
       this.fail('');
       this.draw();
       const drawn = performance.now();
@@ -194,6 +196,7 @@ class Page {
                       first: this.timings.first ?? drawn - STARTED};
       ++this.runs;
     } catch (error) {
+      this.refused = say('not_copied', {why: error.message});
       this.fail(error.message);
       ++this.runs;
     }

@@ -71,7 +71,7 @@ export class MaskPanel {
     this.#documents(state);
     const {mask} = this.page.code();
     this.codes.forEach((box, at) => {
-      box.update(mask[box.name] || say('no_mask'));
+      box.update(mask[box.name] || say('no_mask'), mask[box.name] ? this.page.refused : say('no_mask'));
       box.element.hidden = box.name !== this.tab;
       setText(this.tabs[at], codeName(box.name));
       this.tabs[at].setAttribute('aria-pressed', box.name === this.tab);

@@ -196,6 +196,27 @@ def a_painted_mask_with_a_name_is_offered_by_it(page):
 
 
 @test
+def code_that_does_not_run_is_not_copied(page):
+    buttons = """[...document.querySelectorAll('#panel .codebox button')].filter(e => e.offsetParent !== null)
+      .map(e => [e.disabled, e.title])"""
+    page.open("text=to+be+or+not")
+    page.panel("mask")
+    assert page.run(buttons) == [[True, "no mask"]], page.run(buttons)
+    page.set("mask_text", "causal & window(2")
+    failed = page.report("failed")
+    assert "window" in failed and page.run(buttons) == [[True, f"This code does not run: {failed}"]], page.run(buttons)
+    page.panel("code")
+    assert page.run(buttons) == [[True, f"This code does not run: {failed}"]] * 3, page.run(buttons)
+    page.panel("mask")
+    page.set("mask_text", "causal & window(2, 0)")
+    assert page.report("failed") == "" and page.run(buttons) == [[False, ""]], page.run(buttons)
+    page.panel("files")
+    page.run("attn.page.filesPanel.take([])")
+    page.panel("code")
+    assert page.report("failed") and page.run(buttons) == [[False, ""]] * 3, "the code is right, only the files are not"
+
+
+@test
 def what_is_painted_on_is_in_view(page):
     covered = """(() => {
       const view = attn.page.steps.viewOf('weights'), box = view.element.getBoundingClientRect(), found = [];
