@@ -7,10 +7,12 @@ const hex = text => [1, 3, 5].map(at => parseInt(text.slice(at, at + 2), 16));
 const RAMPS = {
   light: {none: '#fdfcfa', plus: ['#eaf1f8', '#9cc3e4', '#3f83bd', '#164a7d'],
           minus: ['#fbefe3', '#f0bd8b', '#d07a2b', '#8a4208'],
-          weight: ['#f3f4ef', '#cfe3da', '#8cc3b9', '#3f8f92', '#17586b', '#0a3145'], dark: '#1c1f23'},
+          weight: ['#f3f4ef', '#cfe3da', '#8cc3b9', '#3f8f92', '#17586b', '#0a3145'], dark: '#1c1f23',
+          masked: '#e4e2dc', soft: '#4d535c'},
   dark: {none: '#1d2024', plus: ['#202a35', '#274c70', '#3f83bd', '#a9d3f5'],
          minus: ['#322721', '#6b421c', '#c0701f', '#f7c48c'],
-         weight: ['#21272a', '#1f4249', '#236b74', '#3d9d98', '#8fd0b5', '#eaf3c8'], dark: '#101215'},
+         weight: ['#21272a', '#1f4249', '#236b74', '#3d9d98', '#8fd0b5', '#eaf3c8'], dark: '#101215',
+         masked: '#3a3d44', soft: '#b9bec6'},
 };
 
 function mix(stops, at) {
@@ -34,6 +36,7 @@ function entry(rgb, ramp) {
 function palette(theme) {
   const ramp = RAMPS[theme], all = {n: {rgb: hex(ramp.none), ground: ramp.none, ink: theme === 'light' ? ramp.dark
       : '#e8eaed'}};
+  all.hid = {rgb: hex(ramp.masked), ground: ramp.masked, ink: ramp.soft};  // masked, whatever masks it
   for (let level = 0; level < SIGNED_LEVELS; ++level) {
     const at = level / (SIGNED_LEVELS - 1);
     all[`p${level}`] = entry(mix(ramp.plus, at), ramp);

@@ -7,7 +7,8 @@ import {signedClass, weightClass} from './colours.js';
 import {short, weight} from './numbers.js';
 import {say} from './words.js';
 
-const SIGNS = {causal: '·', window: '–', mask: '×', padding: '□', score: '∞', not_returned: '?'};
+const SIGNS = {causal: '·', window: '○', mask: '▫', padding: '×', score: '∞', not_returned: '–',  // the command's
+               off: '⊘'};
 
 /** The sign that stands for a masked pair of each kind. */
 export const hiddenSign = reason => SIGNS[reason] || '·';
@@ -108,7 +109,7 @@ export class Display {
   /** Everything MatrixView.show needs. */
   data(step, title) {
     const mode = this.mode(step), {explanation, sentence} = this, values = this.values(step, mode);
-    const hidden = explanation.hidden(step, sentence, this.headOf(step));
+    const reasonOf = this.#reasonOf(step);
     const columns = explanation.columnLabels(step, sentence), keys = columns.length;
     const signed = mode === 'difference' || mode === 'pull' || step.kind !== 'weights';
     const largest = mode === 'difference' || mode === 'pull' ? largestOf(values)
@@ -119,10 +120,28 @@ export class Display {
     const plus = mode === 'difference' || mode === 'pull';
     return {
       label: title, rows: explanation.rowLabels(step, sentence), columns, values, digits, mode, signed,
-      classOf: (value, i, j) => value === null ? `hid ${hidden?.[i]?.[j] || 'off'}` : size(value),
-      textOf: (value, i, j) => value === null ? hiddenSign(hidden?.[i]?.[j])
+      wholeColumns: !isPairs(step),
+      classOf: (value, i, j) => value !== null ? size(value) : reasonOf(i, j) === 'not_returned' ? 'absent' : 'hid',
+      textOf: (value, i, j) => value === null ? hiddenSign(reasonOf(i, j))
         : plus && value === 0 ? '0' : plus && value > 0 ? `+${write(value, digits)}` : write(value, digits),
     };
+  }
+
+  /** Why a cell of a step has no number: gives (row, column) => word, undefined where nobody says. */
+  #reasonOf(step) {
+    const {explanation, sentence, state} = this, head = this.headOf(step);
+    if (step.operation !== 'row_of') {
+      const hidden = explanation.hidden(step, sentence, head);
+      return (i, j) => hidden?.[i]?.[j] ?? (isPairs(step) && state.off.keys.includes(j) ? 'off' : undefined);
+    }
+    const masked = explanation.steps.find(each => each.hidden), query = explanation.query();  // its rows are keys
+    const hidden = masked && explanation.hidden(masked, sentence, head)[query];
+    return i => hidden?.[i];
+  }
+
+  /** The sign of a cell without a number. */
+  sign(step, row, column) {
+    return hiddenSign(this.#reasonOf(step)(row, column));
   }
 
   /** What parts off do to the rows of the weights, in sentences. */
@@ -138,7 +157,7 @@ export class Display {
 
   /** The reasons for masked pairs that are on screen. */
   reasons() {
-    const found = new Set();
+    const found = new Set(this.state.off.keys.length ? ['off'] : []);
     for (const step of this.explanation.steps) {
       const hidden = this.explanation.hidden(step, this.sentence, this.headOf(step));
       for (const row of hidden || []) for (const reason of row) if (reason) found.add(reason);

@@ -73,24 +73,25 @@ export class Inspector {
   }
 
   #value(display, step, mode, place, value, engine) {
-    const now = make('p.value', {text: full(mode === 'plain' ? engine : value)});
+    const write = number => number === null ? display.sign(step, place.row, place.column) : full(number);
+    const now = make('p.value', {text: write(mode === 'plain' ? engine : value)});
     if (mode === 'plain') return [now];
     if (mode === 'pull') {
       const {pin} = display.state, own = pin.step === place.step && pin.row === place.row &&
           pin.column === place.column;
-      now.textContent = own ? full(engine) : short(value, 6);
-      return own ? [now] : [now, make('p.small', {text: say('pull_value', {value: full(engine)})})];
+      now.textContent = own ? write(engine) : short(value, 6);
+      return own ? [now] : [now, make('p.small', {text: say('pull_value', {value: write(engine)})})];
     }
-    if (mode === 'stale') return [make('p.value', {text: full(engine)}), make('p.small', {text: say('mode_stale')})];
+    if (mode === 'stale') return [make('p.value', {text: write(engine)}), make('p.small', {text: say('mode_stale')})];
     const own = display.plain(step)[place.row][place.column];
     if (mode === 'off') {
-      return [now, make('p.small', {text: say('engine_gave', {value: full(engine)})}),
+      return [now, make('p.small', {text: say('engine_gave', {value: write(engine)})}),
               make('p.small', {text: say('computed_here')}),
               ...step.operation === 'softmax' ? display.rowsOff(step).map(text => make('p.small', {text})) : []];
     }
     const before = display.before(step)[place.row][place.column];
     return [now, make('p.small', {text: say('two_runs',
-        {...runsOf(display.state), first: full(before), second: full(own)})})];
+        {...runsOf(display.state), first: write(before), second: write(own)})})];
   }
 
   #made(display, step, place, engine, all) {
@@ -103,7 +104,7 @@ export class Inspector {
         {text: `${titleOf(step)} = ${step.formula || symbol || step.operation}`}),
                     symbol && symbol !== step.formula ? make('code.how', {text: symbol}) : null));
     if (!this.made) return [...parts, ...this.#fromText(display, step, place)];
-    if (this.made.softmax) return [...parts, this.#softmax(display, step, all)];
+    if (this.made.softmax) return [...parts, this.#softmax(display, step, place.row, all)];
     if (this.made.value === null) return parts;
     return [...parts, ...this.#terms(display, this.made, engine, all)];
   }
@@ -131,7 +132,8 @@ export class Inspector {
     const name = `${titleOf(step)} [${row}, ${column}]`;
     return make('button.factor', {type: 'button', title: name,
                                   on: {click: () => this.events.go(place)}},
-                named ? make('i', {text: titleOf(step)}) : null, `${named ? ' ' : ''}${short(value)}`);
+                named ? make('i', {text: titleOf(step)}) : null, `${named ? ' ' : ''}${value === null
+                  ? display.sign(step, place.row, place.column) : short(value)}`);
   }
 
   #terms(display, made, engine, all) {
@@ -157,7 +159,7 @@ export class Inspector {
             make('p.small', {text: say('engine_value', {value: full(engine)})})];
   }
 
-  #softmax(display, step, all) {
+  #softmax(display, step, row, all) {
     const {softmax} = this.made, keys = display.explanation.columnLabels(step, display.sentence);
     const head = make('tr', {}, ...['key', 'score', 'minus_max', 'exp', 'share'].map(name =>
       make('th', {scope: 'col', text: say(`softmax_${name}`)})));
@@ -166,7 +168,8 @@ export class Inspector {
     const shown = softmax.entries.map((entry, j) => ({...entry, j})).filter(({exp, chosen}) => exp > least || chosen);
     const rows = shown.map(entry => make(entry.chosen ? 'tr.chosen' : 'tr', {},
       make('th', {scope: 'row', text: keys[entry.j]}),
-      make('td', {}, entry.factor.value === null ? short(null) : this.#factor(display, entry.factor, false)),
+      make('td', {}, entry.factor.value === null ? display.sign(step, row, entry.j)
+        : this.#factor(display, entry.factor, false)),
       make('td', {text: entry.minus === null ? '' : short(entry.minus)}),
       make('td', {text: entry.minus === null ? '0' : short(entry.exp)}),
       make('td', {text: entry.share === null ? '' : short(entry.share)})));

@@ -60,12 +60,13 @@ export class MatrixView {
   }
 
   #build(asTable) {
-    const {rows, columns, digits} = this.data;
+    const {rows, columns, digits, wholeColumns} = this.data;
     this.name = null;
     this.labelWidth = labelWidth(rows);
     this.rowHeight = ROW;
     this.headHeight = HEAD;
-    this.columnWidth = digits >= 4 ? 66 : digits === 3 ? 54 : digits === 2 ? 42 : 34;
+    this.columnWidth = Math.max(digits >= 4 ? 66 : digits === 3 ? 54 : digits === 2 ? 42 : 34,
+                                wholeColumns ? labelWidth(columns) : 0);
     this.cursor = [Math.min(this.cursor[0], rows.length - 1), Math.min(this.cursor[1], columns.length - 1)];
     this.sheet.textContent = '';
     this.marks = {};

@@ -43,9 +43,9 @@ function grounds(view, rows, columns, colours) {
   const image = paint.createImageData(width, height), pixels = image.data, {values, classOf} = view.data;
   for (let i = rows[0], at = 0; i < rows[1]; ++i) {
     for (let j = columns[0]; j < columns[1]; ++j, at += 4) {
-      const value = values[i][j];
-      if (value === null) continue;
-      const {rgb} = colours[classOf(value, i, j)];
+      const colour = colours[classOf(values[i][j], i, j)];
+      if (!colour) continue;
+      const {rgb} = colour;
       pixels[at] = rgb[0];
       pixels[at + 1] = rgb[1];
       pixels[at + 2] = rgb[2];

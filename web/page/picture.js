@@ -9,7 +9,8 @@ const escape = text => String(text).replace(/[&<>"]/g, c => ({'&': '&amp;', '<':
 const width = text => [...String(text)].reduce((sum, c) => sum + (c > '\u1100' ? 12 : 6.8), 0);
 
 function matrix(data, colours, x, y, title) {
-  const out = [], labels = Math.max(...data.rows.map(width), 10) + 10, column = data.digits >= 4 ? 54 : 42;
+  const out = [], labels = Math.max(...data.rows.map(width), 10) + 10, column = Math.max(data.digits >= 4 ? 54 : 42,
+    data.wholeColumns ? Math.max(...data.columns.map(width)) + 10 : 0);
   const write = (text, at, line, anchor, fill) => out.push(`<text x="${at}" y="${line}" text-anchor="${anchor}"` +
     `${fill ? ` fill="${fill}"` : ''}>${escape(text)}</text>`);
   out.push(`<text x="${x}" y="${y + 12}" font-weight="600">${escape(title)}</text>`);
@@ -20,11 +21,12 @@ function matrix(data, colours, x, y, title) {
     const line = top + ROW * (i + 1);
     write(data.rows[i], x, line + 14, 'start');
     row.forEach((value, j) => {
-      const colour = colours[data.classOf(value, i, j).split(' ')[0]] || colours.n, left = x + labels + j * column;
-      if (value !== null) {
+      const colour = colours[data.classOf(value, i, j)], left = x + labels + j * column;
+      if (colour)
         out.push(`<rect x="${left}" y="${line}" width="${column - 1}" height="${ROW - 1}" fill="${colour.ground}"/>`);
-        write(data.textOf(value, i, j), left + column - 6, line + 14, 'end', colour.ink);
-      }
+      const middle = value === null;
+      write(data.textOf(value, i, j), left + (middle ? column / 2 : column - 6), line + 14, middle ? 'middle' : 'end',
+            colour?.ink ?? colours.soft);
     });
   });
   return {svg: out.join('\n'), width: labels + column * data.columns.length,

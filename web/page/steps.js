@@ -329,9 +329,7 @@ function drawSmall(canvas, matrix) {
   const paint = canvas.getContext('2d'), image = paint.createImageData(columns, rows);
   for (let i = 0, at = 0; i < rows; ++i) {
     for (let j = 0; j < columns; ++j, at += 4) {
-      const value = matrix[i][j];
-      if (value === null) continue;
-      const {rgb} = colours[weightClass(value, columns)];
+      const value = matrix[i][j], {rgb} = colours[value === null ? 'hid' : weightClass(value, columns)];
       [image.data[at], image.data[at + 1], image.data[at + 2], image.data[at + 3]] = [...rgb, 255];
     }
   }

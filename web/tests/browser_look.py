@@ -84,6 +84,54 @@ def lessons_from_first_to_last(page):
 
 
 @test
+def masked_cells_look_the_same_everywhere(page):
+    signs = {"causal": "·", "window": "○", "mask": "▫"}
+    page.open("text=a+b+c+d+e+f&mask=causal+%26+window(2,+0)+%26+~prefix(1)&query=4")
+    hidden = page.step("weights")["hidden"]
+    cells = "[...document.querySelectorAll('[data-step=NAME] tbody tr')].map(e => [...e.querySelectorAll('td')]" \
+        ".map(e => [e.textContent, getComputedStyle(e).backgroundColor]))"
+    grounds = set()
+    for name in ("mask", "weights"):
+        page.cell(name, 0, 0)
+        for row, reasons in zip(page.run(cells.replace("NAME", name)), hidden):
+            for (text, ground), reason in zip(row, reasons):
+                if reason:
+                    assert text == signs[reason], (name, text, reason)
+                    grounds.add(ground)
+    assert len(grounds) == 1, grounds
+    for row, column in ((4, 0), (4, 1), (4, 5), (1, 0)):
+        page.hover("weights", row, column)
+        assert signs[hidden[row][column]] in page.inspector().split("\n")[1:4], (page.inspector(), row, column)
+    page.hover("weights", 4, 2)
+    shown = page.run("[...document.querySelectorAll('.softmax tbody tr')].map(e => e.querySelector('td').textContent)")
+    row = [signs.get(reason) for reason in hidden[4]]
+    assert [text for text, reason in zip(shown, row) if reason] == [sign for sign in row if sign], (shown, row)
+    page.cell("query_scores", 0, 0)
+    query = page.run(cells.replace("NAME", "query_scores"))
+    assert [cells[0][0] for cells, sign in zip(query, row) if sign] == [sign for sign in row if sign], query
+    assert {cells[0][1] for cells, sign in zip(query, row) if sign} == grounds
+    drawn = page.run("attn.page.picture()")
+    assert all(f">{sign}</text>" in drawn for sign in signs.values())
+    page.open("text=" + "+".join(f"w{n}" for n in range(40)) + "&causal")
+    page.cell("weights", 0, 0)
+    pixel = page.run("[...attn.page.steps.viewOf('weights').small.getContext('2d').getImageData(5, 0, 1, 1).data]")
+    assert pixel[3] == 255 and f"rgb({pixel[0]}, {pixel[1]}, {pixel[2]})" in grounds, (pixel, grounds)
+
+
+@test
+def columns_that_are_not_tokens_have_their_whole_name(page):
+    for width in (1280, 400):
+        for state in ("query=2&causal", "query=1&score=additive&language=zh", "query=0&dk=12", "weights=column_sums"):
+            page.open(state, width=width)
+            cut = page.run("""[...document.querySelectorAll('.block:not(.chosen)')].flatMap(block => {
+              attn.page.steps.viewOf(block.dataset.step);
+              const {kind} = attn.page.explanation.step(block.dataset.step);
+              return kind === 'pairs' || kind === 'weights' ? [] : [...block.querySelectorAll('thead th')];
+            }).filter(e => e.scrollWidth > e.clientWidth).map(e => e.textContent)""")
+            assert not cut, (state, cut)
+
+
+@test
 def narrow_and_wide_light_and_dark(page):
     for width in (360, 900, 1600):
         for dark in (False, True):

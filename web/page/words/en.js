@@ -81,7 +81,7 @@ export const english = {
   rows_weight_off: 'A weight off is set to 0 after the softmax and the others stay: its {row} no longer adds up to 1 ' +
     '({sums}).',
   hidden_causal: 'a later key', hidden_window: 'outside the window', hidden_mask: 'masked', hidden_padding: 'padding',
-  hidden_score: 'score −∞', hidden_not_returned: 'not requested',
+  hidden_score: 'score −∞', hidden_off: 'key off', hidden_not_returned: 'not requested',
   because_causal: 'Masked: the key comes after the query.', because_window: 'Masked: the key is outside the window.',
   because_mask: 'Masked.', because_padding: 'Padding takes no part.', because_score: 'Masked: the score is −∞.',
   because_not_returned: 'It takes part, but its weight was not requested.',

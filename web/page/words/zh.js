@@ -71,7 +71,7 @@ export const chinese = {
   rows_empty: '没有键可看的行没有权重。',
   rows_weight_off: '关掉权重，是在 softmax 之后把它置为 0，其余不变：该{row}之和不再为 1（{sums}）。',
   hidden_causal: '后面的键', hidden_window: '窗口之外', hidden_mask: '被遮住', hidden_padding: '填充',
-  hidden_score: '分数为 −∞', hidden_not_returned: '未要求返回',
+  hidden_score: '分数为 −∞', hidden_off: '键已关掉', hidden_not_returned: '未要求返回',
   because_causal: '被遮住：键在查询之后。', because_window: '被遮住：键在窗口之外。',
   because_mask: '被遮住。', because_padding: '填充不参与计算。', because_score: '被遮住：分数为 −∞。',
   because_not_returned: '参与计算，但没有要求返回它的权重。',
