@@ -204,9 +204,10 @@ def code_that_does_not_run_is_not_copied(page):
     assert page.run(buttons) == [[True, "no mask"]], page.run(buttons)
     page.set("mask_text", "causal & window(2")
     failed = page.report("failed")
-    assert "window" in failed and page.run(buttons) == [[True, f"This code does not run: {failed}"]], page.run(buttons)
+    why = f"The page could not run this code: {failed}"
+    assert "window" in failed and page.run(buttons) == [[True, why]], page.run(buttons)
     page.panel("code")
-    assert page.run(buttons) == [[True, f"This code does not run: {failed}"]] * 3, page.run(buttons)
+    assert page.run(buttons) == [[True, why]] * 3, page.run(buttons)
     page.panel("mask")
     page.set("mask_text", "causal & window(2, 0)")
     assert page.report("failed") == "" and page.run(buttons) == [[False, ""]], page.run(buttons)

@@ -51,7 +51,7 @@ export const english = {
   clear_mask: 'Nothing masked', documents: 'Documents',
   documents_how: 'Documents: click between two tokens to part them.',
   document_before: 'A document begins at “{token}”', painted: 'painted', no_mask: 'no mask',
-  not_copied: 'This code does not run: {why}',
+  not_copied: 'The page could not run this code: {why}',
   command_line: 'Command line', copy: 'Copy', copied: 'Copied', copy_by_hand: 'Selected: copy it',
   save_view: 'Save what is on screen (SVG)', save_svg: 'Save the library’s drawing (SVG)', save_json: 'Save the JSON',
   copy_link: 'Copy the link',

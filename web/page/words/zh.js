@@ -45,7 +45,7 @@ export const chinese = {
   use_name: '这就是 {name}：改用这个写法',
   clear_mask: '清除掩码', documents: '文档', documents_how: '文档：点击两个词元之间，把它们分到不同的文档。',
   document_before: '从“{token}”开始新文档', painted: '涂画', no_mask: '没有掩码',
-  not_copied: '这段代码无法运行：{why}',
+  not_copied: '本页未能运行这段代码：{why}',
   command_line: '命令行', copy: '复制', copied: '已复制', copy_by_hand: '已选中，请复制',
   save_view: '保存当前画面（SVG）', save_svg: '保存库绘制的图（SVG）', save_json: '保存 JSON', copy_link: '复制链接',
 
