@@ -6,8 +6,8 @@
 
 namespace attn::io {
 
-/// Computes XXH64 of the bytes (Collet, xxHash specification 0.1.1), at 5 GB/s or more. Any change within 8 adjacent
-/// bytes changes the result.
+/// Computes XXH64 of the bytes (Collet, xxHash specification 0.1.1). A random change of the bytes leaves the result
+/// unchanged with a probability of about 2^-64.
 std::uint64_t xxh64(std::span<const std::byte> bytes, std::uint64_t seed = 0);
 
 }  // namespace attn::io

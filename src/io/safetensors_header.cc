@@ -29,7 +29,7 @@ constexpr std::array other_dtypes = {"U8",      "I8",      "I16",     "U16",    
                                      "U64",     "F8_E4M3", "F8_E5M2", "F8_E8M0",     "F6_E2M3",
                                      "F6_E3M2", "F4",      "C64",     "F8_E4M3FNUZ", "F8_E5M2FNUZ"};
 
-/// Iterates over the header's text and counts the bytes that were read.
+/// Iterates over the header's text and keeps in `*reached` how far it was read.
 struct CountingIterator {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -61,8 +61,8 @@ struct RawEntry {
   int data_numbers = -1;  // number of data_offsets read; -1: there are none yet
 };
 
-/// Receives the parser's events. Fails on anything but { name: { dtype, shape, data_offsets } } and { "__metadata__": {
-/// text: text } }.
+/// Receives the parser's events. Fails on anything but one object with the members name: { dtype, shape, data_offsets }
+/// and "__metadata__": { text: text }.
 class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
  public:
   HeaderReader(const Source& source, const std::string& text)

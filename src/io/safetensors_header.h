@@ -26,15 +26,16 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-/// Reads the header. It reports every error of the file before any data is read, except invalid values of bools.
+/// Reads the header. It reports every error of the file before any data is read, except invalid values of bools and a
+/// wrong checksum.
 SafetensorsHeader read_safetensors_header(const Source& source);
 
 /// Returns the format's name of a dtype: "F32".
 const char* safetensors_name(Dtype dtype);
 
 /// The metadata entry that holds the checksum, in files that have one: 16 hexadecimal digits, XXH64 over the head
-/// without this entry and over the data of each tensor. load_safetensors compares it (FormatError) and does not return
-/// it, so that other tensors can be saved with the returned metadata.
+/// without this entry and over the data of each tensor. load_safetensors checks it (FormatError if it differs) and does
+/// not return it, so that other tensors can be saved with the returned metadata.
 inline constexpr const char* checksum_key = "attn_checksum";
 
 /// Saves the tensors as save_safetensors does, with a checksum in the metadata.

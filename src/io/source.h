@@ -10,8 +10,8 @@
 
 namespace attn::io {
 
-/// Makes text from a file fit into one line of an error: control characters, and bytes that are not UTF-8, are written
-/// as escapes such as \x0A.
+/// Makes text from a file fit into one line of an error: writes ASCII control characters, and all bytes from 0x80 if
+/// the text is not UTF-8, as escapes such as \x0A.
 std::string one_line(std::string_view text);
 
 /// Throws ValueError for a path with a zero byte, at which the system would end the path.
@@ -65,7 +65,8 @@ class MemorySource : public Source {
 /// overflows.
 std::uint64_t checked_bytes(const Source& source, const Dims& sizes, Dtype dtype, std::uint64_t offset);
 
-/// Returns a new contiguous tensor read from `offset`; throws FormatError for a bool that is neither 0 nor 1.
+/// Returns a new contiguous tensor read from `offset`; throws FormatError if the source ends earlier or a bool is
+/// neither 0 nor 1.
 Tensor read_tensor(const Source& source, const Dims& sizes, Dtype dtype, std::uint64_t offset);
 
 }  // namespace attn::io

@@ -49,8 +49,8 @@ Lock lock(int file) {
   return fstat(file, &facts) == 0 && facts.st_nlink > 0 ? Lock::ours : Lock::others;
 }
 
-/// Tries names for a temporary file in the folder of `target` until one is free. attempt(path) returns whether it took
-/// the name. It can move from `path` without failing.
+/// Tries up to 100 names for a temporary file in the folder of `target`. attempt(path) returns whether it took the
+/// name; it may then move from `path`. If it fails with EEXIST, the next name is tried.
 template <typename Attempt>
 bool with_new_name(const std::filesystem::path& target, Attempt attempt) {
   // Does not start at 0: a process with the same number in another container would use the same names.
@@ -73,7 +73,7 @@ bool create_beside(const std::filesystem::path& target, Temporary& temporary) {
       temporary.path = std::move(path);
       return true;
     }
-    close(std::exchange(temporary.file, -1));  // another process has just removed it as a leftover
+    close(std::exchange(temporary.file, -1));  // another process takes it for a leftover and removes it
     errno = EEXIST;
     return false;
   });
@@ -83,7 +83,7 @@ bool create_beside(const std::filesystem::path& target, Temporary& temporary) {
 bool create_nameless(const std::filesystem::path& target, Temporary& temporary) {
 #ifdef O_TMPFILE
   temporary.file = open(folder_of(target).c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
-  return temporary.file >= 0 && lock(temporary.file) != Lock::ours;  // the file has no link
+  return temporary.file >= 0 && lock(temporary.file) != Lock::ours;  // `ours` would mean that the file has a name
 #else
   return false;
 #endif
@@ -119,7 +119,8 @@ void sync_folder(const std::filesystem::path& target) {
   close(file);
 }
 
-/// Replaces the target by a complete new file. Clears `nameless` if the system has no files without a name.
+/// Replaces the target by a complete new file, with the permissions of `old` unless it is null. Clears `nameless` if a
+/// file without a name cannot be created, or cannot be given one.
 bool replace_whole(const std::filesystem::path& target, const struct stat* old,
                    const std::vector<std::span<const std::byte>>& pieces, bool& nameless) {
   Temporary temporary;
@@ -128,8 +129,8 @@ bool replace_whole(const std::filesystem::path& target, const struct stat* old,
     return false;
   if (old && fchmod(temporary.file, old->st_mode & 07777) != 0) return false;
   if (!write_pieces(temporary.file, pieces) || fsync(temporary.file) != 0) return false;
-  // Some systems report a failure only at close. A copy is closed here, so that the lock stays until the file has its
-  // name.
+  // Some systems report a failure only at close. A copy of the descriptor is closed here, so that the lock stays until
+  // the file has its name.
   if (const int copy = dup(temporary.file); copy < 0 || close(copy) != 0) return false;
   if (nameless && !(nameless = give_name(target, temporary))) return false;
   if (std::rename(temporary.path.c_str(), target.c_str()) != 0) return false;

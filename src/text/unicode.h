@@ -34,7 +34,7 @@ bool is_zero_width(char32_t c);
 bool is_wide(char32_t c);
 
 /// Returns whether c could change how the text around it is shown or read: a control character, a line end, a mark that
-/// reverses the direction of text, or a code point that XML forbids.
+/// sets the direction of the text after it, or U+FFFE or U+FFFF (which XML forbids) of any plane.
 bool steers(char32_t c);
 
 /// Throws ValueError "function: byte 0xFF at offset 3 is not UTF-8" unless the text is UTF-8.

@@ -7,7 +7,8 @@
 namespace attn::text {
 
 /// Returns the words of a UTF-8 text by the rules of `locale` ("zh", "ja", "th", "" for the default). White space and
-/// commas are left out; other punctuation is a word, as in `split`. Throws ValueError if the text is not UTF-8.
+/// commas between words are left out; unlike in `split`, other punctuation is a word of its own. Throws ValueError if
+/// the text is not UTF-8.
 std::vector<std::string> icu_words(std::string_view text, const std::string& locale);
 
 }  // namespace attn::text

@@ -40,9 +40,9 @@ inline std::uint64_t pair_key(std::int32_t left, std::int32_t right) {
 inline constexpr std::int64_t most_tokens = 1 << 22;
 
 /// Learns merges from words with their counts, until there are `vocab_size` tokens or no pair occurs twice. `tokens`
-/// starts with one token for each symbol of the alphabet; each merge appends one. As in Hugging Face's trainer, the
-/// most frequent pair is merged first; of pairs with equal counts the one with the smaller ids. After each merge only
-/// the counts that change are updated.
+/// starts with one token for each symbol of the alphabet; each merge appends its token unless it is there. As in
+/// Hugging Face's trainer, the most frequent pair is merged first; of pairs with equal counts the one with the smaller
+/// ids. After each merge only the counts that change are updated.
 struct Word {
   std::vector<std::int32_t> symbols;
   std::int64_t count = 0;

@@ -9,8 +9,8 @@
 
 namespace attn::text {
 
-/// Returns for each of the 256 bytes a character in UTF-8. Bytes that are printable in Latin-1 stand for themselves;
-/// the others become U+0100, U+0101, ... in order.
+/// Returns for each of the 256 bytes a character in UTF-8. Bytes that are visible in Latin-1 (so not the space) stand
+/// for themselves; the others become U+0100, U+0101, ... in order.
 const std::array<std::string, 256>& byte_characters();
 /// Returns the 256 bytes in the order of their characters' code points. In this order they are the first ids of a
 /// trained vocabulary.

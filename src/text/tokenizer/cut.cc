@@ -59,7 +59,6 @@ std::size_t run_end(std::string_view text, std::size_t at, Class kind, std::size
 
 /// Returns the length of '(s|t|re|ve|m|ll|d) at `at`, or 0 if there is none. With `fold`, upper and lower case match,
 /// and the long s (U+017F) is also an s.
-/// Matches \s+(?!\S)|\s+: the last blank of a run goes to the next piece, unless it is the only one.
 std::size_t contraction(std::string_view text, std::size_t at, bool fold) {
   if (text[at] != '\'') return 0;
   const auto letter = [&](std::size_t i) -> char {
@@ -73,7 +72,8 @@ std::size_t contraction(std::string_view text, std::size_t at, bool fold) {
   return fold && text.substr(at + 1, 2) == "\xC5\xBF" ? 3 : 0;
 }
 
-/// Matches \s+(?!\S)|\s+: the last blank goes with the next piece, unless it is the only one.
+/// Matches \s+(?!\S)|\s+ and returns the end of the match: the last blank goes with the next piece, unless it is the
+/// only one or the text ends after it.
 std::size_t blanks_end(std::string_view text, std::size_t at) {
   std::size_t last = at, end = at;
   for (Seen next = look(text, at); next.bytes > 0 && next.kind == Class::blank; next = look(text, end)) {
@@ -90,7 +90,7 @@ std::size_t gpt2_end(std::string_view text, std::size_t at) {
   return first.kind == Class::blank ? blanks_end(text, at) : run_end(text, start, first.kind);
 }
 
-/// Returns whether c is a letter of a script that puts no spaces between words.
+/// Returns whether c is a Chinese or Japanese letter, which is a piece of its own.
 bool stands_alone(const Seen& c) { return c.kind == Class::letter && is_han_or_kana(c.value); }
 
 std::size_t words_end(std::string_view text, std::size_t at) {

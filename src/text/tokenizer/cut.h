@@ -12,7 +12,8 @@ enum class Cut {
   characters,  // each code point is a piece
   gpt2,        // words with the space before them, numbers, runs of signs, blanks
   words,       // as gpt2, but each Chinese or Japanese letter is a piece
-  // as gpt2, but numbers have at most three digits, contractions match in capitals too, line ends are apart
+  // as gpt2, but numbers have at most three digits, contractions match in capitals too, one sign or blank that is no
+  // line end may begin a word, signs take the line ends after them, and blanks are split after their last line end
   llama3,
   qwen2,   // as llama3, but each digit is a piece
   whole,   // the whole text is one piece
