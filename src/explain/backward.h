@@ -9,9 +9,9 @@
 
 namespace attn::explain_detail {
 
-/// Holds one forward call; q and k are those that the scores use.
+/// Holds one forward call; q and k are those that the scores use, `weights` those before dropout.
 struct Forward {
-  Tensor q, k, v, weights, context;   // [..., T, D]
+  Tensor q, k, v, weights, context;   // [B, H, T, D]; weights: [B, H, Tq, Tk]
   AttentionOptions options;           // of that call
   bool rotated = false;               // q and k are rotated (rotary positions)
   const Run* run = nullptr;           // the explained run with its score modifiers; null: none
@@ -29,9 +29,9 @@ struct BackwardStep {
 };
 
 /// Computes gradients for the loss L = 1/2 sum of context^2 (with W_O: of output^2), whose gradient with respect to the
-/// context (the output) is the context itself. The steps, in order of computation: output, context, v, weights after
-/// dropout, weights before dropout, scores that enter softmax, scores before temperature, before score_mod and before
-/// softcap, q, k. Those of v, q and k have the same bits as `backward`.
+/// context (the output) is the context itself. The steps are the gradients of these, where the call has them: output,
+/// context, v, weights after dropout, weights before dropout, scores that enter softmax, scores before temperature,
+/// before score_mod and before softcap, q, k. Those of v, q and k have the same bits as `backward`.
 struct WayBack {
   double loss = 0;
   std::vector<BackwardStep> steps;

@@ -1,4 +1,4 @@
-// src/explain/block.h: builds rectangles of terminal text whose width is known (colour codes included) and places them
+// src/explain/block.h: builds rectangles of terminal text of known width (colour codes take no columns) and places them
 // beside each other.
 #pragma once
 #include <attn/explain.h>
@@ -44,8 +44,8 @@ struct Block {
 Block block_of(std::vector<Line> lines);
 Line line_of(std::string text);
 
-/// Places `labels` at the left and beside it as many bodies as fit into `width`; the rest follows below in the same
-/// way. All blocks have the same number of lines.
+/// Places `labels` at the left and beside it as many bodies as fit into `width`, at least one; the rest follows below
+/// in the same way. All blocks must have the same number of lines.
 std::vector<std::string> place(const Block& labels, const std::vector<Block>& bodies, int width, int gap);
 
 }  // namespace attn::explain_detail

@@ -66,8 +66,8 @@ void Explainer::add_context() {
       run_.output);
 }
 
-/// Shows AttentionResult's weights: as a matrix in which the weights not returned are blank, or as one number for each
-/// key.
+/// Shows AttentionResult's weights: as one number for each key (column sums), or as a matrix in which the weights that
+/// are not returned are marked as such.
 void Explainer::add_requested_weights() {
   const Tensor& values = run_.returned.weights;
   const Weights& returned = options_.weights;

@@ -77,8 +77,8 @@ ExplainStep Explainer::step(Kind kind, const char* name, Phrase title, std::stri
   return result;
 }
 
-/// Sets a step's values, [B, rows, columns] or [B, H, rows, columns]; the batch dim of one text and the dim of one
-/// head are left out.
+/// Sets a step's values, [B, rows, columns] or [B, H, rows, columns]. Its shape leaves out B except in explain_batch,
+/// and H if there is one head.
 void Explainer::fill(ExplainStep& step, const Tensor& values) const {
   step.batch = values.size(0);
   step.heads = values.dim() == 4 ? values.size(1) : 1;

@@ -1,5 +1,5 @@
-// src/explain/explainer.h: builds the steps of one explanation; its parts are in text_steps.cc, score_steps.cc,
-// context_steps.cc and more_steps.cc.
+// src/explain/explainer.h: builds the steps of one explanation; its parts are in explain.cc, text_steps.cc,
+// score_steps.cc, context_steps.cc and more_steps.cc.
 #pragma once
 #include "explain/numbers.h"
 #include "explain/run.h"
@@ -13,7 +13,7 @@ class Explainer {
  public:
   Explainer(const std::vector<std::string>& texts, const ExplainOptions& options, bool batch);
 
-  /// Computes all steps, in order.
+  /// Computes all steps, in order, and moves them into the result: call it once.
   Explanation explain();
 
  private:
@@ -61,7 +61,7 @@ class Explainer {
                   const std::vector<bool>& same);
 
   bool learned() const { return matrices_.learned_query.defined(); }
-  /// Returns the tokens of the first text: with a learned query they are keys.
+  /// Returns the tokens of the texts (not those of options.to); with a learned query they are the keys.
   const TokenTable& text() const { return learned() ? tokens_.to : tokens_.from; }
   bool sinusoidal() const { return options_.positions == Positions::sinusoidal; }
   const char* q_used() const { return run_.q_rotated.defined() ? "q_rotated" : "q"; }

@@ -7,8 +7,8 @@
 
 namespace attn::explain_detail {
 
-/// Replaces the names of steps and the words in a formula, a column's title or a source: "scores / √2" is "打分 / √2".
-/// Symbols, functions and the notation of masks stay.
+/// In Chinese, replaces the names of steps and the words in a formula, a column's title or a source: "scores / √2"
+/// becomes "打分 / √2". Symbols and functions such as softmax and tanh stay; English text is returned unchanged.
 std::string in_words(Language language, std::string_view formula);
 
 }  // namespace attn::explain_detail

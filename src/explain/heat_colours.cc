@@ -8,8 +8,8 @@
 namespace attn::explain_detail {
 namespace {
 
-// The stops of a colour ramp from dark blue over teal and green to yellow; relative luminance 0.02, 0.09, 0.19, 0.36,
-// 0.60, 0.84.
+// The stops of a colour ramp from dark blue over teal and green to yellow; relative luminance 0.02, 0.09, 0.17, 0.30,
+// 0.52, 0.78.
 constexpr std::array<Rgb, 6> kStops{
     {{48, 26, 92}, {52, 84, 140}, {30, 126, 140}, {46, 168, 120}, {146, 209, 80}, {250, 231, 90}}};
 
@@ -35,7 +35,8 @@ double shade_begin(int shade, std::int64_t keys) {
 
 int shade_of(double w, std::int64_t keys) {
   int shade = 0;
-  while (shade < 4 && w * (1 + 1e-6) >= shade_begin(shade + 1, keys)) ++shade;  // a rounded equal share is one
+  while (shade < 4 && w * (1 + 1e-6) >= shade_begin(shade + 1, keys))
+    ++shade;  // 1e-6: a rounded equal share has shade 1
   return shade;
 }
 

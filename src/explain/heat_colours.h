@@ -10,7 +10,7 @@ namespace attn::explain_detail {
 double heat(double w, std::int64_t keys);
 /// Returns the weight at which shade 1 to 4 begins: keys^-1, keys^-3/4, keys^-1/2, keys^-1/4.
 double shade_begin(int shade, std::int64_t keys);
-/// Returns " ", "░", "▒", "▓", "█" for each fifth of `heat`.
+/// Returns the shade of `w`, 0 to 4: which fifth its heat is in. shade_glyph returns " ", "░", "▒", "▓" or "█" for it.
 int shade_of(double w, std::int64_t keys);
 const char* shade_glyph(int shade);
 

@@ -1,4 +1,4 @@
-// src/explain/json.cc: writes an explanation as JSON, with the same steps, names and numbers.
+// src/explain/json.cc: writes an explanation as JSON: its parameters and steps, with their names and numbers.
 #include "explain/heat_colours.h"
 #include "explain/json_values.h"
 #include "explain/shown.h"

@@ -71,7 +71,8 @@ void draw_projections(const ExplainOptions& options, std::int64_t dim, Generator
 }
 
 /// Returns the first `ids` rows or more of the whole table randn({rows, dim}). randn computes its numbers in memory
-/// order, 16 at a time, so a shorter table has the same first ones; but the last 16 are computed together.
+/// order, 16 at a time, so a shorter table has the same first ones, except for the whole table's last 16: randn draws
+/// these again if its length is not a multiple of 16.
 Tensor draw_embedding(std::int64_t rows, std::int64_t dim, std::int64_t ids, Generator& generator) {
   const std::int64_t used = (std::min(ids, rows) + 15) / 16 * 16;
   return randn({used * dim + 16 <= rows * dim ? used : rows, dim}, generator);

@@ -19,9 +19,10 @@ struct Matrices {
   std::int64_t dv() const { return w_value.size(2); }
 };
 
-/// Draws random matrices as a beginner's PyTorch script does: Embedding(vocabulary, dim) from a fresh seed; then, from
-/// the same seed again, w_query, w_key, w_value head by head with rand, then W_O, then the matrices of the score, then,
-/// with randn, the learned query. `ids` is the number of embedding rows that the texts use; only those are drawn.
+/// Takes the caller's matrices, and draws the others as a beginner's PyTorch script does: Embedding(vocabulary, dim)
+/// from a fresh seed; then, from the same seed again, w_query, w_key, w_value head by head with rand, then W_O, then
+/// the matrices of the score, then, with randn, the learned query. `ids` is the number of embedding rows that the texts
+/// use; a drawn embedding may lack the later ones.
 Matrices make_matrices(const ExplainOptions& options, std::int64_t ids);
 
 Score score_of(Score::Kind kind, const Matrices& matrices);

@@ -50,7 +50,7 @@ Tensor bias_values(const Call& call) {
   return result;
 }
 
-/// Returns the formula of the slopes of Bias::alibi_slopes.
+/// Returns the formula of the ALiBi bias with the slopes of Bias::alibi_slopes.
 std::string alibi_formula(std::int64_t heads, bool symmetric) {
   const char* const distance = symmetric ? "(-|key - query|)" : "(key - query)";
   const auto whole = static_cast<std::int64_t>(std::bit_floor(static_cast<std::uint64_t>(heads)));

@@ -7,9 +7,9 @@
 
 namespace attn::explain_detail {
 
-/// Sets softcap, bias, score_mod, temperature, sinks and dropout in `call`; their parameters are drawn from the
-/// explanation's seed or follow from the number of heads. `cross`: rows and keys belong to two texts, each counted from
-/// its own first token.
+/// Sets softcap, bias, score_mod, temperature, sinks and dropout in `call`. The table of a relative bias is drawn from
+/// the explanation's seed; ALiBi's slopes follow from the number of heads. `cross`: rows and keys belong to two texts,
+/// each counted from its own first token.
 void set_modifiers(const ExplainOptions& options, std::int64_t heads, Dtype dtype, bool cross, AttentionOptions& call);
 
 /// Returns the bias itself and the scores after each modifier, in the order of the call, with the bits of the call.

@@ -6,11 +6,11 @@
 
 namespace attn::explain_detail {
 
-/// Formats with fixed decimals up to 9999, else with three digits and an exponent; never prints -0.
+/// Formats with fixed decimals below 10000, else with three digits and an exponent; never prints -0.
 std::string format_number(double value, int decimals);
 /// Formats a weight from 0 to 1 in few columns: ".18", "1.0"; with four decimals it keeps the leading zero.
 std::string format_weight(double value, int decimals);
-/// Returns the sign of a reason: "·" causal, "○" window, "▫" mask, "×" padding.
+/// Returns the sign of a reason: "·" causal, "○" window, "▫" mask, "×" padding, "∞" score, "–" not returned.
 const char* sign_of(Hidden reason);
 
 }  // namespace attn::explain_detail

@@ -15,7 +15,7 @@ std::string quoted(const Words& words, Enum value) {
   return json_string(words[static_cast<std::size_t>(value)]);
 }
 std::string text_of(double value) {
-  return std::isfinite(value) ? runtime::format("{}", value) : "null";  // JSON has no other numbers
+  return std::isfinite(value) ? runtime::format("{}", value) : "null";  // JSON has no infinity and no nan
 }
 std::string text_of(bool value) { return value ? "true" : "false"; }
 

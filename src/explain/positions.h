@@ -1,4 +1,4 @@
-// src/explain/positions.h: adds token positions in two ways: sinusoidal and rotary.
+// src/explain/positions.h: computes token positions in two ways: sinusoidal and rotary.
 #pragma once
 #include <attn/tensor.h>
 

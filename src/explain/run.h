@@ -25,7 +25,7 @@ struct Run {
   Tensor q, k, v;                  // as projected
   Tensor q_rotated, k_rotated;     // with rotary positions, else undefined
   Tensor scores, scaled;           // `scaled` is undefined for scores without a scale
-  std::vector<Stage> stages;       // one for each score modifier
+  std::vector<Stage> stages;       // one for each score modifier; a bias has two: its values and the scores
   Tensor weights, context;         // from the attention call
   Tensor joined, output;           // [B, T, ...]: the heads side by side; that times W_O, or undefined
   Tensor dropped;                  // the weights after dropout, or undefined

@@ -183,7 +183,8 @@ class Drawing {
     return result;
   }
 
-  /// Sets the widths of the columns: those of pairs are equal, one of a worked-out query is as wide as its title.
+  /// Sets the widths of the columns: those of pairs are equal, one of a worked-out query is at least as wide as its
+  /// title.
   static void measure(Panel& panel) {
     panel.widths.assign(panel.columns.index.size(), 0);
     for (std::size_t c = 0; c < panel.widths.size(); ++c) {

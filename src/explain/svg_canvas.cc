@@ -10,8 +10,8 @@
 namespace attn::explain_detail {
 namespace {
 
-// Colours follow the page: dark text on light, light text on dark. Every CSS rule is limited to this drawing, because a
-// notebook shows it inside its own page. Both families end with fonts that have Chinese.
+// Colours follow the page: dark text on light, light text on dark. Every CSS rule is limited to attn's drawings,
+// because a notebook shows them inside its own page. Both lists of fonts have some with Chinese characters.
 constexpr std::string_view kStyle =
     "<style>\n"
     ".attn-explain text{font:13px ui-monospace,Menlo,Consolas,'DejaVu Sans Mono','Noto Sans Mono CJK SC','PingFang SC',"

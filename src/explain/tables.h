@@ -25,7 +25,8 @@ Block labels_block(const ExplainStep& step, std::int64_t sentence, const Selecti
 Block body_block(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head,
                  const SentenceView& view, const std::string& title, int head_lines, const TableStyle& style);
 
-/// Does the same, but splits the columns into blocks of at most `style.room`: a worked-out query row has many.
+/// Does the same, except for a worked-out query row, which has many columns: returns several blocks of at most
+/// `style.room`, without the products that do not fit.
 std::vector<Block> body_blocks(const ExplainStep& step, const Grid& grid, std::int64_t sentence, std::int64_t head,
                                const SentenceView& view, const std::string& title, int head_lines,
                                const TableStyle& style);

@@ -99,7 +99,7 @@ class Terminal {
       result += "  ";
       used += 2;
     }
-    // a formula of more than one line begins at `indent`
+    // the lines of a formula after its first one begin at `indent`
     const std::vector<std::string> formula = wrapped(step.formula, width_ - used);
     for (std::size_t l = 0; l + 1 < formula.size(); ++l) {
       line(result + ink.formula(formula[l]));
@@ -140,7 +140,7 @@ class Terminal {
     line("");
   }
 
-  /// Prints the tokens and their ids in the same columns.
+  /// Prints the tokens or their ids; both steps use the same columns.
   void tokens(const ExplainStep& step) {
     const ExplainStep& ids = explanation_.step(step.name == "tokens_to" || step.name == "ids_to" ? "ids_to" : "ids");
     const std::vector<std::int64_t> numbers = ids.values.to_int_vector();

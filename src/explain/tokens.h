@@ -16,7 +16,7 @@ struct TokenTable {
   std::vector<std::vector<std::string>> tokens;  // "PAD" at padded places
   std::vector<std::int64_t> lengths;
   Tensor ids;                                                         // i64 [B, T]
-  std::vector<std::string> commas = {};                               // each comma of the texts that no token has, once
+  std::vector<std::string> commas = {};                               // each kind of comma that splitting removed
   std::vector<std::vector<std::array<std::int64_t, 2>>> places = {};  // as in ExplainStep, one list a text
   std::int64_t width() const { return ids.size(1); }
   std::int64_t batch() const { return ids.size(0); }

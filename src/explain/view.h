@@ -43,11 +43,11 @@ struct SentenceView {
 };
 struct View {
   std::vector<SentenceView> sentences;
-  bool around_diagonal = false;  // false: the keys with the largest weight
+  bool around_diagonal = false;  // the keys are a contiguous run, because the mask is causal or a window
 };
 
-/// Chooses the rows from the first one, or around the query that is worked out; and the keys around the diagonal when
-/// the mask has one, else those with the largest weight in the rows shown.
+/// Chooses the rows from the first one, or around the query that is worked out; and the keys with the largest weight in
+/// the rows shown: a contiguous run of them if the mask is causal or a window.
 View choose_view(const Explanation& explanation, std::int64_t most_rows, std::int64_t most_keys);
 
 }  // namespace attn::explain_detail

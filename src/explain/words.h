@@ -167,7 +167,8 @@ enum class Phrase {
   count_
 };
 
-/// The phrases in the order above, each ended by a zero: one text needs no address for each phrase.
+/// The phrases in the order above, one behind the other and each ended by a zero: an array of strings would need one
+/// address for each phrase.
 const char* words_en();
 const char* words_zh();
 

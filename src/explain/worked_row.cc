@@ -25,7 +25,7 @@ struct Numbers {
 
 /// Holds the factors of each product: s = sum_d left_d * right_d.
 struct Factors {
-  Tensor left, right;  // [B, H, Tq or 1, n], [B, H, Tk, n]
+  Tensor left, right;  // [B, H, 1, n], [B, H, Tk, n]
   bool additive = false;
 };
 

@@ -12,8 +12,8 @@ struct WorkedRow {
   Tensor mixing;  // [B, H, Tk + 1, dv + 1]: the weight, weight * value; the last row is the sum
   std::vector<std::string> stage_names, mixing_names;
   std::vector<Hidden> stages_hidden, mixing_hidden;
-  std::vector<double> maximum, total;  // one for each sentence and head, as in `sees` (the row sees a key)
-  std::vector<bool> sees;
+  std::vector<double> maximum, total;  // one for each sentence and head, as in `sees`
+  std::vector<bool> sees;              // whether the row sees a key
 };
 WorkedRow worked_row(const Run& run, const Matrices& matrices, Score::Kind score, std::int64_t query);
 
