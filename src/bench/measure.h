@@ -15,7 +15,7 @@ struct Measured {
 };
 
 struct MeasureOptions {
-  double seconds = 0.5;  // minimum time; never fewer samples than `samples`
+  double seconds = 0.5;  // sampling ends after this time or 2000 samples, but not before `samples` samples
   int samples = 15;
 };
 

@@ -1,4 +1,4 @@
-// src/bench/peak.h: samples the machine's limits on the threads in use, in one or two milliseconds between other
+// src/bench/peak.h: samples the machine's limits on the threads in use, in a few milliseconds between other
 // measurements.
 #pragma once
 #include <attn/tensor.h>
@@ -23,10 +23,10 @@ bool exists(Limit limit);
 double sample_arithmetic(Limit limit);
 /// Returns GB/s of all threads that read `memory` once.
 double sample_read(const std::vector<Tensor>& memory);
-/// Returns 32 MiB of a 256 MiB buffer, another part at each call, so that none of it is still in a cache.
+/// Returns 32 MiB of a 256 MiB buffer, another part at each call, so that a smaller cache holds none of it any more.
 std::vector<Tensor> memory_in_turn();
-/// Returns the nanoseconds from one core's write until another core sees it: half a round trip, the median of several
-/// hundred.
+/// Returns the nanoseconds from one core's write until another core sees it: half a round trip, the median of up to
+/// 400.
 double sample_hand_over();
 
 }  // namespace attn::bench

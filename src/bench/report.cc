@@ -45,7 +45,7 @@ std::string mask_of(const cases::Case& c) {
 
 namespace {
 
-/// Lists all options of a case around its scores and rows, in the table's words.
+/// Returns what the table's column "mask" shows: the score, the mask, the bias and other options of a case, or "none".
 std::string around(const cases::Case& c) {
   std::vector<std::string> parts;
   const auto add = [&](const std::string& word) { parts.push_back(word); };

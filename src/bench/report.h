@@ -15,7 +15,8 @@ std::string table_environment(const Environment& e);
 std::string json_row(const Measured& m);
 std::string json_environment(const Environment& e);
 
-/// Returns "causal", "bool", "float" (an added mask), "lengths", an expression, or "none".
+/// Returns the mask of a case; without one, its bias ("float" for dense and key), else "lengths" if it has any, else
+/// "none".
 std::string mask_of(const cases::Case& c);
 
 }  // namespace attn::bench

@@ -18,17 +18,19 @@ namespace {
 using cases::Case;
 using cases::Inputs;
 
-/// Limits of the caches that are read in turn. rotation_bytes: what the calls read in one rotation, many times any
-/// last-level cache. most_bytes: the size of all caches together, which is larger if a mask hides most of each.
+/// Limits of the copies of K and V that are read in turn. rotation_bytes: what the calls read in one rotation, many
+/// times most last-level caches. most_bytes: the size of all copies together, which is larger if a mask hides most of
+/// each.
 constexpr std::int64_t rotation_bytes = std::int64_t{1} << 30, most_bytes = std::int64_t{1} << 32, most_caches = 128;
 /// The largest number of (row, key) pairs for which the reference code checks the backward pass.
 constexpr std::int64_t most_checked_pairs = std::int64_t{1} << 22;
-/// Caches smaller than this do not show the speed of memory, so the read limit is sampled from other memory.
+/// K and V smaller than this do not show the speed of memory, so the read limit is sampled from other memory.
 constexpr std::int64_t least_read = std::int64_t{1} << 23;
 
 std::int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<std::int64_t>(size_of(x.dtype())); }
 
-/// Returns the number of (row, key) pairs that are attended, for one head, over all batch items.
+/// Returns the number of (row, key) pairs that are attended, for one head, over all batch items. It leaves out what
+/// packed sequences, lengths=keys or else a mask expression hide; all other masks and lengths count all pairs.
 double seen_pairs(const Case& c, const AttentionOptions& options) {
   const auto sum = [](const Tensor& x) {
     std::int64_t total = 0;

@@ -10,27 +10,30 @@ namespace attn::bench {
 /// Calls the library on the inputs of a case. The result goes to preallocated memory if the function takes `out`.
 class Work {
  public:
-  /// Throws ValueError if the result is not that of the reference code, because a wrong result must not be measured.
+  /// Throws ValueError if a checked part of the result is not that of the reference code, because a wrong result must
+  /// not be measured. Three rows are checked, and all gradients of small cases.
   explicit Work(const cases::Case& c);
 
   void call();
   const cases::Case& of() const { return case_; }
 
-  /// Returns the multiplications and additions for the pairs that the mask and the lengths leave; a dense mask leaves
-  /// all pairs. For additive scores returns the number of tanh instead. 0: not counted.
+  /// Returns the multiplications and additions for the pairs that mask expressions, packed sequences and lengths=keys
+  /// leave; other masks and lengths leave all pairs. For additive scores returns the number of tanh instead. 0: not
+  /// counted.
   double flops() const { return flops_; }
   /// Returns the bytes that a call must read (and write, for row operations): K and V in decoding, the weights for a
   /// product with one row. 0: not counted.
   double bytes() const { return bytes_; }
   Limit limit() const { return limit_; }
-  /// Returns the memory for the next sample of the read limit: for decoding the caches themselves, in turn.
+  /// Returns the memory for the next sample of the read limit: for decoding without a KV cache the copies of K and V in
+  /// turn, if they are large enough, else memory_in_turn().
   std::vector<Tensor> next_memory();
 
  private:
   void count();
   double row_bytes() const;
   void prepare_backward();
-  /// Copies K and V several times, so that a call finds none of them in a CPU cache.
+  /// Copies K and V several times; calls read the copies in turn, so that none is in a CPU cache.
   void rotate();
 
   cases::Case case_;

@@ -1,12 +1,12 @@
-// src/verify/backward.h: computes the gradients of a case with one kernel, in the caller's thread or the library's
-// threads.
+// src/verify/backward.h: computes the gradients of a case with one kernel, on the library's threads.
 #pragma once
 #include "attention/backward.h"
 #include "verify/attended.h"
 
 namespace attn::cases {
 
-/// Holds a checked call and what its forward pass saved. The library runs that pass; every kernel gives the same bits.
+/// Holds a checked call and what its forward pass saved. The library's best kernel runs that pass, whichever kernel
+/// runs the backward pass.
 class Differentiated {
  public:
   explicit Differentiated(const Inputs& in);

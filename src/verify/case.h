@@ -10,8 +10,8 @@
 namespace attn::cases {
 
 /// Holds a line such as "attention f32 B=1 Hq=12 Tq=512 D=64 mask=causal": an operation, a dtype, then fields in any
-/// order. A field that the line does not give has the value below. A size of 0 means the size of the field in
-/// parentheses.
+/// order. A field that the line does not give has the value below. Where a field has another one in parentheses, 0
+/// means the size of that one.
 struct Case {
   // The operation: attention, attention_decode, attention_backward, matmul, softmax, log_softmax, layer_norm, sum, exp,
   // tanh, ...
@@ -34,7 +34,7 @@ struct Case {
   // another
   std::string lengths = "none";
   std::string layout = "plain";  // attention: plain, turned ([B, T, H, D] in memory); matmul: nn, nt, tn
-  std::string hidden = "plain";  // values of keys that no row sees by lengths or mask=bool: plain or nan
+  std::string hidden = "plain";  // K and V of keys that no row sees by lengths or mask=bool: plain or nan
   double scale = 0;              // of the dot product; 0: 1/sqrt(D)
   double softcap = 0, temperature = 1, dropout = 0;
   std::int64_t sinks = 0;  // 1: one sink for each head

@@ -8,8 +8,8 @@
 
 namespace attn::cases {
 
-/// The paths of attention: prompt rows (prefill), one row over many keys (decode), packed sequences, keys from pages,
-/// keys from int8 pages, and the gradients.
+/// The paths of attention: prompt rows (prefill), one row over many keys (decode), packed sequences, keys from a cache
+/// (paged), keys from an int8 cache, and the gradients.
 enum class Path { prefill, decode, packed, paged, int8, backward };
 constexpr const char* path_names[] = {"prefill", "decode", "packed", "paged", "int8", "backward"};
 
@@ -21,7 +21,7 @@ struct CoverageOption {
 std::span<const CoverageOption> coverage_options();
 /// Returns the path of an attention case.
 Path path_of(const Case& c);
-/// Returns why no case has this option on this path, and which test covers it; null if a case can have it.
+/// Returns why no case has this option on this path, and which test covers it if one does; null if a case can have it.
 const char* why_not(const CoverageOption& option, Path path, Dtype dtype);
 
 /// Returns a small case for each possible combination of option, path and dtype.

@@ -128,8 +128,8 @@ Bias bias_of(const Case& c, const std::string& bias, std::uint64_t seed) {
   return {};
 }
 
-/// Returns T5's bucket of a distance: 32 buckets in both directions up to 128; from distance 8 on, 8 + floor(2 log2(d /
-/// 8)).
+/// Returns T5's bucket of a distance: 32 buckets in both directions up to 128. With d = |distance|: d below 8, from
+/// there 8 + floor(2 log2(d / 8)), at most 15; 16 more for a positive distance.
 std::int64_t bucket_of(std::int64_t distance) {
   const std::int64_t d = std::abs(distance);
   std::int64_t bucket = d;
@@ -188,7 +188,8 @@ Weights weights_of(const Case& c) {
   return Weights::rows(of_batch((c.q_rows + 4) / 5, [&](std::int64_t n) { return c.q_rows - 1 - 5 * n; }));
 }
 
-/// Puts K and V into a cache. The query rows are the last cached positions; k and v become what the cache returns.
+/// Puts K and V into a cache. The query rows are the last cached positions; with int8, k and v become what the cache
+/// returns.
 void put_into_cache(const Case& c, Inputs& in) {
   if (c.lengths != "none" && c.lengths != "keys") throw ValueError("case: with a cache lengths are none or keys");
   if (c.is_backward()) throw ValueError("case: a cache has no gradient");

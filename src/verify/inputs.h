@@ -20,7 +20,7 @@ struct Cached {
 };
 
 struct Inputs {
-  Tensor q, k, v;  // attention; copies of `options` share their tensors
+  Tensor q, k, v;  // attention
   AttentionOptions options;
   std::shared_ptr<Cached> cached;  // cases with a cache; k and v are then what it returns
   Tensor doutput;                  // attention_backward: the incoming gradient
@@ -29,9 +29,9 @@ struct Inputs {
 };
 /// Makes the inputs of a case. Throws ValueError for fields that do not fit together.
 Inputs make_inputs(const Case& c, std::uint64_t seed = 1);
-/// Returns the options without the lengths, which a cache knows itself.
+/// Returns the options without key_lengths and query_start, which a cache knows itself.
 AttentionOptions cached_options(AttentionOptions options);
-/// Puts the keys and values of a case into a new cache.
+/// Puts the keys and values of a case into a new cache. in.options.key_lengths must be defined.
 std::shared_ptr<Cached> cached_rows(const Case& c, const Inputs& in);
 /// Returns the same inputs in f32, for 16-bit dtypes.
 Inputs widened(const Inputs& inputs);

@@ -6,7 +6,7 @@
 
 namespace attn::cases {
 
-/// Holds a named result; attention gives output and logsumexp.
+/// Holds a named result; attention gives output, logsumexp and the weights that the case requests.
 struct Result {
   const char* name;
   Tensor values;

@@ -95,8 +95,8 @@ Results by_build(const Build& build, const Case& c, const Inputs& in) {
   return c.op == "matmul" ? matmul_by_reference(build.rest, in) : rows_by(build.rest, c, in);
 }
 
-/// Multiplies with a target's kernels; bf16 only if the processor has the bf16 dot product. `packed`: B is packed
-/// before the product, piece by piece.
+/// Multiplies with a target's kernels; bf16 only if both target and processor have the bf16 dot product, f16 never.
+/// `packed`: B is packed before the product, piece by piece.
 Results matmul_by_target(const kernels::GemmTarget& target, bool packed, const Inputs& in) {
   const bool pairs = in.a.dtype() == Dtype::bf16;
   if (in.a.dtype() == Dtype::f16 || (pairs && !(target.has_pairs && runtime::cpu().avx512_bf16))) return {};
@@ -129,7 +129,7 @@ Results attention_by_target(const kernels::AttentionTarget& target, Partition pa
   return a.results;
 }
 
-/// Returns whether this machine's kernels compute a bf16 case without widening it.
+/// Returns whether this machine's kernels compute the gradients of a bf16 case without widening it.
 bool by_pairs(const Case& c) {
   kernels::AttentionProblem bf16;
   bf16.element = kernels::Element::bf16;

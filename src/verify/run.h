@@ -20,7 +20,7 @@ struct Way {
 
 /// Computes a case with the reference code, in the build for this processor; f32 and f64 only.
 Results by_specification(const Case& c, const Inputs& in);
-/// Returns the two builds of the reference code as separate ways.
+/// Returns the builds of the reference code that this processor can run (generic, fma) as separate ways.
 std::vector<Way> specification_ways();
 /// Returns the ways of one instruction set. Attention: query tiles, heads together, key splits; the backward pass and
 /// its bf16 reference code. Then matrix products, and rows and elementary functions.

@@ -13,9 +13,9 @@ std::string bits_differ(const Result& ours, const Result& expected);
 std::string is_far(const Result& ours, const Result& truth, Dtype dtype, double more = 0);
 
 /// Returns the tolerance that replaces torch's error where results are small differences of large numbers: how far each
-/// result of attention moves if each element of the operands changes by a random fraction of up to eps of `dtype`, at
-/// most over 8 draws. In the backward pass delta changes too, by such a fraction of sum |o dO|, because the output from
-/// which it is computed is rounded as well.
+/// result of attention moves if each element of the operands changes by a random fraction of up to eps of `dtype` (the
+/// largest move of 8 draws). In the backward pass delta changes too, by such a fraction of sum |o dO|, because the
+/// output from which it is computed is rounded as well. `wide`: the case in f32; `in`: its inputs.
 std::vector<double> moved_by_rounding(const Case& wide, const Inputs& in, const Results& truth, Dtype dtype);
 
 }  // namespace attn::cases

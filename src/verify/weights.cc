@@ -17,7 +17,7 @@ Tensor average(const Tensor& full) {
   return div(sum, static_cast<double>(full.size(1)));
 }
 
-/// Sums the columns in blocks of rows that are counted from each start.
+/// Sums the columns in blocks of `row_block` rows, counted anew from the start of each sequence.
 Tensor columns(const Tensor& full, const std::vector<std::int64_t>& starts) {
   Tensor total = zeros({full.size(0), full.size(1), full.size(3)}, full.dtype());
   for (std::size_t s = 0; s + 1 < starts.size(); ++s)
