@@ -60,13 +60,13 @@ class Explanation:
 
     @property
     def mask(self) -> str:
-        """The mask as text; empty when no pair is masked."""
+        """The mask as text; empty for attn.Mask.all(), the default."""
         return self._run.mask
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options except matrices and functions; `attn.explain(text, **options)` is the same run. A mask or
-        score_mod made of tensors is excepted too: its text names them without their values."""
+        """All options except matrices and functions. Without these, and without a mask or score_mod made of tensors
+        (whose text does not hold their values), `attn.explain(text, **options)` is the same run."""
         return json.loads(self._run.options)
 
     @property
@@ -94,7 +94,8 @@ class Explanation:
     @overload
     def __getitem__(self, name: slice) -> list[ExplainStep]: ...
     def __getitem__(self, name: str | int | slice) -> ExplainStep | list[ExplainStep]:
-        """Returns the step of that name, or at that index (KeyError or IndexError if there is none)."""
+        """Returns the step of that name, or at that index (KeyError or IndexError if there is none); a list for a
+        slice."""
         if not isinstance(name, str):
             try:
                 return self._run.steps[name]
@@ -139,10 +140,11 @@ class Explanation:
         return _page.filled(_page.start_of(self))
 
     def show(self, path: str | os.PathLike[str] | None = None, height: int = 800) -> str | None:
-        """Shows the page of `html`: in a notebook inline, `height` pixels high; else in the browser, from a file at
-        `path` (by default a temporary one). Returns the file's path; None in a notebook.
+        """Shows the page of `html`: in a notebook without `path` inline, `height` pixels high; else in the browser,
+        from a file at `path` (by default a temporary one). Returns the file's path; None if the page is inline.
 
-        Raises what `html` raises; OSError if the file cannot be written."""
+        Raises what `html` raises; TypeError or ValueError for a wrong path or height; OSError if the file cannot be
+        written."""
         from attn import _page
 
         return _page.show(self.html(), path, height)
@@ -264,12 +266,13 @@ def explain(
     vocabulary rows of the random embedding
     seed       of the random embedding and matrices, as torch.manual_seed
     positions  "none", "sinusoidal" or "rotary"
-    tokens     "words", "characters" or "auto"; cut_words: your own rule, a function of a text that gives its words
+    tokens     "words", "characters" or "auto"; cut_words: your own rule for "words", a function of a text that gives
+               its words
     w_query    your own matrices [dim, heads * dk] instead of random ones: with w_key, w_value;
                `embedding` [ids, dim] may come alone
     output_projection  the joined heads times W_O, drawn after W_v; w_output: your own [heads * dv, any]
-    learned_query  one learned vector u asks instead of the tokens, q = u W_q (attention pooling), drawn last with
-               randn; query_vector: your own of `dim` numbers
+    learned_query  one learned vector u is the query instead of the tokens, q = u W_q (attention pooling), drawn last
+               with randn; query_vector: your own of `dim` numbers
     score_w    your own matrices of the score: "general" score_w [dk, dk]; "additive" score_w_query, score_w_key
                [n, dk], score_w [n]
     softcap    also temperature, score_mod and dropout_p (counter-based, with `seed`): as in attn.attention.

@@ -1,5 +1,5 @@
 # python/attn/_functions.py: defines the functions of the library, with their documentation.
-"""Each function calls the extension; torch tensors go through attn.torch, which supports gradients."""
+"""Each function calls the extension; those that support gradients pass torch tensors on to attn.torch."""
 
 from typing import Any, NoReturn, TypeVar
 
@@ -124,7 +124,7 @@ def attention(
 
     score           "scaled_dot" (the default), "dot", attn.Score.general(w), attn.Score.additive(w_q, w_k, w)
     scale           of the scaled dot product; default 1 / sqrt(D)
-    mask            attn.Mask or its text, "causal & window(512, 0)"; never stored as Tq x Tk
+    mask            attn.Mask or its text, "causal & window(512, 0)"; an expression is never expanded to Tq x Tk
     bias            attn.Bias, or a floating array that broadcasts to [B, Hq, Tq, Tk]
     score_mod       a function of (s, b, h, i, j), traced once into attn.ScoreExpression:
                     lambda s, b, h, i, j: s - slope[h] * (i - j)
@@ -141,8 +141,8 @@ def attention(
                     dropout_seed drops the same weights. Without a seed one is drawn: for NumPy arrays from the
                     generator of attn.manual_seed, for tensors from torch's
     weights         "full" [B, Hq, Tq, Tk], "head_average" [B, Tq, Tk], "column_sums" [B, Hq, Tk],
-                    attn.Weights.rows(indices), or attn.Weights.top_k(n), which gives (weights, keys): returns the
-                    weights too, without storing the whole matrix. As text: "rows(0, -1)", "top_k(3)"
+                    attn.Weights.rows(indices), or attn.Weights.top_k(n), which gives (weights, keys): returns these
+                    weights too; only "full" stores the whole matrix. As text: "rows(0, -1)", "top_k(3)"
     return_logsumexp, return_plan
                     return the logsumexp [B, Hq, Tq] too; return which kernel ran, and why not the others
     out             an array that receives the output (not if torch is to compute gradients)

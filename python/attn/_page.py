@@ -100,7 +100,7 @@ def write(page: str, path: str | None) -> str:
 
 
 def show(page: str, path: Any, height: Any) -> str | None:
-    """Shows the page in the notebook's cell, or as a file in the browser. Returns the file's path."""
+    """Shows the page in the notebook's cell, or as a file in the browser. Returns the file's path, or None."""
     if isinstance(height, bool) or not isinstance(height, int):
         raise TypeError(f"Explanation.show: height is a {type(height).__name__}; it must be an int, in pixels")
     if not 0 < height < 100000:

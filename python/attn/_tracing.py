@@ -46,7 +46,7 @@ _OWN = os.path.dirname(__file__) + os.sep
 
 
 def _as_table(name, value):
-    """Returns a table for an array of rank 0 to 4, everything else unchanged."""
+    """Returns a table for an array (ScoreTable refuses a rank above 4), everything else unchanged."""
     if hasattr(value, "__dlpack__") and hasattr(value, "dtype") and hasattr(value, "shape"):
         return ScoreTable(value, name if name.isidentifier() else "table")
     return value

@@ -28,7 +28,8 @@ def heat_map(
     numbers     whether to write the numbers into the cells; None: if there are few
     limits      (least, greatest) of the colours; None: 0 to 1 for weights, else the range of the values
 
-    Returns the axes. Raises ValueError for another rank or heads that do not fit, ImportError without matplotlib.
+    Returns the axes. Raises ValueError for another rank or another number of labels, TypeError for what is no numbers,
+    labels or axes, ImportError without matplotlib.
     """
     import numpy as np
 

@@ -1,5 +1,5 @@
 // python/src/arrays.h: converts NumPy arrays, torch tensors and other DLPack arrays to tensors of the library and back,
-// without copies.
+// without copies where the memory allows it.
 #pragma once
 #include <attn/tensor.h>
 
@@ -23,7 +23,7 @@ struct View {
   Dims sizes = {}, strides = {};  // in elements
   Dtype dtype = Dtype::f32;
   Framework framework = Framework::numpy;
-  nb::object copy = {};  // holds the elements if the array's own memory cannot be used
+  nb::object copy = {};  // a copy, if the array's own memory cannot be used; of DLPack what keeps the memory alive
 };
 
 /// A function and its argument, named for error messages.
@@ -56,7 +56,7 @@ class Reader {
   Tensor optional(nb::handle x, const char* name) { return x.is_none() ? Tensor() : (*this)(x, name); }
   /// Reads whole numbers from a list or from an array of any width (integers.h).
   Tensor integers(nb::handle x, const char* name);
-  /// Returns the array's own memory, to write a result into it; the array must be writable.
+  /// Returns the array's own memory, to write a result into it; the array must be NumPy's or torch's, and writable.
   Tensor writable(nb::handle x, const char* name);
   /// Returns the framework of the first array that was read.
   Framework framework() const { return framework_.value_or(Framework::numpy); }

@@ -117,7 +117,7 @@ std::string align_text(Align align) {
   return align == Align::unset ? "" : align == Align::top_left ? ", align=\"top_left\"" : ", align=\"bottom_right\"";
 }
 
-/// Returns up to 64 numbers as text that can be evaluated again; of more numbers only the dtype and shape.
+/// Returns up to 64 f32 numbers of rank 1 as text that can be evaluated again; of others only the dtype and shape.
 std::string values_text(const Tensor& x) {
   constexpr std::int64_t few = 64;
   if (x.dim() != 1 || x.dtype() != Dtype::f32 || x.numel() > few)

@@ -27,7 +27,8 @@ struct Call {
   /// of a cache. `keeps`: the tensors stay valid after the call.
   Call(const char* function, nb::handle q, nb::handle k, nb::handle v, nb::handle options, bool keeps = false);
 
-  /// Returns those of the arrays of q, k, v, sinks, the score, the bias and score_mod that are floating.
+  /// Returns the arrays of q, k, v, sinks, the score, the bias and the floating tables of score_mod. Left out are
+  /// options that are not given, and bias terms of copied numbers.
   std::vector<Leaf> leaves(nb::handle q, nb::handle k, nb::handle v);
   /// Updates the options after tensors of leaves() were changed.
   void join();
@@ -45,11 +46,11 @@ nb::tuple shown(const AttentionResult& result, nb::object output, const Call& ca
 
 /// Reads an attn.Mask, or the text of one.
 PyMask mask_of(nb::handle x, const char* function);
-/// Reads None, a name or an attn.Score.
+/// Reads "scaled_dot", "dot" or an attn.Score.
 PyScore score_of(nb::handle x, const char* function);
 /// Reads an attn.ScoreExpression; Python code has already traced functions to such expressions.
 PyScoreExpression expression_of(nb::handle x, const char* function);
-/// Reads a name of weights or an attn.Weights.
+/// Reads a name of weights, a text such as "top_k(3)" or an attn.Weights.
 PyWeights weights_of(nb::handle x, const char* function);
 
 }  // namespace attn::python

@@ -1,4 +1,4 @@
-// python/src/errors.h: translates the library's exceptions to TypeError, ValueError or OSError with the library's text.
+// python/src/errors.h: translates the library's exceptions to those of Python, with the library's text.
 #pragma once
 #include <attn/error.h>
 

@@ -12,8 +12,9 @@
 namespace attn::python {
 namespace {
 
-/// The arguments of a pass: arrays of rank 4, and a tuple of numbers (scale, softcap, causal, window_left,
-/// window_right, bottom_right, dropout_p, dropout_seed). If dropout_seed is None, a seed is drawn.
+/// The arguments of a pass: a tuple of arrays (q, k, v, mask, bias, sinks; the last three may be None), and one of
+/// numbers (scale, softcap, causal, window_left, window_right, bottom_right, dropout_p, dropout_seed). If dropout_seed
+/// is None, a seed is drawn.
 struct Pass {
   Reader read;
   Tensor q, k, v;

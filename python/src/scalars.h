@@ -22,7 +22,7 @@ double number(nb::handle x, const Argument& argument);
 std::int64_t whole(nb::handle x, const Argument& argument);
 /// Reads a seed: whole, not negative, below 2^64.
 std::uint64_t seed(nb::handle x, const Argument& argument);
-/// Reads True or False, Python's or NumPy's.
+/// Reads True or False, Python's or NumPy's; an int is true unless it is 0.
 bool flag(nb::handle x, const Argument& argument);
 /// Reads a word and returns its index in `words`.
 int choice(nb::handle x, const Argument& argument, std::initializer_list<const char*> words);

@@ -58,7 +58,8 @@ void add_arrays(Expression& to, const Expression& from) {
   }
 }
 
-/// Reads an operand: a ScoreExpression, a number, or a table of rank 0. For anything else `valid` is false.
+/// Reads an operand: a ScoreExpression, a number (also an array without dims), or a table of rank 0. For anything else
+/// `valid` is false, or the constructor throws.
 struct Operand {
   Expression value;
   bool valid = true;

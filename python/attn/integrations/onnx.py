@@ -80,7 +80,8 @@ def _step_by_step(q, k, v, scale, softcap, seen, bias, precision):
 
 
 def _fused(q, k, v, scale, softcap, mask, bias, lengths, mode):
-    """Computes (output, the scores after the step that `mode` names, or None) in the library's one fused pass."""
+    """Computes the output in the library's one fused pass; returns (output, the scores after the step that `mode`
+    names, or None)."""
     options = dict(scale=scale, mask=mask, bias=bias, softcap=softcap, **lengths)
     if mode == _WEIGHTS:
         return attn.attention(q, k, v, weights="full", **options)

@@ -161,11 +161,11 @@ def attention(
     query [B, Hq, Tq, D], key [B, Hk, Tk, D], value [B, Hk, Tk, Dv] -> ([B, Tq, Hq, Dv], weights or None).
 
     attention_mask: bool (True takes part) or floating (added), broadcastable to [B, Hq, Tq, Tk]. With None, every key
-    is seen. But if the module sets `is_causal` and there is more than one row, a row sees the keys up to its own
-    index, counted from the first key (so keys of a static cache that are not written yet are not seen). The other
-    arguments are as the models pass them: `softcap`, `s_aux` (one logit for each head, counted in the softmax's sum),
-    `sinks` (one such logit for each row: [B, Hq, Tq, 1]), `position_bias` (added), `indices` and `block_indices` (the
-    keys, or blocks of keys, that a row chose).
+    is seen. But if `is_causal` (None: the module's) is true and there is more than one row, a row sees the keys up to
+    its own index, counted from the first key (so keys of a static cache that are not written yet are not seen). The
+    other arguments are as the models pass them: `softcap`, `s_aux` (one logit for each head, counted in the softmax's
+    sum), `sinks` (one such logit for each row: [B, Hq, Tq, 1]), `position_bias` (added), `indices` and `block_indices`
+    (the keys, or blocks of keys, that a row chose).
     """
     _call.check_tensors("attention", {"query": query}, anywhere=True)
     elsewhere = "ONNX is written" if _call.writes_onnx() else None

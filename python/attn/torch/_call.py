@@ -83,7 +83,7 @@ def is_plain(x):
 
 
 def is_memory(x):
-    """Returns whether the library may read `x`, if it is a tensor at all. Not readable are meta tensors, and subclasses
+    """Returns whether `x` is no tensor, or one that the library may read. Not readable are meta tensors, and subclasses
     with operations of their own (FakeTensor, DTensor)."""
     return (not isinstance(x, torch.Tensor)
             or (type(x) in TENSORS or type(x).__torch_dispatch__ is _NO_DISPATCH) and not x.is_meta)
@@ -119,7 +119,7 @@ def check_tensors(function, tensors, optional=(), anywhere=False):
 
 
 def flag(function, name, x):
-    """Reads True or False, Python's or NumPy's."""
+    """Reads True or False, Python's or NumPy's; a whole number is true unless it is 0."""
     if isinstance(x, int) or type(x).__name__ in ("bool", "bool_"):
         return bool(x)
     raise TypeError(
@@ -174,7 +174,8 @@ def drops(dropout_p):
 
 
 def autocast(function_tensors):
-    """Converts the tensors to autocast's dtype if autocast is on, as torch does for its functions of these names."""
+    """Converts the floating tensors but float64 to autocast's dtype if autocast is on, as torch does for its own linear
+    and scaled_dot_product_attention."""
     if not torch.is_autocast_enabled("cpu"):
         return function_tensors
     dtype = torch.get_autocast_dtype("cpu")
@@ -209,7 +210,7 @@ def readable(x):
 
 
 def forward(operands, numbers, seed, weights, saves):
-    """Returns (output, weights or None, max, sum), computed by the fused pass."""
+    """Returns (output, weights or None, max, sum), computed by the fused pass; max and sum are None unless `saves`."""
     q, _, v = operands[:3]
     output = output_like(q, v.shape[-1])
     maximum = total = None

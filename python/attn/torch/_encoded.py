@@ -227,7 +227,7 @@ def as_held(texts):
 
 
 def held_arrays(texts):
-    """Yields (name, array) for the arrays that the texts name and that are not tensors of the call."""
+    """Returns pairs (name, array) for the arrays that the texts name and that are not tensors of the call."""
     fields = texts.split(_BETWEEN)[: len(_OPTIONS)]
     held = [_at(text[1:].partition(":")[0]) if text[0] in "ow" else None for text in fields]
     given = [name for name, text in zip(_OPTIONS, fields) if text[0] == "w"]

@@ -1,6 +1,6 @@
 # python/attn/torch/_multihead.py: implements torch.nn.MultiheadAttention with attn's products and attention,
 # including the returned weights.
-"""Every mask, dropout and gradient goes through the fused pass, and returned weights come from the same pass."""
+"""Masks, dropout and returned weights are those of the fused pass, and so are gradients, except through the weights."""
 
 import math
 
