@@ -1,5 +1,5 @@
-// fuzz/case.cc: parses lines of `attn verify`: every kernel, target and number of threads must give the same bits, or
-// the line is rejected.
+// fuzz/case.cc: parses lines of `attn verify`: the verification passes for every kernel, target and number of threads,
+// or the line is rejected.
 #include "fuzz.h"
 
 #include <cctype>

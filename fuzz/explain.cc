@@ -1,5 +1,5 @@
-// fuzz/explain.cc: runs explain on texts and options: every form must be clean text, and no line may be wider than
-// `width`.
+// fuzz/explain.cc: runs explain on texts and options: every form must be clean text, and no line of the tables may be
+// wider than `width` (than 40 if that is less).
 #include "explain_options.h"
 
 #include <algorithm>

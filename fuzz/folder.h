@@ -1,4 +1,4 @@
-// fuzz/folder.h: makes a folder in memory for parsers that need files.
+// fuzz/folder.h: makes a folder, in memory if there is /dev/shm, for parsers that need files.
 #pragma once
 #include <unistd.h>
 

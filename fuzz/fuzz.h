@@ -24,7 +24,7 @@ inline void check(bool holds, const std::string& what) {
   if (!holds) finding(what);
 }
 
-/// Checks that the text is UTF-8 without control characters; line ends are allowed if `lines`.
+/// Checks that the text is UTF-8 without ASCII control characters; line ends are allowed if `lines`.
 inline void check_clean(const std::string& text, bool lines) {
   check(!text::invalid_utf8(text).has_value(), "bytes that are not UTF-8 in: " + text);
   for (const unsigned char byte : text)

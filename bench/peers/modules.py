@@ -45,7 +45,7 @@ def multihead(name):
 
     for module in (ours, theirs):
         module.train(training)
-    seen = slice(None) if padding is None else ~padding  # what hidden rows hold is nobody's business
+    seen = slice(None) if padding is None else ~padding  # outputs at padding are not compared
     agree(name, step(ours)[seen], step(theirs)[seen])
     if training:
         for mine, own in zip(ours.parameters(), theirs.parameters()):

@@ -15,7 +15,7 @@ inline std::int64_t pick(Random& random, std::int64_t low, std::int64_t high) {
   return std::uniform_int_distribution<std::int64_t>(low, high)(random);
 }
 
-/// Returns sizes of rank low ... high, each 1 to 4, sometimes 0.
+/// Returns sizes of rank low ... high, each 1 to 4 (1 to 3 above rank 5), sometimes 0.
 inline Dims random_sizes(Random& random, int low = 0, int high = max_rank) {
   Dims sizes;
   const std::int64_t rank = pick(random, low, high);

@@ -9,7 +9,7 @@
 
 namespace attn::testing {
 
-/// Holds the steps of tests/golden/full/<number>_*.json: the inputs of each step and the expected values.
+/// Holds the steps of tests/golden/full/<number>_*.json: their names and expected values.
 class Tutorial {
  public:
   explicit Tutorial(const std::string& number);
