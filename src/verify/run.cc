@@ -122,7 +122,8 @@ Results attention_by_target(const kernels::AttentionTarget& target, Partition pa
                                                                   : target.f32;
   if (c.dtype == Dtype::f16 || kernel.rows == 0 || (c.dtype == Dtype::bf16 && !runtime::cpu().avx512_bf16)) return {};
   if (c.is_backward()) return {};
-  // the library computes these 16-bit cases in f32
+  // Left out in 16 bits: additive scores, which the library computes in f32; int8 caches, whose rows it reads without
+  // rounding them to 16 bits; and cases that return weights.
   if (size_of(c.dtype) == 2 && (c.storage != "same" || c.score == "additive" || c.weights != "none")) return {};
   Attended a(in);
   attend_by_query_tiles(kernel, a.call, partition);

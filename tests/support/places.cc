@@ -1,5 +1,5 @@
-// tests/support/places.cc: returns the folders of build and source. No other file knows them, so all other objects are
-// the same in every clone, and a compiler cache can reuse them.
+// tests/support/places.cc: returns paths in the folders of build and source. No other file of tests/support has such
+// paths, so their objects are the same in every clone, and a compiler cache can reuse them.
 #include "support/places.h"
 
 namespace attn::testing {

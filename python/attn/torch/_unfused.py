@@ -33,7 +33,7 @@ def _kept(seed: Tensor, sizes: Sequence[int], bottom_right: bool, dropout_p: flo
     rows, keys = sizes[2:]
     flat, key = (torch.zeros((*sizes[:3], 1), dtype=torch.float32),
                  torch.zeros((sizes[0], 1, keys, 1), dtype=torch.float32))
-    # Dropout depends on positions, so this uses the call's alignment, with a window that masks nothing.
+    # The window masks nothing. Dropout does not depend on the alignment (docs/numerics.md section 6).
     numbers = Numbers(scale=1.0, window_left=keys + rows, window_right=keys + rows, bottom_right=bottom_right,
                       dropout_p=dropout_p)
     weights = _core.attention_forward((flat, key, key, None, None, None), (*numbers, seed_of(seed)), "full",
