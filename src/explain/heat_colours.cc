@@ -35,8 +35,8 @@ double shade_begin(int shade, std::int64_t keys) {
 
 int shade_of(double w, std::int64_t keys) {
   int shade = 0;
-  while (shade < 4 && w * (1 + 1e-6) >= shade_begin(shade + 1, keys))
-    ++shade;  // 1e-6: a rounded equal share has shade 1
+  // 1e-6: a rounded equal share has shade 1
+  while (shade < 4 && w * (1 + 1e-6) >= shade_begin(shade + 1, keys)) ++shade;
   return shade;
 }
 

@@ -1,4 +1,4 @@
-// src/io/alone/write.cc: refuses to write where files are only read.
+// src/io/alone/write.cc: refuses to write, in builds that only read files (WebAssembly).
 #include "io/write.h"
 
 #include <attn/error.h>
