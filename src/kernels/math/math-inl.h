@@ -55,7 +55,9 @@ HWY_INLINE hn::Vec<D> exp2_of_negative(D d, hn::Vec<D> x) {
   const auto shifted = hn::Add(x, rounder);
   const auto p = horner(d, C::exp2, hn::Sub(x, hn::Sub(shifted, rounder)));
   const auto scaled = hn::Add(hn::BitCast(di, p), hn::ShiftLeft<C::mantissa_bits>(hn::BitCast(di, shifted)));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, C::least_exponent)), hn::BitCast(d, scaled));
+  const auto y = hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, C::least_exponent)), hn::BitCast(d, scaled));
+  // A NaN whose low mantissa bits are not 0 would become a number: the shift moves them into the exponent.
+  return hn::IfThenElse(hn::Eq(x, x), y, x);
 }
 
 /// Computes 2^n; n must be the exponent of a normal number.
