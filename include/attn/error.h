@@ -1,5 +1,5 @@
-// include/attn/error.h: defines the exception classes. Every text names the function, what was given and what is
-// needed.
+// include/attn/error.h: defines the exceptions of the library. Every text names the function, what was given and what
+// is needed.
 #pragma once
 #include <attn/export.h>
 
