@@ -20,10 +20,8 @@ option(ATTN_PRECOMPILED_HEADERS "Compile common headers once for each target: a 
   ${attn_precompile_default})
 find_program(ATTN_CCACHE ccache)
 if(ATTN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # With names relative to the source folder a build finds what was compiled in another folder. CCACHE_DEPEND: files are
-  # compared as they are. By the preprocessed text a header whose comment alone has changed would bring the old
-  # precompiled header, whose #pragma once does not know the new file: every class would be defined twice.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_DEPEND=1
+  # With names relative to the source folder a build finds what was compiled in another folder.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
     CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${ATTN_CCACHE})
 endif()
 
