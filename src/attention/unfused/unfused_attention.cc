@@ -5,6 +5,7 @@
 #include <attn/ops.h>
 
 #include "attention/call/call.h"
+#include "attention/unfused/masked_sums.h"
 #include "attention/unfused/unfused_score.h"
 #include "kernels/attention/mask/mask_program.h"
 
@@ -85,7 +86,7 @@ Tensor for_heads(const Tensor& x, std::int64_t heads) {
   return x.unsqueeze(2).expand(sizes).reshape({x.size(0), heads, x.size(2), x.size(3)});
 }
 
-/// Replaces the rows of x (k or v) that no visible pair needs by zeros, because their content must not affect a result.
+/// Replaces the rows of x (k or v) that no visible pair needs by zeros: products are faster if every number is finite.
 Tensor needed_rows(const Tensor& x, const Tensor& visible) {
   const Tensor needed = gt(sum(visible, {1, 2}), 0);  // [B, Tk]
   return where(needed.unsqueeze(1).unsqueeze(3), x, 0);
@@ -100,10 +101,11 @@ Tensor bias_of(const Call& call, int n, const Tensor& values, const Pairs& pairs
   return values.index_select(0, places.squeeze(1)).permute({0, 3, 1, 2});
 }
 
-/// Returns the scores [B, Hq, Tq, Tk] from q and k of all heads; `w` belongs to an additive score.
-Tensor scores_of(const AttentionProblem& p, const Tensor& q, const Tensor& k, const Tensor& w) {
-  if (p.score == kernels::ScoreOp::additive) return matmul(tanh(q.unsqueeze(3) + k.unsqueeze(2)), w);
-  return matmul(q * p.scale, k.transpose(-1, -2));
+/// Returns the scores [B, Hq, Tq, Tk] from q and k of all heads, 0 for masked pairs; `w` belongs to an additive score.
+Tensor scores_of(const AttentionProblem& p, const Tensor& q, const Tensor& k, const Tensor& w, const Tensor& hidden) {
+  if (p.score == kernels::ScoreOp::additive)
+    return matmul(tanh(masked_fill(q.unsqueeze(3) + k.unsqueeze(2), hidden.unsqueeze(4), 0)), w);
+  return visible_products(q * p.scale, k, hidden);
 }
 
 /// Returns the output [B, Hq, Tq, Dv], the weights and the logsumexp of the call, or only its scores, in the compute
@@ -113,54 +115,57 @@ std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const 
   const bool additive = p.score == kernels::ScoreOp::additive;
   const Tensor q = widen(inputs[0]);
   if (!call.v.defined())
-    return {scores_of(p, q, for_heads(widen(inputs[1]), p.q_heads), additive ? inputs[2] : Tensor())};
+    return {scores_of(p, q, for_heads(widen(inputs[1]), p.q_heads), additive ? inputs[2] : Tensor(),
+                      zeros({p.batch, p.q_heads, p.q_rows, p.k_rows}, Dtype::boolean))};
   const Pairs pairs = pairs_of(call, dropout);
   std::size_t next = 3;
   const Tensor sinks = call.sinks.defined() ? inputs[next++].reshape({-1, 1, 1}) : Tensor(),
                w = additive ? inputs[next++] : Tensor();
+  const double infinity = std::numeric_limits<double>::infinity();
   std::vector<Tensor> biases;
-  // `away`: the pairs that a bias of -inf masks; a score expression neither unmasks them nor reads their score.
-  // `shown`: the visible pairs that no bias masks.
-  Tensor away, shown = pairs.visible;
+  Tensor shown = pairs.visible;  // the visible pairs that no bias masks
   for (int n = 0; n < p.bias_count; ++n) {
     biases.push_back(bias_of(call, n, inputs[next++].to(q.dtype()), pairs));
-    const Tensor hidden = eq(biases.back().detach(), -std::numeric_limits<double>::infinity());
-    away = away.defined() ? logical_or(away, hidden) : hidden;
-    shown = logical_and(shown, logical_not(hidden));
+    shown = logical_and(shown, ne(biases.back().detach(), -infinity));
   }
   const Tensor k = for_heads(needed_rows(widen(inputs[1]), shown), p.q_heads),
                v = for_heads(needed_rows(widen(inputs[2]), shown), p.q_heads);
 
-  // pass 1: scores
-  Tensor s = scores_of(p, q, k, w);
-  if (p.softcap != 0) s = tanh(s / p.softcap) * p.softcap;
-  for (const Tensor& bias : biases) s = s + bias;
-  if (!call.score_expression.empty()) {
-    if (away.defined()) s = masked_fill(s, away, 0);
-    s = modified_scores(call, s, {inputs.begin() + static_cast<std::ptrdiff_t>(next), inputs.end()}, pairs.visible);
-    if (away.defined()) s = masked_fill(s, away, -std::numeric_limits<double>::infinity());
+  // pass 1: scores, -inf for masked pairs. What a masked pair holds reaches neither a score nor a gradient.
+  const std::vector<Tensor> tables(inputs.begin() + static_cast<std::ptrdiff_t>(next), inputs.end());
+  const auto scores = [&](const Tensor& masked) {
+    Tensor s = scores_of(p, q, k, w, masked);
+    if (p.softcap != 0) s = tanh(s / p.softcap) * p.softcap;
+    for (const Tensor& bias : biases) s = s + bias;
+    if (!call.score_expression.empty())  // it neither unmasks a pair nor reads its score
+      s = modified_scores(call, masked_fill(s, masked, 0), tables, masked);
+    if (p.temperature != 1) s = s / p.temperature;
+    return masked_fill(s, masked, -infinity);
+  };
+  Tensor hidden = logical_not(shown);
+  if (!call.score_expression.empty() || !all_finite(q) || !all_finite(k)) {  // a score of -inf masks its pair too
+    const NoGrad guard;
+    hidden = eq(scores(hidden), -infinity);
   }
-  if (p.temperature != 1) s = s / p.temperature;
+  Tensor s = scores(hidden);
 
   // pass 2: softmax over the visible pairs; its result does not depend on the maximum, so no gradient flows through the
   // maximum
-  const double infinity = std::numeric_limits<double>::infinity();
-  const Tensor seen = logical_and(pairs.visible, ne(s, -infinity)), hidden = logical_not(seen);
-  s = masked_fill(s, hidden, -infinity);
+  hidden = eq(s.detach(), -infinity);
   Tensor m = p.k_rows > 0 ? max(s.detach(), -1, /*keepdim=*/true).first
                           : full({p.batch, p.q_heads, p.q_rows, 1}, -infinity, s.dtype());
   const Tensor nothing = eq(m, -infinity);
   if (sinks.defined()) m = maximum(m, sinks.detach());
-  m = masked_fill(m, nothing, 0);
+  m = masked_fill(m, eq(m, -infinity), 0);
   const Tensor e = exp(masked_fill(s - m, hidden, -infinity));
   Tensor l = sum(e, {-1}, /*keepdim=*/true);
   if (sinks.defined()) l = l + exp(sinks - m);
   l = masked_fill(l, nothing, 1);
-  Tensor weights = e / l;
+  Tensor weights = masked_fill(e / l, hidden, 0);
   if (pairs.kept.defined()) weights = weights * pairs.kept;
 
   // pass 3: the weighted sum of the values
-  return {matmul(weights, v), weights, masked_fill(log(l) + m, nothing, -infinity).squeeze(-1)};
+  return {visible_sums(weights, v, hidden), weights, masked_fill(log(l) + m, nothing, -infinity).squeeze(-1)};
 }
 
 /// Returns the weights in the form that the call returned.

@@ -6,6 +6,7 @@
 
 #include "attention/call/call.h"
 #include "attention/score/score_expression.h"
+#include "attention/unfused/masked_sums.h"
 #include "kernels/attention/mask/mask_program.h"
 #include "tensor/build.h"
 
@@ -23,13 +24,24 @@ using kernels::AttentionProblem;
 /// exactly, conditions are bool; all broadcast to the scores.
 class Evaluation {
  public:
-  Evaluation(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& visible)
-      : call_(call), scores_(scores), tables_(tables), visible_(visible), values_(call.score_expression) {}
+  /// `apart`: lookups of masked pairs are cut off, so that no gradient of theirs, 0 times inf, reaches a table. Else a
+  /// table's gradient is one sum where that is possible.
+  Evaluation(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& hidden,
+             bool apart)
+      : call_(call), scores_(scores), tables_(tables), hidden_(hidden), apart_(apart), values_(call.score_expression) {}
 
   Tensor run() {
-    for (const ScoreValues::Value& value : values_.values) results_.push_back(value_of(value));
+    for (const ScoreValues::Value& value : values_.values) {
+      results_.push_back(value_of(value));
+      const Op op = value.node->op;
+      if (value.node->kind == Kind::number && op != Op::number && op != Op::score && op != Op::where)
+        finite_ = finite_ && all_finite(results_.back());
+    }
     return as_number(results_.back()).expand(scores_.sizes());
   }
+
+  /// Returns whether every number on the way was finite, apart from constants and the scores themselves.
+  bool finite() const { return finite_; }
 
  private:
   Tensor as_number(const Tensor& x) const { return x.to(scores_.dtype()); }
@@ -87,11 +99,12 @@ class Evaluation {
     Tensor place = zeros({}, Dtype::f64);
     for (std::size_t d = 0; d < parts.size(); ++d)
       place = place * static_cast<double>(table.size(static_cast<int>(d))) + result(parts[d]);
-    // If the index depends on the pair, pairs that are not visible look up element 0. Otherwise each element is
-    // selected once, and its gradient is one sum instead of a chain over pairs.
-    if (place.dim() == 4) place = where(visible_, place.expand(scores_.sizes()), 0.0);
+    // If the index depends on the pair, pairs that are not visible look up element 0. Otherwise each element is selected
+    // once, and its gradient is one sum instead of a chain over pairs.
+    if (place.dim() == 4) place = masked_fill(place.expand(scores_.sizes()), hidden_, 0);
     const Tensor found = table.reshape({-1}).index_select(0, place.to(Dtype::i64).reshape({-1})).reshape(place.sizes());
-    return node.kind == Kind::whole ? found.to(Dtype::f64) : found;
+    if (node.kind == Kind::whole) return found.to(Dtype::f64);
+    return apart_ && node.kind == Kind::number ? masked_fill(found.expand(scores_.sizes()), hidden_, 0) : found;
   }
 
   const Tensor& result(int n) const { return results_[static_cast<std::size_t>(n)]; }
@@ -141,7 +154,9 @@ class Evaluation {
   const Call& call_;
   const Tensor scores_;
   const std::vector<Tensor>& tables_;
-  const Tensor visible_;
+  const Tensor hidden_;
+  const bool apart_;
+  bool finite_ = true;
   const ScoreValues values_;
   std::vector<Tensor> results_;
 };
@@ -149,8 +164,10 @@ class Evaluation {
 }  // namespace
 
 Tensor modified_scores(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables,
-                       const Tensor& visible) {
-  return Evaluation(call, scores, tables, visible).run();
+                       const Tensor& hidden) {
+  Evaluation together(call, scores, tables, hidden, /*apart=*/false);
+  const Tensor result = together.run();
+  return together.finite() ? result : Evaluation(call, scores, tables, hidden, /*apart=*/true).run();
 }
 
 }  // namespace attn
