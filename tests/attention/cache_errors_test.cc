@@ -34,9 +34,30 @@ TEST(CacheErrors, AGradientIsRefused) {
     EXPECT_FALSE(attention_cached(q, cache, {s}).output.requires_grad());
     const Tensor output = attention_cached(q.clone().requires_grad_(), cache, {s}).output;
     EXPECT_EQ(error_of<ValueError>([&] { output.sum().backward(); }), text);
-    AttentionOptions with_bias;
-    with_bias.bias = Bias::dense(zeros({3, 20}).requires_grad_());
-    EXPECT_EQ(error_of<ValueError>([&] { attention_cached(q, cache, {s}, with_bias).output.sum().backward(); }), text);
+    const auto wanted = [](const Dims& sizes) { return ones(sizes).requires_grad_(); };
+    std::vector<AttentionOptions> all(9);  // every tensor that a gradient may flow to
+    all[0].bias = Bias::dense(wanted({3, 20}));
+    all[1].bias = Bias::alibi(wanted({2}), Align::bottom_right);
+    all[2].bias = Bias::relative(wanted({4, 2}), false, 4, Align::bottom_right);
+    all[3].sinks = wanted({2});
+    all[4].score = Score::general(wanted({4, 4}));
+    all[5].score = Score::additive(ones({6, 4}), ones({6, 4}), wanted({6}));
+    all[6].score = Score::additive(wanted({6, 4}), wanted({6, 4}), ones({6}));
+    const ScoreTable by_key(wanted({20})), by_head(wanted({2}).to(Dtype::bf16));
+    all[7].score_mod = [&](auto s, auto, auto, auto, auto j) { return s * by_key(j); };
+    all[8].score_mod = [&](auto s, auto, auto h, auto, auto) { return where(by_head(h) > 0.0, s, 0.0); };
+    for (AttentionOptions& options : all)
+      for (const Weights kind : {Weights::none, Weights::full}) {
+        options.weights = kind;
+        const AttentionResult result = attention_cached(q, cache, {s}, options);
+        const std::ptrdiff_t n = &options - all.data();
+        for (const Tensor& one : {result.output, result.logsumexp, result.weights})
+          if (one.defined()) {
+            EXPECT_EQ(error_of<ValueError>([&] { one.sum().backward(); }), text) << n;
+          }
+        const NoGrad no_grad;
+        EXPECT_FALSE(attention_cached(q, cache, {s}, options).output.requires_grad()) << n;
+      }
   }
   for (const bool recorded : {true, false}) {
     KvCache cache(small);

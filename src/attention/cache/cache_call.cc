@@ -78,6 +78,7 @@ void refuse_gradient(const Tensor& q, const AttentionOptions& options, bool lost
   for (const Tensor& x : {q, options.sinks, options.score.w, options.score.w_q, options.score.w_k})
     if (x.defined()) inputs.push_back(x);
   for (const Bias::Term& term : options.bias.terms()) inputs.push_back(term.values);
+  for (const ScoreExpression& lookup : options.score_mod.lookups()) inputs.push_back(lookup.tensor());
   if (lost_history) inputs.push_back(zeros({1}).requires_grad_());
   record({"AttentionCachedBackward0", inputs, {}}, {result.output, result.weights, result.logsumexp},
          [](const Backward&) -> Gradients {
