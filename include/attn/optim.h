@@ -40,8 +40,8 @@ class ATTN_API Optimizer {
   /// Returns copies of the state, named "state.<parameter>.step", "state.<parameter>.exp_avg", ..., where <parameter>
   /// counts through all groups. Options are not included.
   StateDict state_dict() const;
-  /// Loads a state of state_dict(), before or after the parameters' values. ValueError, one line, names every key that
-  /// is unexpected or of another shape, and every missing or negative step; then nothing was changed.
+  /// Loads a state of state_dict(), before or after the parameters' values. A parameter's state is whole or absent.
+  /// ValueError, one line, names what is missing, unexpected or of another shape; then nothing was changed.
   void load_state_dict(const StateDict& dict);
 
  protected:
@@ -60,7 +60,8 @@ class ATTN_API Optimizer {
     State next;  // the state after the step
     Tensor values, gradient, half = {};
   };
-  Optimizer(std::vector<Tensor> parameters, std::vector<std::string> buffer_names);
+  /// `always`: the first so many buffers belong to every state; the others depend on the options.
+  Optimizer(std::vector<Tensor> parameters, std::vector<std::string> buffer_names, std::size_t always = 0);
   /// Prepares a step of each parameter that has a gradient and allocates its memory. `halves`: this optimiser writes
   /// half-float parameters itself.
   std::vector<Step> prepare_steps(bool halves) const;
@@ -72,6 +73,7 @@ class ATTN_API Optimizer {
 
   std::vector<Tensor> parameters_;
   std::vector<std::string> buffer_names_;
+  std::size_t always_;
   std::vector<State> states_;
 };
 

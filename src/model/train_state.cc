@@ -149,7 +149,7 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
     const nn::StateDict moments = part_of(file, "optimizer.");
     state->adamw.load_state_dict(moments);
     // Each parameter needs step, exp_avg and exp_avg_sq, and a half float also the f32 master. The optimiser itself
-    // would accept a parameter without them and start it anew.
+    // would accept a parameter without a state and start it anew, and make a master from the parameter.
     const std::size_t of_each = facts.options.dtype == Dtype::f32 ? 3 : 4,
                       wanted = facts.step == 0 ? 0 : of_each * state->parameters.size();
     if (moments.size() != wanted)

@@ -97,7 +97,7 @@ AdamW::AdamW(const std::vector<Tensor>& parameters, const AdamWOptions& options)
     : AdamW(std::vector<Group<AdamWOptions>>{{parameters, options}}) {}
 
 AdamW::AdamW(std::vector<Group<AdamWOptions>> given)
-    : Optimizer(parameters_of(given), {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}), groups(std::move(given)) {
+    : Optimizer(parameters_of(given), {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"}, 2), groups(std::move(given)) {
   for (const auto& group : groups) check(group.options);
 }
 

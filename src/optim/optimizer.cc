@@ -48,8 +48,9 @@ class Shared {
 
 }  // namespace
 
-Optimizer::Optimizer(std::vector<Tensor> parameters, std::vector<std::string> buffer_names)
-    : parameters_(std::move(parameters)), buffer_names_(std::move(buffer_names)), states_(parameters_.size()) {
+Optimizer::Optimizer(std::vector<Tensor> parameters, std::vector<std::string> buffer_names, std::size_t always)
+    : parameters_(std::move(parameters)), buffer_names_(std::move(buffer_names)), always_(always),
+      states_(parameters_.size()) {
   if (parameters_.empty())
     throw ValueError(
         "Optimizer: there are no parameters; a module has those that register_parameter and register_module have seen");
@@ -152,8 +153,11 @@ void Optimizer::load_state_dict(const StateDict& dict) {
     if (const Tensor step = take(runtime::format("state.{}.step", i), {}, Dtype::i64); step.defined())
       state.step = step.item_int();
     if (state.step < 0) wrong += runtime::format("; state.{}.step is {}", i, state.step);
-    for (const std::string& name : buffer_names_)
-      state.buffers.push_back(take(runtime::format("state.{}.{}", i, name), x.sizes(), kept));
+    for (std::size_t b = 0; b < buffer_names_.size(); ++b) {
+      const std::string name = runtime::format("state.{}.{}", i, buffer_names_[b]);
+      if (state.step != 0 && b < always_ && !given.contains(name)) wrong += runtime::format("; {} is missing", name);
+      state.buffers.push_back(take(name, x.sizes(), kept));
+    }
     Tensor master = take(runtime::format("state.{}.master", i), x.sizes(), kept);
     const bool holds = master.defined() || std::any_of(state.buffers.begin(), state.buffers.end(),
                                                        [](const Tensor& b) { return b.defined(); });

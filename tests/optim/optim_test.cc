@@ -320,6 +320,40 @@ TEST(Optim, Errors) {
             "Schedule: warmup is 5 of 4 steps; it must be from 0 to that");
 }
 
+TEST(Optim, AStateIsWholeOrAbsent) {
+  const Tensor x = ones({2}).requires_grad_(), y = ones({3}).requires_grad_();
+  const Tensor step = scalar_tensor<std::int64_t>(100);
+  AdamW optimizer({x, y}, {.amsgrad = true});
+  x.set_grad(ones({2}));
+  optimizer.step();
+  const StateDict before = optimizer.state_dict();
+  const auto refused = [&](const StateDict& state) {
+    const std::string text = error_of<ValueError>([&] { optimizer.load_state_dict(state); });
+    const StateDict after = optimizer.state_dict();
+    EXPECT_EQ(after.size(), before.size());
+    for (std::size_t n = 0; n < std::min(before.size(), after.size()); ++n)
+      EXPECT_TRUE(after[n].first == before[n].first && same_bits(after[n].second, before[n].second));
+    return text;
+  };
+  EXPECT_EQ(refused({{"state.0.step", step}}),
+            "load_state_dict: state.0.exp_avg is missing; state.0.exp_avg_sq is missing");
+  EXPECT_EQ(refused({{"state.1.step", step}, {"state.1.exp_avg", zeros({3})}}),
+            "load_state_dict: state.1.exp_avg_sq is missing");
+  EXPECT_EQ(refused({{"state.1.step", step}, {"state.1.exp_avg_sq", zeros({2})}}),
+            "load_state_dict: state.1.exp_avg is missing; state.1.exp_avg_sq has shape [2], it must be [3]");
+  EXPECT_EQ(refused({{"state.0.step", step}, {"state.0.max_exp_avg_sq", zeros({2})}}),
+            "load_state_dict: state.0.exp_avg is missing; state.0.exp_avg_sq is missing");
+  EXPECT_EQ(refused({{"state.0.exp_avg", zeros({2})}, {"state.0.exp_avg_sq", zeros({2})}}),
+            "load_state_dict: state.0.step is missing");
+  // amsgrad may begin later, as momentum may: the largest v so far is not of every state
+  optimizer.load_state_dict(
+      {{"state.1.step", step}, {"state.1.exp_avg", zeros({3})}, {"state.1.exp_avg_sq", zeros({3})}});
+  EXPECT_EQ(optimizer.state_dict().size(), 3u);
+  SGD({x}, {.momentum = 0.9}).load_state_dict({{"state.0.step", step}});
+  optimizer.load_state_dict({});
+  EXPECT_TRUE(optimizer.state_dict().empty());
+}
+
 /// A forgotten register_module trains nothing: torch's ValueError, with what was forgotten.
 TEST(Optim, NoParametersAreAMistake) {
   const std::string text =
