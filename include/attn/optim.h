@@ -119,8 +119,8 @@ class ATTN_API SGD final : public Optimizer {
 };
 
 /// Computes the learning rate of a step, counted from 0. It rises linearly from peak / (warmup + 1) to `peak` at step
-/// `warmup`, falls by a half cosine or linearly to `last` at step `steps`, and then stays at `last`; with Decay::none
-/// it stays at `peak`. It is torch's SequentialLR of LinearLR and CosineAnnealingLR (or LinearLR).
+/// `warmup`, falls by a half cosine or linearly to `last` at step `steps`, and then stays at `last`. It is torch's
+/// SequentialLR of LinearLR and CosineAnnealingLR (or LinearLR). If warmup equals steps, `last` follows after `peak`.
 struct ATTN_API Schedule {
   enum class Decay { cosine, linear, none };
   double peak = 1e-3;

@@ -21,7 +21,7 @@ double Schedule::operator()(std::int64_t step) const {
       throw ValueError(runtime::format("Schedule: a rate is {}; peak and last must be 0 or more", rate));
   if (step < warmup) return peak * ((static_cast<double>(step) + 1) / (static_cast<double>(warmup) + 1));
   if (decay == Decay::none) return peak;
-  if (step >= steps) return last;
+  if (step >= steps) return step == warmup ? peak : last;
   const double done = static_cast<double>(step - warmup) / static_cast<double>(steps - warmup);
   const double left = decay == Decay::cosine ? (1 + std::cos(3.14159265358979323846 * done)) / 2 : 1 - done;
   return last + (peak - last) * left;

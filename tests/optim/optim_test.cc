@@ -408,6 +408,12 @@ TEST(Schedule, IsTorchsSequenceOfLinearAndCosine) {
           << decay << " step " << i;
     EXPECT_EQ(schedule(1'000'000), schedule.last);
   }
+  for (const Schedule::Decay decay : {Schedule::Decay::cosine, Schedule::Decay::linear}) {  // no step is left to fall
+    const Schedule schedule{.peak = 2, .last = 0.5, .warmup = 3, .steps = 3, .decay = decay};
+    std::vector<double> rates;
+    for (std::int64_t step = 0; step < 6; ++step) rates.push_back(schedule(step));
+    EXPECT_EQ(rates, (std::vector<double>{0.5, 1, 1.5, 2, 0.5, 0.5}));
+  }
   EXPECT_EQ((Schedule{.peak = 2, .warmup = 3, .decay = Schedule::Decay::none}(1)), 1);
   EXPECT_EQ((Schedule{.peak = 2, .warmup = 3, .decay = Schedule::Decay::none}(99)), 2);
 }
