@@ -95,11 +95,16 @@ void leave_own_memory(const Tensor& result, const Inputs& inputs) {
   result.impl()->base = {};
 }
 
+/// Returns the request to keep the gradient (retain_grad) of `impl`, result `output` of `node`, or the end of the list.
+auto retained_in(Node& node, int output, const TensorImpl& impl) noexcept {
+  return std::find_if(node.retained.begin(), node.retained.end(),
+                      [&](const auto& kept) { return kept.first == output && kept.second.lock().get() == &impl; });
+}
+
 /// After a change in place, moves a request to keep a gradient (retain_grad) to the new node, because the user means
 /// the gradient of the new value.
 void move_retained(Node& before, int output, TensorImpl& impl) noexcept {
-  const auto is_it = [&](const auto& kept) { return kept.first == output && kept.second.lock().get() == &impl; };
-  const auto found = std::find_if(before.retained.begin(), before.retained.end(), is_it);
+  const auto found = retained_in(before, output, impl);
   if (found == before.retained.end()) return;
   found->first = impl.output;
   impl.node->retained.splice(impl.node->retained.end(), before.retained, found);
@@ -217,7 +222,9 @@ void Tensor::set_grad(const Tensor& grad) const {
 
 void Tensor::retain_grad() const {
   if (!requires_grad()) throw ValueError("retain_grad: the tensor does not require a gradient");
-  if (impl_->node) impl_->node->retained.emplace_back(impl_->output, impl_);
+  Node* node = impl_->node.get();
+  if (node != nullptr && retained_in(*node, impl_->output, *impl_) == node->retained.end())
+    node->retained.emplace_back(impl_->output, impl_);
 }
 
 }  // namespace attn

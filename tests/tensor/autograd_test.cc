@@ -106,6 +106,29 @@ TEST(Autograd, RetainGradShowsTheGradientOfAResult) {
   EXPECT_NE(error_of<ValueError>([] { ones({2}).retain_grad(); }), "");
 }
 
+/// The numbers are PyTorch's.
+TEST(Autograd, RetainGradTwiceIsOnce) {
+  const auto twice = [](const Tensor& x) { x.retain_grad(), x.retain_grad(); };
+  const Tensor x = leaf({1, 2}, {2}), y = x * 2;
+  twice(x), twice(y);
+  sum(y * 3).backward();
+  EXPECT_EQ(values(y.grad()), (Values{3, 3}));
+  EXPECT_EQ(values(x.grad()), (Values{6, 6}));
+  const Tensor changed = x * 2;
+  twice(changed);
+  changed.mul_(5);
+  twice(changed);
+  sum(changed * 3).backward();
+  EXPECT_EQ(values(changed.grad()), (Values{3, 3}));
+  const Tensor base = x * 2, view = base.narrow(0, 0, 2);
+  twice(base), twice(view);
+  view.mul_(2);
+  twice(base), twice(view);
+  sum(base * 3 + view).backward();
+  EXPECT_EQ(values(base.grad()), (Values{4, 4}));
+  EXPECT_EQ(values(view.grad()), (Values{1, 1}));
+}
+
 TEST(Autograd, GradTouchesNoLeaf) {
   const Tensor x = leaf({1, 2}, {2}), w = leaf({3, 4}, {2});
   const Tensor y = x * w, z = sum(y * y);
