@@ -238,8 +238,10 @@ void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& gra
     Pass pass(outputs, options.retain_graph.value_or(options.create_graph));
     if (!options.inputs.empty()) pass.aim_at(options.inputs);
     pass.run(outputs, std::move(starts));
+    std::unordered_set<const TensorImpl*> added;  // an input that is named twice gets its gradient once
     for (Target& target : pass.targets())
-      if (target.node != nullptr && target.gradient.defined()) accumulate_grad(target.x, std::move(target.gradient));
+      if (target.node != nullptr && target.gradient.defined() && added.insert(target.x.impl()).second)
+        accumulate_grad(target.x, std::move(target.gradient));
     for (auto& [x, gradient] : pass.retained()) accumulate_grad(x, std::move(gradient));
     for (auto& [leaf, gradient] : pass.leaves()) accumulate_grad(leaf, std::move(gradient));
   });

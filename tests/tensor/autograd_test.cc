@@ -158,6 +158,20 @@ TEST(Autograd, BackwardIntoChosenInputs) {
   EXPECT_EQ(values(shown.grad()), (Values{6, 16}));
 }
 
+TEST(Autograd, AnInputNamedTwiceGetsItsGradientOnce) {
+  const Tensor x = leaf({1, 2}, {2}), y = x * 2, view = y.narrow(0, 0, 2);
+  y.retain_grad();
+  for (const double passes : {1.0, 2.0}) {
+    backward(sum(y * 3 + view), {}, {.retain_graph = true, .inputs = {y, x, view, y, x, y, view}});
+    EXPECT_EQ(values(y.grad()), (Values{4 * passes, 4 * passes}));
+    EXPECT_EQ(values(view.grad()), (Values{passes, passes}));
+    EXPECT_EQ(values(x.grad()), (Values{8 * passes, 8 * passes}));
+  }
+  const std::vector<Tensor> both = grad({sum(y * 3)}, {y, y});
+  EXPECT_EQ(values(both[0]), (Values{3, 3}));
+  EXPECT_EQ(values(both[1]), (Values{3, 3}));
+}
+
 TEST(Autograd, ALeafFrozenSinceGetsNothing) {
   Tensor x = leaf({1, 2}, {2});
   const Tensor w = leaf({3, 4}, {2}), y = sum(x * w);
