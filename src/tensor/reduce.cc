@@ -177,7 +177,7 @@ Tensor norm_of_rows(const Tensor& x, double p, const Dims& reduced, const Dims& 
       throw ValueError("norm: x has shape " + to_string(x.sizes()) + "; an infinite norm needs at least one element");
     const Tensor magnitude = abs(wide);
     return p > 0 ? reduce_rows(RowOp::max, magnitude, reduced, sizes)
-                 : neg(reduce_rows(RowOp::max, neg(magnitude), reduced, sizes));
+                 : abs(reduce_rows(RowOp::max, neg(magnitude), reduced, sizes));
   }
   return power_of_absolute(reduce_rows(RowOp::sum, power_of_absolute(wide, p), reduced, sizes), 1 / p);
 }

@@ -130,6 +130,20 @@ TEST(Norm, EveryOrder) {
   EXPECT_THROW(norm(empty({0}), INFINITY), ValueError);
 }
 
+TEST(Norm, ZeroHasNoSign) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
+    for (const double p : {-HUGE_VAL, -2.0, 0.0, 0.5, 1.0, 2.0, 3.0, HUGE_VAL}) {
+      Tensor x = tensor<float>({-0.0F, 0, -0.0F, -0.0F, 1, -2}, {3, 2}).to(dtype);
+      for (const Dims& dims : {Dims{}, Dims{0}, Dims{1}})
+        for (const double value : norm(x, p, dims).to_vector()) EXPECT_FALSE(std::signbit(value)) << p << ' ' << x;
+      x = x.narrow(0, 0, 2);
+      EXPECT_EQ(norm(x, p).item(), 0) << p;
+      EXPECT_FALSE(std::signbit(norm(x, p).item())) << p;
+    }
+  const Tensor x = tensor<float>({1, -2, 0, 2});
+  EXPECT_TRUE(same_bits(norm(x, -INFINITY), zeros({})));
+}
+
 TEST(Extremes, FirstOfEqualsAndNaNIsTheLargest) {
   const Tensor x = tensor<float>({1, 5, 5, 2, NAN, 9, -1, NAN}, {2, 4});
   const auto [values, indices] = max(x, 1);
