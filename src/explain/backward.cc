@@ -68,14 +68,14 @@ Tensor kept_by_dropout(const Forward& forward) {
 Tensor through_expression(const Run& run, const Tensor& scores, const Tensor& ds) {
   const EnableGrad recorded;
   const Call call = check("explain", run.q_used(), run.k_used(), run.v, run.call);
-  Tensor visible = ones(scores.sizes(), Dtype::boolean);
+  const Tensor hidden = zeros(scores.sizes(), Dtype::boolean);
   for (std::size_t n = 0; n < run.hidden.size(); ++n)
-    visible.data<bool>()[n] = run.hidden[n] == Hidden::visible || run.hidden[n] == Hidden::score;
+    hidden.data<bool>()[n] = run.hidden[n] != Hidden::visible && run.hidden[n] != Hidden::score;
   const Tensor s = scores.detach().clone().requires_grad_();
-  const Tensor modified = modified_scores(call, s, call.score_mod->any_rows.values, visible);
+  const Tensor modified = modified_scores(call, s, call.score_mod->any_rows.values, hidden);
   if (!modified.requires_grad()) return zeros_like(ds);  // the expression does not use s
   const Tensor gradient = grad(modified, s, {.grad_outputs = {ds}, .allow_unused = true});
-  return gradient.defined() ? masked_fill(gradient, logical_not(visible), 0) : zeros_like(ds);
+  return gradient.defined() ? masked_fill(gradient, hidden, 0) : zeros_like(ds);
 }
 
 /// Passes `ds` back through the score modifiers, last first: after each one, `ds` is the gradient of the scores before
