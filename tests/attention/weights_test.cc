@@ -189,5 +189,21 @@ TEST(Weights, ErrorsSayWhatIsWrong) {
             "attention: top_k of weights is 21; it must be from 1 to the number of keys, 20");
 }
 
+TEST(Weights, NotationsWithoutANumberAfterAComma) {
+  for (const char* text : {"rows(1,)", "rows(1, )", "rows(,)", "rows(,1)", "rows(1,,2)", "rows( )", "top_k(3,)",
+                           "top_k(,3)", "top_k(,)"}) {
+    const std::string error = error_of<ValueError>([&] { Weights::parse(text); });
+    EXPECT_EQ(error, "Weights::parse: " + std::string(text) + ": a number must be a whole number, not \"\"");
+  }
+  EXPECT_EQ(Weights::parse("rows()").to_string(), "rows()");  // as it is written
+  EXPECT_EQ(Weights::parse("rows(1,2 , 3)").to_string(), "rows(1, 2, 3)");
+  for (const char* text : {"window(3, 0,)", "window(3,)", "window(,3)", "prefix(3,)", "prefix()", "causal()",
+                           "causal(top_left,)", "causal &", "| causal"})
+    EXPECT_NE(error_of<ValueError>([&] { Mask::parse(text); }), "") << text;
+  const std::vector<std::pair<std::string, Tensor>> tables{{"t", ones({3})}};
+  for (const char* text : {"min(s,)", "min(s, 1,)", "min(,s)", "exp(s,)", "exp()", "t[]", "t[h,]", "t[,h]", "s +"})
+    EXPECT_NE(error_of<ValueError>([&] { ScoreExpression::parse(text, tables); }), "") << text;
+}
+
 }  // namespace
 }  // namespace attn::testing

@@ -19,9 +19,10 @@ constexpr std::array<const char*, 6> names{"none", "full", "head_average", "colu
 /// Parses a list of numbers such as "0, 5"; `text` is the whole notation, for errors.
 std::vector<std::int64_t> numbers_of(std::string_view list, const std::string& text) {
   std::vector<std::int64_t> numbers;
-  while (!list.empty()) {
+  for (bool more = !list.empty(); more;) {
     std::string_view word = list.substr(0, list.find(','));
-    list.remove_prefix(std::min(word.size() + 1, list.size()));
+    more = word.size() < list.size();  // a number follows each comma
+    list.remove_prefix(word.size() + (more ? 1 : 0));
     word.remove_prefix(std::min(word.find_first_not_of(' '), word.size()));
     word.remove_suffix(word.size() - (word.find_last_not_of(' ') + 1));
     std::int64_t value = 0;
