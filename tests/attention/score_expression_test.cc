@@ -81,6 +81,24 @@ TEST(ScoreExpression, LambdasOperatorsAndTextMakeTheSame) {
   EXPECT_EQ(ScoreExpression().to_string(), "s");
 }
 
+TEST(ScoreExpression, TheLeastIntegerHasAnOpposite) {
+  const std::int64_t least = std::numeric_limits<std::int64_t>::min(), most = std::numeric_limits<std::int64_t>::max();
+  EXPECT_EQ((-ScoreExpression(least)).to_string(), "-(-9223372036854775808)");
+  EXPECT_EQ((-ScoreExpression(most)).to_string(), "-9223372036854775807");
+  EXPECT_EQ((-ScoreExpression(-most)).to_string(), "9223372036854775807");
+  const ScoreExpression one = 1, two = 2;
+  const Tensor x = ones({1, 1, 2, 4});
+  // every operation of integers is within 2^53 or refused
+  for (const ScoreExpression& whole :
+       {-ScoreExpression(least), abs(ScoreExpression(least)), least - one, most + one, most * two, least % two,
+        floor_divide(least, ScoreExpression(-1)), min(least, one), max(most, one)})
+    EXPECT_NE(error_of<ValueError>([&] {
+                attention(x, x, x, {.score_mod = ScoreExpression::score() + whole});
+              }).find("whole numbers must stay within 2^53"),
+              std::string::npos)
+        << whole;
+}
+
 TEST(ScoreExpression, TextThatIsNotUnderstoodIsShown) {
   const auto text = [](const std::string& given) {
     return error_of<ValueError>([&] { ScoreExpression::parse(given, tensors()); });

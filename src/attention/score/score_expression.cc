@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 
 namespace attn {
 namespace {
@@ -142,7 +143,7 @@ ScoreExpression tanh(const ScoreExpression& a) { return function_of(Op::tanh, "t
 ScoreExpression operator-(const ScoreExpression& a) {
   check_arithmetic("-", a);
   if (a.node()->op == Op::number) return -a.node()->number;  // the negative of a constant is a constant
-  if (a.node()->op == Op::whole) return -a.node()->whole;
+  if (a.node()->op == Op::whole && a.node()->whole != std::numeric_limits<std::int64_t>::min()) return -a.node()->whole;
   return function_of(Op::neg, "-", a);
 }
 
