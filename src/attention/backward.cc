@@ -203,9 +203,11 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
     for (std::size_t n = 0; n < values.size(); ++n)
       result.looked_up.push_back(options.looked_up.empty() || options.looked_up[n] ? zeros(values[n].sizes(), computed)
                                                                                    : Tensor());
-    expression = lower_score_gradient(call.score_expression, call.score_mod->any_rows, result.looked_up, call.scores(),
-                                      call.lengths, computed);
-    problem.score_gradient = &expression.gradient;
+    if (!problem.score_mod.empty()) {
+      expression = lower_score_gradient(call.score_expression, call.score_mod->any_rows, result.looked_up,
+                                        call.scores(), call.lengths, computed);
+      problem.score_gradient = &expression.gradient;
+    }
   }
   const bool native = options.plan != nullptr ? options.plan->kernel->finish != nullptr
                                               : plan_backward(problem).kernel != nullptr && call.dtype() == Dtype::bf16;

@@ -240,6 +240,29 @@ TEST(ScoreGradient, OfTheBuiltInOnesAsExpressionsHasTheirBits) {
   expect_same(1);
 }
 
+TEST(ScoreGradient, OfACallWithoutScoresIsZero) {
+  for (const auto& [q_sizes, k_sizes] : {std::pair(Dims{1, 1, 0, 4}, Dims{1, 1, 0, 4}),
+                                         {Dims{1, 2, 3, 4}, Dims{1, 2, 0, 4}},
+                                         {Dims{1, 2, 0, 4}, Dims{1, 2, 3, 4}},
+                                         {Dims{0, 2, 3, 4}, Dims{0, 2, 5, 4}}})
+    for (const std::int64_t rows : {0, 3})
+      for (const bool graph : {false, true}) {
+        std::vector<Tensor> x{normal(q_sizes, 1), normal(k_sizes, 2), normal(k_sizes, 3), normal({rows}, 4),
+                              normal({rows, 2}, 5)};
+        for (Tensor& one : x) one.requires_grad_();
+        const ScoreTable table(x[3], "table"), bias(x[4], "bias");
+        AttentionOptions options;
+        options.score_mod = ScoreExpression([&](auto s, auto, auto h, auto i, auto j) {
+                              return s * table(i) + tanh(table(j)) + bias(i, h);
+                            }).aligned(Align::top_left);
+        const Tensor output = attention(x[0], x[1], x[2], options).output;
+        const std::vector<Tensor> found =
+            grad({output}, x, {.grad_outputs = {ones(output.sizes())}, .create_graph = graph});
+        for (std::size_t n = 0; n < x.size(); ++n)
+          EXPECT_TRUE(same_bits(found[n].detach(), zeros(x[n].sizes()))) << n << ", rows " << rows;
+      }
+}
+
 TEST(ScoreGradient, HoldsNoPairs) {
   const std::int64_t tokens = 8192;
   Tensor q = normal({1, 1, tokens, 8}, 1), slope = normal({1}, 2), table = normal({257}, 3), far = normal({tokens}, 4),

@@ -330,7 +330,16 @@ class Lowering {
 
 LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& shape, const Lengths& lowered,
                          Dtype computed) {
-  if (expression.empty() || shape.sizes().product() == 0) return {};
+  if (expression.empty()) return {};
+  if (shape.sizes().product() == 0) {  // nothing is looked up; the gradients are zeros
+    LoweredScore none;
+    std::vector<Tensor>& values = none.any_rows.values;
+    for (const ScoreExpression& lookup : expression.lookups())
+      if (std::none_of(values.begin(), values.end(),
+                       [&](const Tensor& x) { return x.impl() == lookup.tensor().impl(); }))
+        values.push_back(lookup.tensor());
+    return none;
+  }
   if (expression.node()->kind == Node::Kind::condition)
     throw ValueError(
         runtime::format("{}: score_mod \"{}\" is a condition; it must be a number (where(condition, s, -inf) hides)",

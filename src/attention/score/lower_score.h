@@ -19,7 +19,8 @@ struct LoweredProgram {
 struct LoweredScore {
   LoweredProgram any_rows, one_head;
 };
-/// Lowers the expression. `computed`: f32 or f64. Returns empty programs if there are no scores.
+/// Lowers the expression. `computed`: f32 or f64. If there are no scores, the programs are empty;
+/// `values` is not.
 LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& shape, const Lengths& lowered,
                          Dtype computed);
 

@@ -165,6 +165,7 @@ class Evaluation {
 
 Tensor modified_scores(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables,
                        const Tensor& hidden) {
+  if (scores.numel() == 0) return scores;
   Evaluation together(call, scores, tables, hidden, /*apart=*/false);
   const Tensor result = together.run();
   return together.finite() ? result : Evaluation(call, scores, tables, hidden, /*apart=*/true).run();
