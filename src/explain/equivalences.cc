@@ -3,7 +3,11 @@
 
 #include <attn/ops.h>
 
+#include "attention/call/check.h"
+
 #include "runtime/format.h"
+
+#include <array>
 
 namespace attn::explain_detail {
 namespace {
@@ -25,6 +29,21 @@ Tensor one_behind_the_other(const Tensor& x, const std::vector<std::int64_t>& le
 bool same_rows(const Tensor& ours, const Tensor& context, std::size_t sentence, std::int64_t rows) {
   return same_bits(ours.contiguous(),
                    context.narrow(0, static_cast<std::int64_t>(sentence), 1).narrow(2, 0, rows).contiguous());
+}
+
+/// Returns by which alignments a call counts the positions of rows: by top_left (or none), by bottom_right.
+std::array<bool, 2> alignments(const kernels::AttentionProblem& problem) {
+  std::array<bool, 2> used{};
+  for (int n = 0; n < problem.mask.count; ++n) {
+    const kernels::MaskNode& node = problem.mask.nodes[n];
+    if (node.op == kernels::MaskOp::causal || node.op == kernels::MaskOp::window) used[node.bottom_right] = true;
+  }
+  for (int n = 0; n < problem.bias_count; ++n) used[problem.bias[n].bottom_right] = true;
+  for (const int n : {0, 1})
+    if (const kernels::ScoreSymbols& symbols = problem.score_mod.symbols;
+        symbols.row[n] >= 0 || symbols.distance[n] >= 0)
+      used[n] = true;
+  return used;
 }
 
 }  // namespace
@@ -62,20 +81,25 @@ FromCache from_cache(const Run& run, const TokenizedTexts& tokens, KvStorage sto
                  .pages = batch * pages,
                  .dtype = k.dtype(),
                  .storage = storage});
+  const auto [top_left, bottom_right] = alignments(check("explain", run.q_used(), k, v, run.call).problem);
   std::vector<KvSequence> sequences;
+  std::vector<std::int64_t> starts;
   for (std::int64_t b = 0; b < batch; ++b) {
     sequences.push_back(cache.create());
     const std::int64_t length = tokens.to.lengths[static_cast<std::size_t>(b)];
     cache.append(sequences.back(), k.select(0, b).narrow(1, 0, length), v.select(0, b).narrow(1, 0, length));
+    starts.push_back(bottom_right ? length - tokens.from.lengths[static_cast<std::size_t>(b)] : 0);
   }
-  AttentionOptions options = run.call;
-  options.key_lengths = {};
-  options.query_start = zeros({batch}, Dtype::i64);
   const KvCache::Rows rows = cache.gather(sequences);
-  FromCache result{.k = rows.k,
-                   .v = rows.v,
-                   .context = attention_cached(run.q_used(), cache, sequences, options).output,
-                   .same = {}};
+  FromCache result{.k = rows.k, .v = rows.v, .context = {}, .same = {}};
+  if (top_left && bottom_right) {  // attention_cached has one position for a row, so attention() gets the cache's rows
+    result.context = attention(run.q_used(), rows.k, rows.v, run.call).output;
+  } else {
+    AttentionOptions options = run.call;
+    options.key_lengths = {};
+    options.query_start = tensor<std::int64_t>(starts);
+    result.context = attention_cached(run.q_used(), cache, sequences, options).output;
+  }
   for (std::size_t b = 0; b < tokens.from.lengths.size(); ++b)
     result.same.push_back(
         same_rows(result.context.narrow(0, static_cast<std::int64_t>(b), 1).narrow(2, 0, tokens.from.lengths[b]),
