@@ -112,12 +112,12 @@ const std::map<std::string, Rule> kRules{
      }},
     {"rotate",
      [](const Inputs& in, std::optional<double>, At at) {
-       const std::int64_t half = in[0].columns() / 2, i = at.c % half;
+       const std::int64_t first = at.c - at.c % 2;  // of the pair (2d, 2d + 1)
        const double angle = static_cast<double>(at.r) /
-                            std::pow(10000.0, static_cast<double>(2 * i) / static_cast<double>(in[0].columns()));
+                            std::pow(10000.0, static_cast<double>(first) / static_cast<double>(in[0].columns()));
        Sum sum;
        sum.add(in[0].at(at.b, at.h, at.r, at.c) * std::cos(angle));
-       sum.add((at.c < half ? -1 : 1) * in[0].at(at.b, at.h, at.r, at.c < half ? at.c + half : at.c - half) *
+       sum.add((at.c == first ? -1 : 1) * in[0].at(at.b, at.h, at.r, at.c == first ? at.c + 1 : first) *
                std::sin(angle));
        return sum;
      }},
@@ -191,10 +191,6 @@ const std::map<std::string, Rule> kRules{
        return sum;
      }},
     {"select", [](const Inputs& in, std::optional<double>, At at) { return exact(in[0].at(at.b, at.h, at.r, at.c)); }},
-    {"dropout_backward",
-     [](const Inputs& in, std::optional<double> p, At at) {
-       return exact(in[1].at(at.b, at.h, at.r, at.c) > 0 ? in[0].at(at.b, at.h, at.r, at.c) / (1 - *p) : 0);
-     }},
     {"softmax_backward",
      [](const Inputs& in, std::optional<double>, At at) {
        Sum mean;
@@ -262,7 +258,8 @@ std::set<std::string> check(const Explanation& told, const std::string& what) {
     }
     known[step.name] = &step;
     const auto rule = kRules.find(operation.name);
-    if (rule == kRules.end() && operation.name != "dropout") {
+    const bool drops = operation.name == "dropout" || operation.name == "dropout_backward";
+    if (rule == kRules.end() && !drops) {
       EXPECT_TRUE(kOthers.contains(operation.name)) << what << ": " << step.name << ": " << operation.name;
       continue;
     }
@@ -286,8 +283,11 @@ std::set<std::string> check(const Explanation& told, const std::string& what) {
             if (rule != kRules.end()) {
               sum = rule->second(inputs, operation.operand, at);
             } else {
-              const double weight = inputs[0].at(at.b, at.h, at.r, at.c);
-              sum = exact(given == 0 ? 0 : weight / (1 - *operation.operand));
+              // whether a weight of 0 is kept shows in its gradient alone
+              const bool kept = operation.name == "dropout" || Grid(*known["weights"]).at(at.b, at.h, at.r, at.c) == 0
+                                    ? given != 0
+                                    : inputs[1].at(at.b, at.h, at.r, at.c) > 0;
+              sum = exact(kept ? inputs[0].at(at.b, at.h, at.r, at.c) / (1 - *operation.operand) : 0);
             }
             const double bound = 16 * std::ldexp(1.0, -24) * std::max(sum.size, largest);
             if (std::abs(given - sum.value) <= bound) continue;
@@ -310,9 +310,11 @@ TEST(ExplainOperations, EveryNumberFollowsFromTheInputsOfItsStep) {
         options.score = score;
         options.positions = positions;
         options.gradients = true;
-        options.dim = 4;
+        options.dim = 5;
+        options.dk = number % 2 == 0 ? 4 : 8;  // above 2, so that each operation shows which numbers it pairs
+        options.dv = 3;
         options.query = 1;
-        options.heads = extra % 2 == 0 ? 1 : 3;
+        options.heads = extra == 0 ? 1 : 3;
         options.seed = static_cast<std::uint64_t>(++number);
         options.output_projection = extra > 1;
         options.learned_query = extra == 0 && score == Score::Kind::additive;
@@ -333,12 +335,13 @@ TEST(ExplainOperations, EveryNumberFollowsFromTheInputsOfItsStep) {
           options.weights = Weights::top_k(2);
         }
         const std::string what = "case " + std::to_string(number);
-        const Explanation told = extra == 2
+        const Explanation told = extra > 1
                                      ? explain_batch({"Life is short eat", "Life is", "eat dessert first"}, options)
                                      : explain("Life is short eat dessert first", options);
         met.merge(check(told, what));
       }
   for (const auto& [name, rule] : kRules) EXPECT_TRUE(met.contains(name)) << name << " was not met";
+  for (const char* name : {"dropout", "dropout_backward"}) EXPECT_TRUE(met.contains(name)) << name << " was not met";
   for (const std::string& name : kOthers) EXPECT_TRUE(met.contains(name)) << name << " was not met";
 }
 

@@ -107,15 +107,15 @@ function additive(t, i, j) {
 }
 
 function rotate(t, i, d) {
-  const row = t.matrix(0)[i], half = row.length / 2, first = d % half;
-  const angle = i / 10000 ** (2 * first / row.length), cos = Math.cos(angle), sin = Math.sin(angle);
-  const [a, b] = [t.at(0, i, first), t.at(0, i, first + half)];
-  const [ca, cb] = d < half ? [cos, -sin] : [sin, cos];
-  for (const [factor, by, name] of [[a, ca, d < half ? 'cos' : 'sin'], [b, cb, d < half ? '−sin' : 'cos']]) {
+  const width = t.matrix(0)[i].length, even = d % 2 === 0, first = even ? d : d - 1;  // pairs (0, 1), (2, 3), ...
+  const angle = i / 10000 ** (first / width), cos = Math.cos(angle), sin = Math.sin(angle);
+  const [a, b] = [t.at(0, i, first), t.at(0, i, first + 1)];
+  const [ca, cb] = even ? [cos, -sin] : [sin, cos];
+  for (const [factor, by, name] of [[a, ca, even ? 'cos' : 'sin'], [b, cb, even ? '−sin' : 'cos']]) {
     t.terms.push({factors: [factor], value: factor.value * by, text: `${name}(${angle.toFixed(4)})`});
     t.partials.push({place: factor.place, by});
   }
-  return t.total(d < half ? 'a cos θ − b sin θ' : 'a sin θ + b cos θ');
+  return t.total(even ? 'a cos θ − b sin θ' : 'a sin θ + b cos θ');
 }
 
 function softmaxBackward(t, i, j) {
@@ -241,7 +241,8 @@ const OPERATIONS = {
   },
   copy: (t, i, j) => t.single(t.at(0, i, j), 'a', t.at(0, i, j).value, 1),
   dropout_backward(t, i, j) {
-    const by = t.at(1, i, j).value > 0 ? 1 / (1 - t.operand) : 0, a = t.at(0, i, j);
+    const own = t.explanation.matrix(t.step, t.place.sentence, t.place.head)[i][j], a = t.at(0, i, j);
+    const by = t.at(1, i, j).value > 0 || own ? 1 / (1 - t.operand) : 0;  // a weight of 0 may be kept
     return t.single(a, 'a / (1 − p), 0', a.value * by, by, by ? `÷ ${+(1 - t.operand).toFixed(4)}` : '× 0');
   },
   softmax_backward: softmaxBackward,

@@ -15,7 +15,8 @@ def every_number_is_what_its_inputs_make(page):
               "weights=top_k(2)", "heads=2&output_projection&gradients",
               "learned_query&heads=2&score=additive&gradients", "query=2&causal&heads=2", "query=1&score=additive",
               "text=to+be+or+not&batch&heads=2&causal&gradients&weights=column_sums&query=1&output_projection",
-              "text=to+be+or+not&batch&learned_query"]
+              "text=to+be+or+not&batch&learned_query", "positions=rotary&dk=4&heads=2&gradients",
+              "text=to+be+or+not&batch&positions=rotary&dk=8&heads=2"]
     script = """(async () => {
       const {explanation} = attn.page, found = {steps: {}, wrong: []};
       for (const step of explanation.steps) {
