@@ -54,8 +54,9 @@ struct PyCache {
   mutable std::shared_mutex lock;
   // the value of `forks` when the lock was made; read and written with the GIL held
   mutable unsigned forks_known = forks;
-  bool half_changed = false;               // only the thread that holds the lock writes it
-  Framework framework = Framework::numpy;  // of gathered rows: that of the rows that were appended last
+  bool half_changed = false;  // only the thread that holds the lock writes it
+  // of gathered rows: that of the rows that were appended last; changed and read like the cache, under the lock
+  Framework framework = Framework::numpy;
 
   explicit PyCache(const KvCacheOptions& options) : cache(options) {}
 
@@ -119,21 +120,23 @@ void append(PyCache& self, nb::handle sequences, nb::handle k, nb::handle v) {
   constexpr const char* function = "KvCache.append";
   Reader read(function);
   const Tensor keys = read(k, "k"), values = read(v, "v");
-  self.framework = read.framework();
-  if (const KvSequence* given = as<KvSequence>(sequences)) {
-    const KvSequence one = *given;
-    return self.changing([&](KvCache& cache) { cache.append(one, keys, values); });
-  }
-  const std::vector<KvSequence> all = sequences_of(sequences, function);
-  self.changing([&](KvCache& cache) { cache.append(all, keys, values); });
+  const auto append_to = [&](const auto& whose) {
+    self.changing([&](KvCache& cache) {
+      cache.append(whose, keys, values);
+      self.framework = read.framework();
+    });
+  };
+  if (const KvSequence* given = as<KvSequence>(sequences)) append_to(KvSequence(*given));
+  else append_to(sequences_of(sequences, function));
 }
 
 nb::tuple gather(const PyCache& self, nb::handle sequences, nb::handle dtype) {
   constexpr const char* function = "KvCache.gather";
   const std::vector<KvSequence> all = sequences_of(sequences, function);
   const Dtype to = dtype.is_none() ? self.cache.options().dtype : dtype_of(dtype, function);
-  const KvCache::Rows rows = self.reading([&](const KvCache& cache) { return cache.gather(all, to); });
-  return nb::make_tuple(to_python(rows.k, self.framework), to_python(rows.v, self.framework));
+  const auto [rows, framework] =
+      self.reading([&](const KvCache& cache) { return std::pair(cache.gather(all, to), self.framework); });
+  return nb::make_tuple(to_python(rows.k, framework), to_python(rows.v, framework));
 }
 
 nb::tuple attention_over(nb::handle q, const PyCache& self, nb::handle sequences, nb::handle options) {

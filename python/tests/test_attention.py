@@ -133,6 +133,26 @@ def test_a_full_cache_says_so(random):
     assert cache.length(sequence) == 0 and cache.free_pages == 1
 
 
+def test_an_append_that_raises_leaves_the_kind_of_the_arrays(random):
+    torch = pytest.importorskip("torch")
+    cache, x = attn.KvCache(1, 4, pages=1), normal(random, 1, 3, 4)
+    sequence = cache.create()
+    more = torch.zeros(1, 17, 4)
+    for wrong, error in ((lambda: cache.append(sequence, more, more), attn.CacheFull),
+                         (lambda: cache.append([sequence], more[None], more[None]), attn.CacheFull),
+                         (lambda: cache.append(sequence, more[:, :, 1:], more), ValueError),
+                         (lambda: cache.append("it", more, more), TypeError)):
+        for before in (np.ndarray, torch.Tensor):
+            cache.truncate(sequence, 0)
+            cache.append(sequence, *[x if before is np.ndarray else torch.from_numpy(x)] * 2)
+            if before is torch.Tensor:
+                more = more.numpy()
+            with pytest.raises(error):
+                wrong()
+            more = torch.as_tensor(more)
+            assert [type(rows) for rows in cache.gather([sequence])] == [before] * 2
+
+
 def test_dropout_repeats_with_its_seed(random):
     q = normal(random, 1, 2, 32, 8)
     once = attn.attention(q, q, q, dropout_p=0.5, dropout_seed=2**64 - 1)
