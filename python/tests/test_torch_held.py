@@ -174,3 +174,18 @@ def test_autograd_around_a_transform_reaches_what_the_transform_did_not_ask_of(n
 
     theirs, truth = found(torch.float32, False, plain), found(torch.float64, False, plain)
     assert_as_close_as(found(torch.float32, True), theirs, truth, name)
+
+
+def test_each_thread_gets_the_key_of_its_own_object(monkeypatch):
+    """Another thread may put its object into the table between two steps of this one."""
+    encoded = attn.torch._encoded
+
+    class Shared(list):
+        def append(self, entry):
+            super().append(entry)
+            super().append(encoded._hold(attn.Mask.attend(torch.ones(T, T).bool()), "mask"))
+
+    monkeypatch.setattr(encoded, "_for_ever", Shared())
+    for mask in (attn.Mask.attend(torch.tril(torch.ones(T, T)).bool()), attn.Mask.documents(torch.arange(T))):
+        for _ in range(2):
+            assert encoded._at(encoded._text_for_ever(mask, "mask")[1:]) is mask

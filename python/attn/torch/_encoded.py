@@ -109,12 +109,13 @@ def _text_for_ever(x, name):
         for place, known in _for_ever:
             if known.object is x:
                 return f"o{place}"
-        _for_ever.append(_hold(x, name))
+        place, held = _hold(x, name)
+        _for_ever.append((place, held))
     except ValueError as error:
         return f"!{error}"
     except TypeError as error:
         return f"?{error}"
-    return f"o{_for_ever[-1][0]}"
+    return f"o{place}"
 
 
 def _at(place):
