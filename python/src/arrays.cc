@@ -199,6 +199,23 @@ class Asking {
 constinit thread_local int Asking::depth_ = 0;
 constinit thread_local bool Asking::endless_ = false;
 
+/// Reads an array that __dlpack__ gave; the view keeps its memory alive.
+template <typename Array>
+View view_of_array(const Array& array, const Argument& at) {
+  if (array.device_type() != nb::device::cpu::value)
+    throw ValueError(text("{}: {} is not in the CPU's memory", at.function, at.name));
+  check_rank(static_cast<std::int64_t>(array.ndim()), at);
+  const std::optional<Dtype> dtype = dtype_of_dlpack(array.dtype());
+  if (!dtype) throw type_error("{}: {} has a dtype that attn does not know; {}", at.function, at.name, wanted_dtype);
+  View view;
+  view.data = const_cast<void*>(static_cast<const void*>(array.data()));
+  view.dtype = *dtype;
+  for (std::size_t d = 0; d < array.ndim(); ++d)
+    view.sizes.push_back(static_cast<std::int64_t>(array.shape(d))), view.strides.push_back(array.stride(d));
+  view.copy = nb::capsule(new Array(array), [](void* held) noexcept { delete static_cast<Array*>(held); });
+  return view;
+}
+
 View dlpack_view(nb::handle x, const Argument& at) {
   const Asking asking(at);
   nb::ndarray<nb::ro> array;
@@ -218,19 +235,37 @@ View dlpack_view(nb::handle x, const Argument& at) {
     throw type_error("{}: {} is {}; {}", at.function, at.name, x.is_none() ? "None" : "a " + name_of_type(x),
                      wanted_array);
   }
-  if (array.device_type() != nb::device::cpu::value)
-    throw ValueError(text("{}: {} is not in the CPU's memory", at.function, at.name));
-  check_rank(static_cast<std::int64_t>(array.ndim()), at);
-  const std::optional<Dtype> dtype = dtype_of_dlpack(array.dtype());
-  if (!dtype) throw type_error("{}: {} has a dtype that attn does not know; {}", at.function, at.name, wanted_dtype);
-  View view;
-  view.data = const_cast<void*>(array.data());
-  view.dtype = *dtype;
-  for (std::size_t d = 0; d < array.ndim(); ++d)
-    view.sizes.push_back(static_cast<std::int64_t>(array.shape(d))), view.strides.push_back(array.stride(d));
-  view.copy = nb::capsule(new nb::ndarray<nb::ro>(array),
-                          [](void* held) noexcept { delete static_cast<nb::ndarray<nb::ro>*>(held); });
-  return view;
+  return view_of_array(array, at);
+}
+
+/// The beginning of DLPack's DLManagedTensorVersioned.
+struct VersionedHead {
+  std::uint32_t version[2];
+  void* owner;
+  void (*deleter)(void*);
+  std::uint64_t flags;  // 1: read-only, 2: a copy
+};
+
+/// Reads an array of another library to write into it. Only DLPack 1.0 and later says whether that is allowed: what an
+/// older __dlpack__ gives is read-only, as for numpy.from_dlpack.
+View writable_dlpack_view(nb::handle x, const Argument& at) {
+  const Asking asking(at);
+  nb::ndarray<> array;
+  try {
+    const nb::object given = x.attr("__dlpack__")(nb::arg("max_version") = nb::make_tuple(1, 0));
+    constexpr const char* name = "dltensor_versioned";
+    if (PyCapsule_IsValid(given.ptr(), name) != 0 &&
+        (static_cast<const VersionedHead*>(PyCapsule_GetPointer(given.ptr(), name))->flags & 3) == 0 &&
+        nb::try_cast(given, array))
+      return view_of_array(array, at);
+  } catch (const nb::python_error& error) {
+    if (!error.matches(PyExc_Exception)) throw;
+  }
+  asking.check(at);
+  throw ValueError(
+      text("{}: {} cannot be written to; a writable array is needed, or one whose "
+           "__dlpack__(max_version=(1, 0)) says that it is writable",
+           at.function, at.name));
 }
 
 /// Requests large pages for memory of several megabytes that is about to be written. New memory then takes one page
@@ -311,8 +346,12 @@ Tensor Reader::integers(nb::handle x, const char* name) {
 
 Tensor Reader::writable(nb::handle x, const char* name) {
   View view = view_of(x, {function_, name});
-  if (view.copy.is_valid() || (is_numpy(x) && !PyArray_ISWRITEABLE(array_of(x))))
+  if (!is_numpy(x) && !is_torch(x)) {
+    view = writable_dlpack_view(x, {function_, name});
+    copies_.push_back(view.copy);
+  } else if (view.copy.is_valid() || (is_numpy(x) && !PyArray_ISWRITEABLE(array_of(x)))) {
     throw ValueError(text("{}: {} cannot be written to; a writable array is needed", function_, name));
+  }
   expect_writes(view);
   return tensor_of(view);
 }

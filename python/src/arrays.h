@@ -56,7 +56,8 @@ class Reader {
   Tensor optional(nb::handle x, const char* name) { return x.is_none() ? Tensor() : (*this)(x, name); }
   /// Reads whole numbers from a list or from an array of any width (integers.h).
   Tensor integers(nb::handle x, const char* name);
-  /// Returns the array's own memory, to write a result into it; the array must be NumPy's or torch's, and writable.
+  /// Returns the array's own memory, to write a result into it; the array must be writable. Arrays of libraries other
+  /// than NumPy and torch must say so, by a DLPack of version 1.0 or later.
   Tensor writable(nb::handle x, const char* name);
   /// Returns the framework of the first array that was read.
   Framework framework() const { return framework_.value_or(Framework::numpy); }

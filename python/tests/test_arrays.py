@@ -166,6 +166,47 @@ def test_out_receives_the_output(random):
         attn.attention(q, q, q, out=np.zeros(SHAPE, np.float64))
 
 
+def test_out_may_be_any_array_whose_dlpack_says_that_it_is_writable(random):
+    q = random.standard_normal(SHAPE, dtype=np.float32)
+    expected = attn.attention(q, q, q)
+    memory = np.zeros(SHAPE, np.float32)
+    out = Stranger(memory)
+    assert attn.attention(q, q, q, out=out) is out
+    assert memory.tobytes() == expected.tobytes()
+    turned = np.zeros((2, 7, 3, 16), np.float32).transpose(0, 2, 1, 3)  # its strides are kept
+    attn.attention(q, q, q, out=Stranger(turned))
+    assert turned.tobytes() == expected.tobytes()
+    aliased = q.copy()
+    attn.attention(Stranger(aliased), Stranger(aliased), Stranger(aliased), out=Stranger(aliased))
+    assert aliased.tobytes() == expected.tobytes()
+    cache = attn.KvCache(SHAPE[1], SHAPE[3], pages=4)
+    sequences = [cache.create() for _ in q]
+    cache.append(sequences, q, q)
+    memory[...] = 0
+    assert attn.attention_cached(q, cache, sequences, out=out) is out
+    assert memory.tobytes() == expected.tobytes()
+
+    class Old(Stranger):  # before DLPack 1.0, which has no flag for memory that is read-only
+        def __dlpack__(self):
+            return self.x.__dlpack__()
+
+    class Copied(Stranger):
+        def __dlpack__(self, **options):
+            return self.x.__dlpack__(copy=True, **options)
+
+    memory[...] = 0
+    read_only = expected.copy()
+    read_only.flags.writeable = False
+    for refused in (Old(memory), Stranger(read_only), Copied(memory)):
+        with pytest.raises(ValueError, match="^attention: out cannot be written to; a writable array is needed, or one "):
+            attn.attention(q, q, q, out=refused)
+    assert not memory.any() and read_only.tobytes() == expected.tobytes()
+    with pytest.raises(TypeError, match="out"):
+        attn.attention(q, q, q, out=Stranger(np.zeros(SHAPE, np.float64)))
+    with pytest.raises(TypeError, match="out is a list"):
+        attn.attention(q, q, q, out=[1.0])
+
+
 def test_operands_are_not_changed(random):
     q, k, v = (random.standard_normal(SHAPE, dtype=np.float32) for _ in range(3))
     before = [x.copy() for x in (q, k, v)]
