@@ -198,7 +198,7 @@ def test_out_may_be_any_array_whose_dlpack_says_that_it_is_writable(random):
     read_only = expected.copy()
     read_only.flags.writeable = False
     for refused in (Old(memory), Stranger(read_only), Copied(memory)):
-        with pytest.raises(ValueError, match="^attention: out cannot be written to; a writable array is needed, or one "):
+        with pytest.raises(ValueError, match="^attention: out cannot be written to; a writable array is needed, or "):
             attn.attention(q, q, q, out=refused)
     assert not memory.any() and read_only.tobytes() == expected.tobytes()
     with pytest.raises(TypeError, match="out"):

@@ -1,9 +1,11 @@
 # python/tests/test_explain.py: attn.explain and its drawings.
+import concurrent.futures
 import html
 import json
 import os
 import pickle
 import sys
+import threading
 import types
 
 import numpy as np
@@ -308,6 +310,30 @@ def test_show_writes_a_file_and_opens_it(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="Explanation.show: "):
         explanation.show(tmp_path)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["life.html"]
+
+
+def test_calls_that_show_one_path_do_not_meet(tmp_path, monkeypatch):
+    monkeypatch.setattr("webbrowser.open", lambda _: None)
+    path, together, replace = tmp_path / "page.html", threading.Barrier(2), os.replace
+
+    def replace_together(source, target):  # both have written their file before the first moves it
+        together.wait(20)
+        replace(source, target)
+
+    monkeypatch.setattr(os, "replace", replace_together)
+    explanations = [attn.explain(text) for text in ("a b", "c d")]
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(lambda each: each.show(path), explanations)) == [str(path)] * 2
+    assert path.read_text(encoding="utf-8") in [each.html() for each in explanations]
+    monkeypatch.setattr(os, "replace", replace)
+    left = tmp_path / f"page.html.{os.getpid()}.tmp"  # of a process that was killed
+    left.write_text("of another")
+    longest = tmp_path / ("a" * 250 + ".html")
+    for each in (path, longest):
+        explanations[0].show(each)
+        assert each.read_text(encoding="utf-8") == explanations[0].html()
+    assert left.read_text() == "of another"
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted([longest.name, "page.html", left.name])
 
 
 def test_show_opens_a_path_with_signs_that_addresses_quote(tmp_path, monkeypatch):
