@@ -6,6 +6,7 @@
 #include <attn/text.h>
 #include <fcntl.h>
 #include "runtime/format.h"
+#include "text/error_text.h"
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,10 +37,10 @@ void check_path(const char* function, const std::string& path) {
                                      one_line(path), at));
 }
 
-void Source::fail(const std::string& text, std::uint64_t offset) const {
+void Source::fail(const std::string& why, std::uint64_t offset) const {
   constexpr std::size_t most = 500;  // limits the error text: a name in a file may be as long as the header
-  const std::string shown =
-      text.size() <= most ? one_line(text) : one_line(std::string_view(text).substr(0, most)) + "...";
+  std::string shown = one_line(text::beginning(why, most));
+  if (why.size() > most) shown += "...";
   throw FormatError(runtime::format("{}: {} (byte {})", name_, shown, offset), offset);
 }
 

@@ -26,7 +26,7 @@ class Source {
   /// Reads exactly `bytes` bytes; throws FormatError if the source ends earlier.
   void read(std::uint64_t offset, void* to, std::uint64_t bytes) const;
   /// Throws FormatError "name: text (byte offset)"; `text` may quote the file, so it is escaped.
-  [[noreturn]] void fail(const std::string& text, std::uint64_t offset) const;
+  [[noreturn]] void fail(const std::string& why, std::uint64_t offset) const;
   const std::string& name() const { return name_; }
 
  protected:

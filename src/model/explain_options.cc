@@ -7,6 +7,7 @@
 #include "explain/options.h"
 #include "explain/utf8.h"
 #include "model/json_fields.h"
+#include "text/error_text.h"
 
 #include "runtime/format.h"
 
@@ -115,7 +116,7 @@ ExplainOptions explain_options(std::string_view json) {
     }
     if (found == nullptr)
       throw ValueError(runtime::format("explain_options: there is no option {}; there are {}",
-                                       json_string(name.substr(0, 60)), names));
+                                       json_string(std::string(text::beginning(name, 60))), names));
     if (!value.is_null()) found->read(options, {found->name, value});
   }
   return options;

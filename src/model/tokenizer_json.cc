@@ -5,6 +5,7 @@
 #include "io/source.h"
 #include "model/json_fields.h"
 #include "model/tokenizer_state.h"
+#include "text/error_text.h"
 #include "text/unicode.h"
 
 #include "runtime/format.h"
@@ -74,7 +75,8 @@ class Reader {
   void refuse_unless_absent(const Json& of, const char* key) const {
     const auto found = of.find(key);
     if (found == of.end() || found->is_null() || *found == false || *found == 0 || *found == "") return;
-    fail(runtime::format("{} is {}; this is not supported, it must be null", key, found->dump().substr(0, 60)), key);
+    fail(runtime::format("{} is {}; this is not supported, it must be null", key, text::beginning(found->dump(), 60)),
+         key);
   }
 
   /// Returns the innermost step of nested Sequences of one step; `given` itself if it is not such a Sequence.
@@ -103,7 +105,8 @@ class Reader {
     if (found == document_.end() || found->is_null() || add_changes(*found)) return;
     const char* needed = state_->kind == Tokenizer::Kind::bpe ? "NFC, or null" : "null";
     if (state_->byte_fallback) needed = "a Sequence of NFC, Prepend and Replace of a text, or null";
-    fail(runtime::format("normalizer is {}; this is not supported, it must be {}", found->dump().substr(0, 80), needed),
+    fail(runtime::format("normalizer is {}; this is not supported, it must be {}", text::beginning(found->dump(), 80),
+                         needed),
          "normalizer");
   }
   bool add_changes(const Json& step) const {
@@ -184,7 +187,7 @@ class Reader {
                "the pre-tokenizer {} is not supported; with byte_fallback it must be Metaspace, a Split by a "
                "text that is MergedWithPrevious or "
                "MergedWithNext, or null",
-               given.dump().substr(0, 80)),
+               text::beginning(given.dump(), 80)),
            "pre_tokenizer");
   }
 
@@ -192,12 +195,12 @@ class Reader {
     state_->space = text_of(given, "replacement");
     if (state_->space.empty() || text::code_point_at(state_->space, 0).bytes != state_->space.size())
       fail(runtime::format("the replacement of a Metaspace is \"{}\"; it must be one character",
-                           state_->space.substr(0, 40)),
+                           text::beginning(state_->space, 40)),
            "replacement");
     const std::string scheme = given.contains("prepend_scheme") ? text_of(given, "prepend_scheme") : "always";
     const auto at = std::find(std::begin(prepend_schemes), std::end(prepend_schemes), scheme);
     if (at == std::end(prepend_schemes))
-      fail(runtime::format("prepend_scheme is \"{}\"; it must be always, first or never", scheme.substr(0, 40)),
+      fail(runtime::format("prepend_scheme is \"{}\"; it must be always, first or never", text::beginning(scheme, 40)),
            "prepend_scheme");
     state_->prefix = static_cast<Prefix>(at - std::begin(prepend_schemes));
     if (state_->prefix != Prefix::never && !flag(given, "add_prefix_space", true))
@@ -216,7 +219,7 @@ class Reader {
     const auto cut = text::cut_of(pattern);
     if (!cut || (*cut == text::Cut::characters && state_->kind == Tokenizer::Kind::bpe))
       fail(runtime::format("the pattern {} is not supported; those of GPT-2, Llama 3 and Qwen 2 are",
-                           pattern.substr(0, 80)),
+                           text::beginning(pattern, 80)),
            "Regex");
     return *cut;
   }
@@ -229,8 +232,8 @@ class Reader {
     const char* needed = state_->kind == Tokenizer::Kind::bpe ? "ByteLevel" : "Fuse";
     const Json& decoder = only_step(*found, "decoders");
     if (!decoder.is_object() || text_of(decoder, "type") != needed)
-      fail(runtime::format("the decoder {} is not supported; it must be {}, or null", found->dump().substr(0, 80),
-                           needed),
+      fail(runtime::format("the decoder {} is not supported; it must be {}, or null",
+                           text::beginning(found->dump(), 80), needed),
            "decoder");
   }
 
@@ -254,14 +257,14 @@ class Reader {
                "the decoder {} is not supported; with byte_fallback it must be a Sequence: Replace (of a text "
                "by a space, or none), "
                "ByteFallback, Fuse, Strip (of one space at the begin, or none)",
-               given.dump().substr(0, 200)),
+               text::beginning(given.dump(), 200)),
            "decoder");
   }
 
   std::size_t id_of(const Json& given, const std::string& token, const char* near) const {
     if (!given.is_number_unsigned() || given.get<std::uint64_t>() >= text::most_tokens)
-      fail(runtime::format("the id of \"{}\" is {}; it must be a whole number below {}", token.substr(0, 40),
-                           given.dump().substr(0, 40), text::most_tokens),
+      fail(runtime::format("the id of \"{}\" is {}; it must be a whole number below {}", text::beginning(token, 40),
+                           text::beginning(given.dump(), 40), text::most_tokens),
            near);
     const auto id = given.get<std::size_t>();
     if (id >= state_->names.size()) state_->names.resize(id + 1);
@@ -295,16 +298,18 @@ class Reader {
       token.searched = token.normalized ? text::changed(state_->normalizer, token.content) : token.content;
       if (!state_->byte_fallback && token.searched != token.content)
         fail(runtime::format("the added token \"{}\" is not in the form of the texts that it is searched in, NFC",
-                             token.content.substr(0, 60)),
+                             text::beginning(token.content, 60)),
              "added_tokens");
       for (const char* key : {"single_word", "lstrip", "rstrip"}) refuse_unless_absent(given, key);
       const std::size_t id = id_of(given.contains("id") ? given["id"] : Json(), token.content, "added_tokens");
       token.in_vocabulary = state_->names[id] == token.content;
       if (token.searched.empty())
-        fail(runtime::format("the normalizer leaves nothing of the added token \"{}\"", token.content.substr(0, 60)),
+        fail(runtime::format("the normalizer leaves nothing of the added token \"{}\"",
+                             text::beginning(token.content, 60)),
              "added_tokens");
       if (!contents.insert(token.content).second)
-        fail(runtime::format("the added token \"{}\" is given twice", token.content.substr(0, 60)), "added_tokens");
+        fail(runtime::format("the added token \"{}\" is given twice", text::beginning(token.content, 60)),
+             "added_tokens");
       if (!state_->names[id].empty() && !token.in_vocabulary)
         fail(runtime::format("id {} is given twice", id), "added_tokens");
       token.id = static_cast<std::int64_t>(id);
@@ -312,7 +317,7 @@ class Reader {
       const std::int64_t wanted = known == vocab.end() ? next : known->get<std::int64_t>();
       if (token.id != wanted)
         fail(runtime::format("the added token \"{}\" has the id {}; Hugging Face's library gives it {}",
-                             token.content.substr(0, 60), id, wanted),
+                             text::beginning(token.content, 60), id, wanted),
              "added_tokens");
       if (known == vocab.end()) ++next;
       state_->added.push_back(std::move(token));
@@ -322,8 +327,8 @@ class Reader {
     std::set<std::pair<bool, std::string_view>> all_searched;
     for (const AddedToken& token : state_->added)
       if (!all_searched.emplace(token.normalized, token.searched).second)
-        fail(runtime::format("the added token \"{}\" is searched as \"{}\", as another is", token.content.substr(0, 60),
-                             token.searched.substr(0, 60)),
+        fail(runtime::format("the added token \"{}\" is searched as \"{}\", as another is",
+                             text::beginning(token.content, 60), text::beginning(token.searched, 60)),
              "added_tokens");
   }
 
@@ -334,7 +339,7 @@ class Reader {
     const std::string text = given.is_string() ? given.get<std::string>() : "";
     const std::size_t space = text.find(' ');
     if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-      fail(runtime::format("the merge {} is not two tokens", given.dump().substr(0, 60)), "merges");
+      fail(runtime::format("the merge {} is not two tokens", text::beginning(given.dump(), 60)), "merges");
     return {text.substr(0, space), text.substr(space + 1)};
   }
 
@@ -345,7 +350,8 @@ class Reader {
     const auto id_of_name = [&](const std::string& name) {
       const auto found = ids.find(name);
       if (found == ids.end())
-        fail(runtime::format("a merge speaks of \"{}\", which is not in the vocabulary", name.substr(0, 60)), "merges");
+        fail(runtime::format("a merge speaks of \"{}\", which is not in the vocabulary", text::beginning(name, 60)),
+             "merges");
       return found->second;
     };
     std::vector<text::Merge> merges;
@@ -362,7 +368,7 @@ class Reader {
     const bool known = given.is_number_unsigned() && given.get<std::uint64_t>() < state_->names.size() &&
                        !state_->names[given.get<std::size_t>()].empty();
     if (!known)
-      fail(runtime::format("the post-processor adds the id {}, which no token has", given.dump().substr(0, 40)),
+      fail(runtime::format("the post-processor adds the id {}, which no token has", text::beginning(given.dump(), 40)),
            "post_processor");
     return given.get<std::int64_t>();
   }

@@ -19,13 +19,19 @@ constexpr std::size_t most = 1000, head = 640, tail = 340;
 bool begins(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) != 0x80; }
 
 std::string shortened(std::string_view text) {
-  std::size_t first = head, last = text.size() - tail;
-  while (first > head - 4 && !begins(text[first])) --first;
+  std::size_t last = text.size() - tail;
   while (last < text.size() - tail + 4 && !begins(text[last])) ++last;
-  return runtime::format("{} ... {}", text.substr(0, first), text.substr(last));
+  return runtime::format("{} ... {}", beginning(text, head), text.substr(last));
 }
 
 }  // namespace
+
+std::string_view beginning(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  std::size_t end = most;
+  while (end > 0 && end + 4 > most && !begins(text[end])) --end;
+  return text.substr(0, end);
+}
 
 std::string error_text(std::string_view text) {
   std::string shown;

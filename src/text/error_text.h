@@ -9,4 +9,7 @@ namespace attn::text {
 /// \xFF. Shortens a text of more than 1000 bytes in its middle. A second call leaves its result unchanged.
 std::string error_text(std::string_view text);
 
+/// Returns the first `most` bytes of a text, for an error that quotes it; fewer if a character of UTF-8 would be cut.
+std::string_view beginning(std::string_view text, std::size_t most);
+
 }  // namespace attn::text

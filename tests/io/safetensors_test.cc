@@ -167,6 +167,17 @@ TEST(Safetensors, ALongNameIsShownInPart) {
   EXPECT_LT(error_of<FormatError>([&] { parse_safetensors(file); }).size(), 600U);
 }
 
+TEST(Safetensors, ALongNameIsCutBetweenCharacters) {
+  for (const std::string character : {"é", "猫", "😀"})
+    for (std::size_t before = 0; before < 4; ++before) {
+      std::string name(before, 'x');
+      while (name.size() < 1000) name += character;
+      const std::string text = error_of<FormatError>([&] { parse_safetensors(file_with("{\"" + name + "\":{}}", 0)); });
+      EXPECT_NE(text.find(character + "..."), std::string::npos) << text;
+      EXPECT_EQ(text.find("\\x"), std::string::npos) << text;
+    }
+}
+
 TEST(Safetensors, BoolsAreZeroOrOne) {
   Bytes file = file_with(one(R"("dtype":"BOOL","shape":[3],"data_offsets":[0,3])"), 3);
   EXPECT_NO_THROW(parse_safetensors(file));

@@ -6,6 +6,8 @@
 
 #include <attn/tokenizer.h>
 
+#include <functional>
+
 namespace attn {
 namespace {
 
@@ -188,6 +190,30 @@ TEST(Tokenizer, SaysWhatCannotBeLearnt) {
   says("vocab_size is 1; it must be from 2 to 4194304, or 0", "x", Kind::words, 1);
   says("vocab_size is 65; characters take all there are: 0", "x", Kind::characters, 65);
   says("byte 0xFF at offset 1 is not UTF-8", "x\xFF", Kind::characters, 0);
+}
+
+TEST(Tokenizer, AnErrorCutsWhatItQuotesBetweenCharacters) {
+  using Json = nlohmann::json;
+  for (std::size_t before = 0; before < 3; ++before) {
+    std::string name(before, 'x');
+    while (name.size() < 300) name += "猫";
+    const std::function<void(Json&)> changes[] = {
+        [&](Json& f) { f["model"]["vocab"][name] = -1; },
+        [&](Json& f) { f["model"]["merges"].push_back({"a", name}); },
+        [&](Json& f) { f["model"]["merges"].push_back(name); },
+        [&](Json& f) { f["added_tokens"].push_back({{"id", 600}, {"content", name}}); },
+        [&](Json& f) { f["normalizer"] = {{"type", name}}; },
+        [&](Json& f) { f["decoder"] = {{"type", name}}; },
+        [&](Json& f) { f["model"]["dropout"] = name; },
+    };
+    for (const auto& change : changes) {
+      Json file = figures("gpt2").at("tokenizer");
+      change(file);
+      const std::string text = error_of<FormatError>([&] { Tokenizer::parse(file.dump()); });
+      EXPECT_NE(text.find("猫猫"), std::string::npos) << text;
+      EXPECT_EQ(text.find("\\x"), std::string::npos) << text;
+    }
+  }
 }
 
 // Each change makes a file that Hugging Face's library would read otherwise than we could follow.
