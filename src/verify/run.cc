@@ -122,9 +122,9 @@ Results attention_by_target(const kernels::AttentionTarget& target, Partition pa
                                                                   : target.f32;
   if (c.dtype == Dtype::f16 || kernel.rows == 0 || (c.dtype == Dtype::bf16 && !runtime::cpu().avx512_bf16)) return {};
   if (c.is_backward()) return {};
-  // Left out in 16 bits: additive scores, which the library computes in f32; int8 caches, whose rows it reads without
-  // rounding them to 16 bits; and cases that return weights.
-  if (size_of(c.dtype) == 2 && (c.storage != "same" || c.score == "additive" || c.weights != "none")) return {};
+  // Left out in 16 bits: additive scores, which the library computes in f32, and int8 caches, whose rows it reads
+  // without rounding them to 16 bits.
+  if (size_of(c.dtype) == 2 && (c.storage != "same" || c.score == "additive")) return {};
   Attended a(in);
   attend_by_query_tiles(kernel, a.call, partition);
   return a.results;

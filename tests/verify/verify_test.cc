@@ -3,6 +3,7 @@
 #include <attn/runtime.h>
 #include <attn/verify.h>
 
+#include "kernels/attention/dispatch.h"
 #include "runtime/cpu.h"
 #include "support/errors.h"
 #include "support/guarded.h"
@@ -177,6 +178,36 @@ TEST(Verify, SixteenBitsMustBeNear) {
                   }};
   const VerifyReport report = compare({"attention bf16 Tq=3 D=4"}, {wrong});
   EXPECT_NE(report.difference.find(" within "), std::string::npos) << report.difference;
+}
+
+/// The query tiles of bf16 compute these as well, though only the library returns the weights.
+TEST(Verify, SixteenBitsWithWeightsRunOnEveryTarget) {
+  const std::vector<std::string> lines{
+      "attention bf16 Hq=2 Tq=40 Tk=300 D=32 weights=head_average mask=causal(bottom_right)",
+      "attention bf16 B=2 Hq=4 Hk=2 Tq=7 Tk=900 D=64 weights=top_k mask=window(300,2,bottom_right) sinks=1",
+      "attention bf16 B=3 Hq=2 Tq=130 D=32 weights=column_sums lengths=packed mask=causal bias=alibi",
+      "attention bf16 Hq=8 Hk=2 Tq=3 Tk=1500 D=64 weights=rows dropout=0.1", "attention bf16 Tq=9 D=16 weights=full"};
+  const VerifyReport report = compare(lines, all_ways());
+  EXPECT_TRUE(report.passed()) << report.difference << "\nattn verify '" << report.line << "'";
+  std::map<std::string, std::int64_t> cases;
+  for (const VerifyRow& row : report.rows) cases[row.name] = row.cases;
+  const std::int64_t all = runtime::cpu().avx512_bf16 ? 5 : 0;
+  for (const char* how : {"query tiles", "heads together", "key splits"}) {
+    if (kernels::attention_target("avx512") != nullptr) { EXPECT_EQ(cases[std::string("avx512 ") + how], all) << how; }
+  }
+  // a way without weights before those that have them hides none of their differences
+  const auto way = [](bool weights, float added) {
+    return Way{"way", "one", [=](const Case& c, const Inputs& in) {
+                 Results results = library_way(1).run(c, in);
+                 if (!weights) results.resize(2);
+                 else results[2].values = add(results[2].values, added);
+                 return results;
+               }};
+  };
+  EXPECT_TRUE(compare({lines[4]}, {way(false, 0), way(true, 0), way(true, 0)}).passed());
+  const VerifyReport wrong = compare({lines[4]}, {way(false, 0), way(true, 0), way(true, 0x1p-10f)});
+  EXPECT_EQ(wrong.rows[2].different, 1);
+  EXPECT_TRUE(wrong.difference.starts_with("way: weights[0, 0, 0, 0] is ")) << wrong.difference;
 }
 
 /// Small heads and sequences: gradients are differences of numbers much larger than they are, and every output is
