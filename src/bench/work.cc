@@ -30,24 +30,34 @@ constexpr std::int64_t least_read = std::int64_t{1} << 23;
 std::int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<std::int64_t>(size_of(x.dtype())); }
 
 /// Returns the number of (row, key) pairs that are attended, for one head, over all batch items. It leaves out what
-/// packed sequences, lengths=keys or else a mask expression hide; all other masks and lengths count all pairs.
+/// packed sequences, lengths and mask expressions hide; a dense mask counts as all pairs.
 double seen_pairs(const Case& c, const AttentionOptions& options) {
-  const auto sum = [](const Tensor& x) {
-    std::int64_t total = 0;
-    for (const std::int64_t value : x.to_int_vector()) total += value;
-    return static_cast<double>(total);
-  };
+  const auto count = [](const Tensor& seen) { return seen.to(Dtype::i64).sum().item(); };
+  const bool masked = c.mask != "none" && c.mask != "bool";
+  double pairs = 0;
   if (c.lengths == "packed") {
-    double pairs = 0;
     const std::vector<std::int64_t> q = options.cu_seqlens_q.to_int_vector(), k = options.cu_seqlens_k.to_int_vector();
     for (std::size_t s = 0; s + 1 < q.size(); ++s)
-      pairs += options.mask.dense(1, 1, q[s + 1] - q[s], k[s + 1] - k[s]).to(Dtype::i64).sum().item();
+      pairs += count(options.mask.dense(1, 1, q[s + 1] - q[s], k[s + 1] - k[s]));
     return pairs;
   }
-  if (c.mask != "none" && c.mask != "bool" && c.lengths == "none")
-    return static_cast<double>(c.batch) * options.mask.dense(1, 1, c.q_rows, c.k_rows).to(Dtype::i64).sum().item();
-  if (c.lengths == "keys") return sum(options.key_lengths) * static_cast<double>(c.q_rows);
-  return static_cast<double>(c.batch * c.q_rows * c.k_rows);
+  for (std::int64_t b = 0; b < c.batch; ++b) {
+    const auto of_item = [&](const Tensor& x) { return x.defined() ? x.narrow(0, b, 1) : x; };
+    const auto number = [&](const Tensor& x, std::int64_t otherwise) {
+      return x.defined() ? x.to_int_vector()[static_cast<std::size_t>(b)] : otherwise;
+    };
+    const std::int64_t rows = number(options.query_lengths, c.q_rows), first = number(options.key_start, 0),
+                       keys = std::max<std::int64_t>(0, number(options.key_lengths, c.k_rows) - first);
+    if (!masked) {
+      pairs += static_cast<double>(rows * keys);
+      continue;
+    }
+    const Lengths lengths{of_item(options.query_lengths), of_item(options.key_lengths), of_item(options.key_start),
+                          of_item(options.query_start)};
+    pairs += count(options.mask.dense(1, 1, c.q_rows, c.k_rows, lengths).narrow(2, 0, rows).narrow(3, first, keys));
+    if (c.lengths == "none" && !c.is_cached()) return pairs * static_cast<double>(c.batch);  // all items are alike
+  }
+  return pairs;
 }
 
 }  // namespace
@@ -154,7 +164,9 @@ void Work::count() {
 
 /// Returns the bytes of the keys and values that a call reads.
 double Work::row_bytes() const {
-  const double rows = seen_pairs(case_, inputs_.options) / static_cast<double>(case_.q_rows);
+  AttentionOptions all_rows = inputs_.options;  // a row less reads no key less
+  all_rows.query_lengths = {};
+  const double rows = seen_pairs(case_, all_rows) / static_cast<double>(case_.q_rows);
   const auto row = [&](std::int64_t heads, std::int64_t dim) {
     return static_cast<double>(heads) * (case_.storage == "int8"
                                              ? static_cast<double>(dim + 4)

@@ -17,9 +17,8 @@ class Work {
   void call();
   const cases::Case& of() const { return case_; }
 
-  /// Returns the multiplications and additions for the pairs that mask expressions, packed sequences and lengths=keys
-  /// leave; other masks and lengths leave all pairs. For additive scores returns the number of tanh instead. 0: not
-  /// counted.
+  /// Returns the multiplications and additions for the pairs that mask expressions, packed sequences and lengths leave;
+  /// a dense mask leaves all pairs. For additive scores returns the number of tanh instead. 0: not counted.
   double flops() const { return flops_; }
   /// Returns the bytes that a call must read (and write, for row operations): K and V in decoding, the weights for a
   /// product with one row. 0: not counted.

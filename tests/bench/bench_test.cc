@@ -3,6 +3,7 @@
 #include <attn/ops.h>
 #include <attn/runtime.h>
 
+#include "bench/work.h"
 #include "cli/command.h"
 #include "runtime/cpu.h"
 #include "verify/spot.h"
@@ -116,6 +117,42 @@ TEST(Bench, AWrongRowIsNoticed) {
       EXPECT_NE(cases::wrong_rows(c, in, wrong), "") << line;
     }
   }
+}
+
+TEST(Bench, CountsThePairsThatMaskAndLengthsLeave) {
+  const auto causal = [](std::int64_t row, std::int64_t key) { return key <= row; };
+  const auto window = [](std::int64_t row, std::int64_t key) { return row - 5 <= key && key <= row + 2; };
+  const auto all = [](std::int64_t, std::int64_t) { return true; };
+  const std::tuple<const char*, bool (*)(std::int64_t, std::int64_t), bool> masks[] = {
+      {"none", all, false},
+      {"causal", causal, false},
+      {"causal(bottom_right)", causal, true},
+      {"window(5,2)", window, false},
+      {"window(5,2,bottom_right)", window, true}};
+  for (const auto& [mask, sees, bottom_right] : masks)
+    for (const char* lengths : {"none", "keys", "rows", "starts", "all", "keys cache=pages16", "none cache=pages16"})
+      for (const char* op : {"attention", "attention_decode", "attention_backward"}) {
+        const std::string line =
+            op + std::string(" f32 B=3 Hq=2 Tq=40 Tk=40 D=8 Dv=4 mask=") + mask + " lengths=" + lengths;
+        const bool cached = line.find("cache") != std::string::npos;
+        if (op == std::string("attention_backward") && cached) continue;
+        SCOPED_TRACE(line);
+        const cases::Case c = cases::parse_case(line);
+        const AttentionOptions options = cases::make_inputs(c).options;
+        const auto number = [](const Tensor& x, std::size_t b, std::int64_t otherwise) {
+          return x.defined() ? x.to_int_vector()[b] : otherwise;
+        };
+        double pairs = 0;
+        for (std::size_t b = 0; b < 3; ++b) {
+          const std::int64_t rows = number(options.query_lengths, b, 40), keys = number(options.key_lengths, b, 40),
+                             first = number(options.key_start, b, 0);
+          const std::int64_t offset = number(options.query_start, b, bottom_right ? keys - first - rows : 0);
+          for (std::int64_t i = 0; i < rows; ++i)
+            for (std::int64_t j = first; j < keys; ++j) pairs += sees(i + offset, j - first);
+        }
+        const double products = op == std::string("attention_backward") ? 3 * 8 + 2 * 4 : 8 + 4;
+        EXPECT_EQ(bench::Work(c).flops(), 2 * 2 * products * pairs);
+      }
 }
 
 TEST(VerifyCommand, EndsWithTheDigestWhateverTheTargetAndThreads) {
