@@ -160,6 +160,13 @@ Expression parsed(nb::handle given, nb::handle tables) {
   return result;
 }
 
+/// Returns the beginning of a text for an error message; it ends between characters.
+std::string beginning(const std::string& text) {
+  std::size_t end = std::min<std::size_t>(text.size(), 80);
+  while (end > 0 && end < text.size() && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  return text.substr(0, end);
+}
+
 /// Reduces an expression for copies and pickles to its text and its arrays by name. If each name stands for one array,
 /// the two make the same expression again.
 nb::tuple reduced(const Expression& self) {
@@ -172,7 +179,7 @@ nb::tuple reduced(const Expression& self) {
       throw type_error(
           "ScoreExpression: the name {} stands for two things in \"{}\", so it cannot be pickled; "
           "attn.ScoreTable(array, name) gives a table another",
-          each.name, notation.substr(0, 80));
+          each.name, beginning(notation));
     tensors.emplace_back(each.name, keep(each.array, {"ScoreExpression", "a table"}));
     tables[each.name.c_str()] = each.array;
   }
@@ -181,14 +188,14 @@ nb::tuple reduced(const Expression& self) {
       return nb::make_tuple(nb::type<Expression>(), nb::make_tuple(notation, tables));
   } catch (const ValueError&) {}
   throw type_error("ScoreExpression: \"{}...\" has a text that does not read back, so it cannot be pickled",
-                   notation.substr(0, 80));
+                   beginning(notation));
 }
 
 [[noreturn]] void no_truth(const Expression& self) {
   throw type_error(
       "ScoreExpression: \"{}\" is neither true nor false while it is traced; use attn.where(condition, a, b) instead "
       "of if, and, or, not",
-      self.expression.to_string().substr(0, 80));
+      beginning(self.expression.to_string()));
 }
 
 template <typename Class>

@@ -79,6 +79,15 @@ def test_a_table_of_a_table_has_the_name_that_is_given():
             attn.ScoreTable(values, 3)
 
 
+def test_an_error_cuts_a_notation_between_characters():
+    for name in ("猫" * 30, "a" + "猫" * 30, "aa" + "猫" * 30):
+        table = attn.ScoreTable(np.zeros(3, np.float32), name)
+        with pytest.raises(TypeError, match='^ScoreExpression: "s [+] a{0,2}猫{24,25}..." has a text'):
+            pickle.dumps(attn.ScoreExpression(lambda s, b, h, i, j: s + table[j]))
+        with pytest.raises(TypeError, match='^ScoreExpression: "a{0,2}猫{26}" is neither true nor false'):
+            attn.ScoreExpression(lambda s, b, h, i, j: s if table[j] else -s)
+
+
 def test_what_cannot_be_copied_says_why():
     b = SLOPE
     with pytest.raises(TypeError,
