@@ -2,6 +2,10 @@
 TESTS = {}
 
 
+class NotInstalled(Exception):
+    """A test needs what this machine lacks."""
+
+
 def test(run):
     """Adds a test under its name; it is given an AttnPage."""
     TESTS[run.__name__.replace("_", " ")] = run
