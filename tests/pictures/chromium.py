@@ -113,6 +113,9 @@ class Page:
         self.url = url
         self.call("Page.navigate", {"url": url})
 
+    def reload(self):
+        self.call("Page.reload")
+
     def size(self, width, height):
         self.call("Emulation.setDeviceMetricsOverride", {"width": width, "height": height, "deviceScaleFactor": 1,
                                                          "mobile": False})
@@ -167,6 +170,12 @@ class Page:
 
     def type(self, text):
         self.call("Input.insertText", {"text": text})
+
+    def files(self, selector, paths):
+        """Chooses files, as in the dialog of the browser."""
+        root = self.call("DOM.getDocument")["root"]["nodeId"]
+        node = self.call("DOM.querySelector", {"nodeId": root, "selector": selector})["nodeId"]
+        self.call("DOM.setFileInputFiles", {"files": [str(path) for path in paths], "nodeId": node})
 
     def picture(self, path, whole=False):
         """Draws the page into a PNG file."""

@@ -18,8 +18,11 @@ export class FilesPanel {
     this.taken = 0;  // how often the numbers came from elsewhere than before
     this.at = {layer: 0, model_head: 0};
     this.options = {prompt: 'The ', tokens: 60, temperature: 0.8, seed: 1};
-    this.input = make('input', {type: 'file', multiple: true, id: 'files', on: {change: () =>
-        this.take(this.input.files)}});
+    this.input = make('input', {type: 'file', multiple: true, id: 'files', on: {change: () => {
+      const files = [...this.input.files];
+      this.input.value = '';  // the same files may be chosen again: they may have changed
+      this.take(files);
+    }}});
     this.about = make('p', {'data-say': 'files_how'});
     this.label = make('label.choose', {for: 'files', 'data-say': 'choose_files'});
     this.said = make('p.small', {'aria-live': 'polite'});

@@ -253,7 +253,7 @@ def the_state_is_in_the_address(page):
     page.same_as_command()
     assert page.report("hash") == state, page.report("hash")
     before = page.report("json")
-    page.page.call("Page.reload")
+    page.page.reload()
     page.page.wait("Boolean(window.attn && attn.report().runs)")
     page.settle()
     assert page.report("json") == before and page.report("hash") == state

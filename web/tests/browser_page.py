@@ -5,8 +5,6 @@ import subprocess
 import time
 import urllib.parse
 
-from chromium import Page
-
 ENVIRONMENT = {"LC_ALL": "C.UTF-8", "PATH": "/usr/bin:/bin"}
 
 
@@ -23,7 +21,7 @@ class AttnPage:
             self.finish()
             self.page.close()
         address = self.url + (f"#{state}" if state else "")
-        self.page = Page(self.browser, address, width=width, height=height, dark=dark, before=before)
+        self.page = self.browser.open(address, width=width, height=height, dark=dark, before=before)
         self.page.wait("Boolean(window.attn && attn.report().runs)")
         self.settle()
         return self
@@ -132,11 +130,8 @@ class AttnPage:
     def files(self, *paths):
         """Chooses files, as in the dialog of the browser."""
         self.panel("files")
-        self.page.call("DOM.enable")
-        root = self.page.call("DOM.getDocument")["root"]["nodeId"]
-        node = self.page.call("DOM.querySelector", {"nodeId": root, "selector": "#files"})["nodeId"]
         before = self.report("runs")
-        self.page.call("DOM.setFileInputFiles", {"files": [str(path) for path in paths], "nodeId": node})
+        self.page.files("#files", paths)
         self.page.wait(f"attn.report().runs > {before} || attn.report().failed !== ''")
         self.settle()
 
