@@ -283,8 +283,8 @@ export class StepsColumn {
   reveal(place, smooth = true) {
     const block = this.blocks.get(place.step);
     if (!block) return null;
-    block.element.scrollIntoView({block: 'nearest', behavior: smooth ? 'smooth' : 'instant'});
     if (block.dirty) this.#draw(block);
+    block.element.scrollIntoView({block: 'nearest', behavior: smooth ? 'smooth' : 'instant'});
     block.view.reveal(place.row, place.column);
     return block;
   }
