@@ -19,6 +19,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from attn._arguments import shown
 from attn.integrations._eager_mask import EagerMask, blind_rows, eager_mask
 from attn.integrations._model_source import calls_attention, lacks_a_class
+from attn.integrations._packed import is_packed, packed_attention
 from attn.torch import _call
 from attn.torch.functional import _FULL, _NONE, attend
 
@@ -161,11 +162,15 @@ def attention(
     query [B, Hq, Tq, D], key [B, Hk, Tk, D], value [B, Hk, Tk, Dv] -> ([B, Tq, Hq, Dv], weights or None).
 
     attention_mask: bool (True takes part) or floating (added), broadcastable to [B, Hq, Tq, Tk]. With None, every key
-    is seen. But if `is_causal` (None: the module's) is true and there is more than one row, a row sees the keys up to
-    its own index, counted from the first key (so keys of a static cache that are not written yet are not seen). The
-    other arguments are as the models pass them: `softcap`, `s_aux` (one logit for each head, counted in the softmax's
-    sum), `sinks` (one such logit for each row: [B, Hq, Tq, 1]), `position_bias` (added), `indices` and `block_indices`
-    (the keys, or blocks of keys, that a row chose).
+    is seen. But if the module sets `is_causal` and there is more than one row, a row sees the keys up to its own
+    index, counted from the first key (so keys of a static cache that are not written yet are not seen). The other
+    arguments are as the models pass them: `softcap`, `s_aux` (one logit for each head, counted in the softmax's sum),
+    `sinks` (one such logit for each row: [B, Hq, Tq, 1]), `position_bias` (added), `indices` and `block_indices` (the
+    keys, or blocks of keys, that a row chose).
+
+    Packed sequences, as continuous batching passes them: without a mask, and with `cu_seq_lens_q` and `cu_seq_lens_k`
+    [N + 1], query [1, Hq, total, D] and key [1, Hk, total_k, D] hold one sequence after another. If the module or
+    `is_causal` says so, the last row of a sequence is at its last key; `sliding_window` counts a row's own key.
     """
     _call.check_tensors("attention", {"query": query}, anywhere=True)
     elsewhere = "ONNX is written" if _call.writes_onnx() else None
@@ -183,6 +188,7 @@ def attention(
                 f"attn: {type(module).__name__} gives {name}, which this integration does not know; "
                 'load the model with attn_implementation="eager"'
             )
+    packed = is_packed(attention_mask, options)
     causal, blind = False, None
     if type(attention_mask) is EagerMask:
         causal, attention_mask, blind = attention_mask.short_form(query.shape[2], key.shape[2])
@@ -195,9 +201,10 @@ def attention(
         causal = causal or bool(getattr(module, "is_causal", False) if is_causal is None
                                 else _call.flag("attention", "is_causal", is_causal))
     if elsewhere is not None:
-        if any(x is not None for x in (softcap, s_aux, sinks, indices)):
+        if packed or any(x is not None for x in (softcap, s_aux, sinks, indices)):
             raise ValueError(
-                f"attn: {elsewhere}, where torch's function takes the call, which knows no softcap, sinks or indices"
+                f"attn: {elsewhere}, where torch's function takes the call, which knows no "
+                + ("packed sequences" if packed else "softcap, sinks or indices")
             )
         return sdpa_attention_forward(
             module,
@@ -240,6 +247,12 @@ def attention(
         dropout_p=_call.number("attn", "dropout", dropout),
     )
     aux = None if s_aux is None else s_aux.reshape(-1).to(_call.compute_dtype(query.dtype))
+    if packed:
+        given = dict(options, position_bias=position_bias, indices=indices, block_indices=block_indices, sinks=sinks)
+        return packed_attention(
+            query, key, value, causal, options.get("sliding_window"), given, scale=numbers.scale,
+            softcap=numbers.softcap, sinks=aux, dropout_p=numbers.dropout_p,
+        ), None  # fmt: skip
     asked = output_attentions is not None and _call.flag("attention", "output_attentions", output_attentions)
     wanted = _FULL if asked or _weights_wanted() else _NONE
     output, weights = attend(query, key, value, numbers, mask, bias, aux, weights=wanted)
@@ -281,10 +294,25 @@ def _watch():
 
     PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
 
+    # For every name that contains "flash" transformers also looks for the FlashAttention package, or for a kernel to
+    # download. The names registered here need neither.
+    adjust = PreTrainedModel._check_and_adjust_attn_implementation
+
+    @functools.wraps(adjust)
+    def check_and_adjust(self, attn_implementation, is_init_check=False, *args, **kwargs):
+        if attn_implementation in _names:
+            return self.get_correct_attn_implementation(attn_implementation, is_init_check)
+        return adjust(self, attn_implementation, is_init_check, *args, **kwargs)
+
+    PreTrainedModel._check_and_adjust_attn_implementation = check_and_adjust
+
 
 def register(name: str = "attn") -> None:
     """Registers attn_implementation=name: the attention function, the masks,
     and a check of models that never call the function.
+
+    The same under a second name, "attn_flash" for "attn": continuous batching (`model.generate_batch`) takes only names
+    that contain "flash".
 
     The masks are needed: without a mask function transformers passes no mask at all, so padding would take part. They
     have the form of "eager" for all code but attn's function, so models and layers that compute attention themselves
@@ -296,6 +324,7 @@ def register(name: str = "attn") -> None:
         raise TypeError(f"register: name is {given}; a text of one line is needed")
     if not _names:
         _watch()
-    _names.add(name)
-    AttentionInterface.register(name, attention)
-    AttentionMaskInterface.register(name, eager_mask)
+    for each in (name, name if "flash" in name else f"{name}_flash"):
+        _names.add(each)
+        AttentionInterface.register(each, attention)
+        AttentionMaskInterface.register(each, eager_mask)
