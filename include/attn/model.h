@@ -131,13 +131,16 @@ class ATTN_API LanguageModel : public nn::Module {
   /// Draws the weights from `generator`; null: from the global generator.
   explicit LanguageModel(const ModelConfig& config, Dtype dtype = Dtype::f32, Generator* generator = nullptr);
 
-  /// Loads a folder with config.json and model.safetensors (or the parts that model.safetensors.index.json names), as
-  /// transformers saves the architectures that `ModelConfig::from_json` reads: with transformers' names, GPT-2's
-  /// transposed weights, and tied heads. `dtype`: by default that of the file. If its tensors have several dtypes: that
-  /// of config.json (dtype or torch_dtype) if it holds each of them without loss, else the narrowest dtype that does.
+  /// Loads a folder with config.json and model.safetensors (or, without it, each tensor from the part that
+  /// model.safetensors.index.json names), as transformers saves the architectures that `ModelConfig::from_json` reads:
+  /// with transformers' names, GPT-2's transposed weights, and tied heads, of which the file may have either table.
+  /// Buffers of older files (masks, frequencies) are not read and may have any dtype. `dtype`: by default that of the
+  /// file. If its tensors have several dtypes: that of config.json (dtype or torch_dtype) if it holds each of them
+  /// without loss, else the narrowest dtype that does.
   /// The loaded model is in eval mode.
-  /// Errors   IoError; FormatError, also if the tensors do not match the checksum that `save` wrote; ValueError, one
-  ///          line, names every tensor that is missing, unexpected or of another shape
+  /// Errors   IoError; FormatError, also if the tensors do not match the checksum that `save` wrote; DtypeError
+  ///          names a tensor of a dtype that attn does not have; ValueError, one line, names every tensor that is
+  ///          missing, unexpected or of another shape
   static LanguageModel load(const std::string& folder, std::optional<Dtype> dtype = std::nullopt);
   /// Writes config.json and model.safetensors, each whole or not at all, the weights with a checksum. Creates the
   /// folder if needed.

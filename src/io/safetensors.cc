@@ -114,21 +114,29 @@ std::string checksum_of(const Parts& parts) {
 }
 
 Safetensors load(const io::Source& source) {
-  io::SafetensorsHeader header = io::read_safetensors_header(source);
+  return io::load_wanted(source, [](const std::string&) { return true; });
+}
+
+}  // namespace
+
+Safetensors io::load_wanted(const Source& source, const std::function<bool(const std::string&)>& wanted) {
+  SafetensorsHeader header = read_safetensors_header(source);
+  const auto checksum = header.metadata.extract(checksum_key);
+  if (checksum.empty())
+    std::erase_if(header.entries, [&](const SafetensorsEntry& entry) { return !wanted(entry.name); });
+  for (const SafetensorsEntry& entry : header.entries) held_dtype(source, entry);
   Safetensors result;
   result.tensors.reserve(header.entries.size());
   for (const auto& entry : header.entries)
-    result.tensors.emplace_back(entry.name, io::read_tensor(source, entry.sizes, entry.dtype, entry.begin));
-  const auto checksum = header.metadata.extract(io::checksum_key);
+    result.tensors.emplace_back(entry.name, read_tensor(source, entry.sizes, *entry.dtype, entry.begin));
   result.metadata = std::move(header.metadata);
   if (checksum.empty()) return result;
   if (const std::string now = checksum_of(make_parts(source.name().c_str(), result.tensors, result.metadata));
       checksum.mapped() != now)
     source.fail(runtime::format("damaged: its checksum is {}, that of what it holds {}", checksum.mapped(), now), 0);
+  std::erase_if(result.tensors, [&](const auto& named) { return !wanted(named.first); });
   return result;
 }
-
-}  // namespace
 
 const Tensor* Safetensors::find(std::string_view name) const {
   const auto found =

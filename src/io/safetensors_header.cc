@@ -219,14 +219,10 @@ class HeaderReader : public nlohmann::json_sax<nlohmann::json> {
   std::unordered_set<std::string> names_, metadata_keys_;
 };
 
-Dtype dtype_of_entry(const Source& source, const RawEntry& entry) {
-  for (const auto& [name, dtype] : held_dtypes)
-    if (*entry.dtype == name) return dtype;
-  if (std::find(other_dtypes.begin(), other_dtypes.end(), *entry.dtype) == other_dtypes.end())
-    source.fail(runtime::format("tensor \"{}\" has the unknown dtype \"{}\"", entry.name, *entry.dtype),
-                entry.dtype_at);
-  throw DtypeError(runtime::format("{}: tensor \"{}\" is {}; F64, F32, F16, BF16, I64, I32 and BOOL can be loaded",
-                                   source.name(), one_line(entry.name), *entry.dtype));
+std::optional<Dtype> dtype_named(const std::string& name) {
+  for (const auto& [held, dtype] : held_dtypes)
+    if (name == held) return dtype;
+  return std::nullopt;
 }
 
 /// Checks that the data of the entries, sorted by offset, fill the file without gaps from the first data byte to the
@@ -235,10 +231,11 @@ void check_data(const Source& source, std::vector<RawEntry>& raw, SafetensorsHea
   std::stable_sort(raw.begin(), raw.end(), [](const RawEntry& a, const RawEntry& b) { return a.data < b.data; });
   std::uint64_t next = 0;
   for (const RawEntry& entry : raw) {
-    const Dtype dtype = dtype_of_entry(source, entry);
+    const std::optional<Dtype> dtype = dtype_named(*entry.dtype);
     const Dims sizes(*entry.shape);
-    const std::uint64_t needed = checked_bytes(source, sizes, dtype, entry.shape_at);
     const auto begin = static_cast<std::uint64_t>(entry.data[0]), end = static_cast<std::uint64_t>(entry.data[1]);
+    const std::uint64_t needed =
+        dtype ? checked_bytes(source, sizes, *dtype, entry.shape_at) : std::max(begin, end) - begin;
     if (end < begin || end - begin != needed)
       source.fail(runtime::format("tensor \"{}\" {} {} needs {} bytes; its data_offsets are [{}, {}]", entry.name,
                                   *entry.dtype, to_string(sizes), needed, begin, end),
@@ -251,7 +248,7 @@ void check_data(const Source& source, std::vector<RawEntry>& raw, SafetensorsHea
       source.fail(runtime::format("the data of tensor \"{}\" end at {}; the file has {}", entry.name, end,
                                   source.size() - data_begin),
                   entry.data_at);
-    header.entries.push_back({entry.name, dtype, sizes, data_begin + begin});
+    header.entries.push_back({entry.name, *entry.dtype, entry.dtype_at, dtype, sizes, data_begin + begin});
     next = end;
   }
   if (next != source.size() - data_begin) source.fail("bytes are left over after the last tensor", data_begin + next);
@@ -281,6 +278,15 @@ SafetensorsHeader read_safetensors_header(const Source& source) {
   header.metadata = std::move(reader.metadata);
   check_data(source, reader.entries, header, length_bytes + length);
   return header;
+}
+
+Dtype held_dtype(const Source& source, const SafetensorsEntry& entry) {
+  if (entry.dtype) return *entry.dtype;
+  if (std::find(other_dtypes.begin(), other_dtypes.end(), entry.dtype_name) == other_dtypes.end())
+    source.fail(runtime::format("tensor \"{}\" has the unknown dtype \"{}\"", entry.name, entry.dtype_name),
+                entry.dtype_at);
+  throw DtypeError(runtime::format("{}: tensor \"{}\" is {}; F64, F32, F16, BF16, I64, I32 and BOOL can be loaded",
+                                   source.name(), one_line(entry.name), entry.dtype_name));
 }
 
 const char* safetensors_name(Dtype dtype) {

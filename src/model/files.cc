@@ -11,6 +11,7 @@
 #include "model/json_fields.h"
 #include "model/stored.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -31,31 +32,48 @@ std::string read_text(const std::string& path) {
   return text;
 }
 
-/// Returns the names of the files that an index lists, each once; they are in the folder of the index.
-std::set<std::string> parts_of_index(const std::string& path) {
+/// Returns the file of each tensor that an index lists; the files are in the folder of the index.
+std::map<std::string, std::string> files_of_index(const std::string& path) {
   const JsonFields index(read_text(path), path);
-  std::set<std::string> files;
+  std::map<std::string, std::string> files;
   const nlohmann::json& map = index.at("weight_map");
   if (!map.is_object()) index.refuse("weight_map", "it must name the file of each tensor");
   for (const auto& [name, file] : map.items()) {
     const std::string text = file.is_string() ? file.get<std::string>() : "";
     if (text.empty() || fs::path(text).filename() != text || io::one_line(text) != text)
       index.refuse("weight_map", "each value must be the name of a file in its folder");
-    files.insert(text);
+    files.emplace(name, text);
   }
   return files;
 }
 
-Tensors read_weights(const fs::path& folder) {
-  std::set<std::string> files = {weights_name};
-  if (!fs::exists(folder / weights_name) && fs::exists(folder / index_name))
-    files = parts_of_index((folder / index_name).string());
+/// Reads the tensors of the index, each from the file that the index names: other files, and other tensors of these
+/// files, are not read.
+Tensors read_parts(const fs::path& folder, const ModelConfig& config) {
+  const std::string path = (folder / index_name).string();
+  std::map<std::string, std::set<std::string>> parts;  // the names of each file's tensors
+  for (const auto& [name, file] : files_of_index(path))
+    if (!is_buffer(name)) parts[file].insert(name);
   Tensors all;
-  for (const std::string& file : files)
-    for (auto& [name, tensor] : load_safetensors((folder / file).string()).tensors)
-      if (!all.emplace(name, tensor).second)
-        throw ValueError("LanguageModel::load: " + (folder / file).string() + ": " + io::one_line(name) +
-                         " is in another part too");
+  for (const auto& [file, names] : parts) {
+    const io::FileSource source("load_safetensors", (folder / file).string());
+    for (auto& [name, tensor] :
+         io::load_wanted(source, [&](const auto& found) { return names.contains(found); }).tensors)
+      all.emplace(name, tensor);
+    for (const std::string& name : names)
+      if (!all.contains(name) && !(config.tied_head && is_head(name)))
+        throw ValueError("LanguageModel::load: " + path + ": weight_map says that " + io::one_line(name) + " is in " +
+                         file + ", which does not have it");
+  }
+  return all;
+}
+
+Tensors read_weights(const fs::path& folder, const ModelConfig& config) {
+  if (!fs::exists(folder / weights_name) && fs::exists(folder / index_name)) return read_parts(folder, config);
+  const io::FileSource source("load_safetensors", (folder / weights_name).string());
+  Tensors all;
+  for (auto& [name, tensor] : io::load_wanted(source, [](const auto& found) { return !is_buffer(found); }).tensors)
+    all.emplace(name, tensor);
   return all;
 }
 
@@ -86,6 +104,40 @@ std::string listed(const char* label, const std::vector<std::string>& names) {
   return names.empty() ? "" : "; " + std::string(label) + ": " + text;
 }
 
+/// Returns whether `wide` represents each number of `narrow` exactly.
+bool holds(Dtype wide, Dtype narrow) {
+  return wide == narrow || wide == Dtype::f64 || (wide == Dtype::f32 && narrow != Dtype::f64);
+}
+
+/// Returns the narrowest dtype that represents all numbers of both exactly; for bf16 with f16 that is f32.
+Dtype widest(Dtype a, Dtype b) { return holds(a, b) ? a : holds(b, a) ? b : Dtype::f32; }
+
+/// Returns the output layer's table in the file; end() if there is none.
+Tensors::iterator head_of(Tensors& tensors) {
+  return std::find_if(tensors.begin(), tensors.end(), [](const auto& named) { return is_head(named.first); });
+}
+
+/// Makes the output layer's table the embedding, if the file has only the former.
+void take_head_as(const std::string& embedding, Tensors& tensors) {
+  const auto head = head_of(tensors);
+  if (head == tensors.end() || tensors.contains(embedding)) return;
+  auto table = tensors.extract(head);
+  table.key() = embedding;
+  tensors.insert(std::move(table));
+}
+
+/// Throws a ValueError if the file has the output layer's table and it differs from the embedding: the version of
+/// transformers then decides which one is used.
+void check_tied_head(const std::string& embedding, Tensors& tensors, const std::string& folder) {
+  const auto head = head_of(tensors);
+  if (head == tensors.end()) return;
+  const Tensor &own = head->second, &table = tensors.at(embedding);
+  const Dtype both = widest(own.dtype(), table.dtype());
+  if (!same_bits(own.to(both), table.to(both)))
+    throw ValueError("LanguageModel::load: " + folder + ": " + head->first + " is not " + embedding +
+                     ", as tie_word_embeddings in config.json says; set it to false");
+}
+
 /// Throws a ValueError if the file's tensors do not fit the config.
 void check_fit(const ModelConfig& config, const std::vector<StoredTensor>& stored, const Tensors& tensors,
                const std::string& folder) {
@@ -100,20 +152,12 @@ void check_fit(const ModelConfig& config, const std::vector<StoredTensor>& store
                           to_string(found->second.sizes()) + ", not " + to_string(want.sizes));
   }
   for (const auto& [name, tensor] : tensors)
-    if (!known.contains(name) && !follows_from_shape(config, name)) unexpected.push_back(name);
+    if (!known.contains(name) && !(config.tied_head && is_head(name))) unexpected.push_back(name);
   const std::string text =
       listed("missing", missing) + listed("unexpected", unexpected) + listed("wrong shape", misshapen);
   if (!text.empty())
     throw ValueError("LanguageModel::load: " + folder + ": the weights are not those of config.json" + text);
 }
-
-/// Returns whether `wide` represents each number of `narrow` exactly.
-bool holds(Dtype wide, Dtype narrow) {
-  return wide == narrow || wide == Dtype::f64 || (wide == Dtype::f32 && narrow != Dtype::f64);
-}
-
-/// Returns the narrowest dtype that represents all numbers of both exactly; for bf16 with f16 that is f32.
-Dtype widest(Dtype a, Dtype b) { return holds(a, b) ? a : holds(b, a) ? b : Dtype::f32; }
 
 /// Returns the dtype of the file's tensors. If they have several, returns that of config.json if it loses nothing, else
 /// the narrowest dtype that loses nothing.
@@ -154,7 +198,7 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   const std::string config_path = (path / "config.json").string(), config_text = read_text(config_path);
   ModelConfig config = ModelConfig::from_json(config_text, config_path);
   if (const auto ends = generation_ends((path / "generation_config.json").string())) config.end_tokens = *ends;
-  Tensors tensors = read_weights(path);
+  Tensors tensors = read_weights(path, config);
   // This is checked before memory is allocated, because a damaged config.json may claim more layers than fit into
   // memory.
   if (config.layers > static_cast<std::int64_t>(tensors.size()))
@@ -163,17 +207,9 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
                      std::to_string(tensors.size()) + (tensors.size() == 1 ? " tensor" : " tensors"));
   add_prefix(tensors, prefix_of(family_of(config)));
   const std::vector<StoredTensor> stored = stored_tensors(config);
+  if (config.tied_head) take_head_as(stored.front().name, tensors);
   check_fit(config, stored, tensors, folder);
-  // A tied head may also be stored. If it differs from the embedding, the version of transformers decides which one is
-  // used.
-  for (const char* head : {"lm_head.weight", "head.weight"})
-    if (const auto found = tensors.find(head); config.tied_head && found != tensors.end()) {
-      const Tensor &own = found->second, &table = tensors.at(stored.front().name);
-      const Dtype both = widest(own.dtype(), table.dtype());
-      if (!same_bits(own.to(both), table.to(both)))
-        throw ValueError("LanguageModel::load: " + folder + ": " + head + " is not " + stored.front().name +
-                         ", as tie_word_embeddings in config.json says; set it to false");
-    }
+  if (config.tied_head) check_tied_head(stored.front().name, tensors, folder);
 
   const Dtype kept = dtype ? *dtype : kept_dtype(stored, tensors, JsonFields(config_text, config_path));
   LanguageModel model(config, std::make_shared<const Parts>(config, kept));

@@ -106,9 +106,15 @@ std::string prefix_of(Family family) {
   return family == Family::gpt2 ? "transformer." : is_llama_like(family) ? "model." : "";
 }
 
-bool follows_from_shape(const ModelConfig& config, const std::string& name) {
-  if (name == "lm_head.weight" || name == "head.weight") return config.tied_head;
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
+bool is_buffer(std::string_view name) {
+  const std::size_t dot = name.rfind('.', name.rfind('.') - 1);
+  const std::string_view last = dot == name.npos ? name : name.substr(dot + 1);  // the last two parts of the name
+  for (const char* buffer : {"attn.bias", "attn.masked_bias", "rotary_emb.inv_freq", "rotary_emb.original_inv_freq",
+                             "rotary_emb.cos_cached", "rotary_emb.sin_cached"})
+    if (last == buffer) return true;
+  return false;
 }
+
+bool is_head(std::string_view name) { return name == "lm_head.weight" || name == "head.weight"; }
 
 }  // namespace attn

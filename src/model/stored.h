@@ -3,6 +3,7 @@
 #include "model/family.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace attn {
@@ -21,8 +22,11 @@ std::vector<StoredTensor> stored_tensors(const ModelConfig& config);
 /// Returns the prefix of all tensor names in a family's files; a file of the bare decoder omits the prefix.
 std::string prefix_of(Family family);
 
-/// Returns whether the config determines the content of the tensor of that name: masks and frequencies in older files,
-/// and a tied head.
-bool follows_from_shape(const ModelConfig& config, const std::string& name);
+/// Returns whether the tensor of that name is a buffer of older files, a mask or frequencies, which the config
+/// determines. It is not read.
+bool is_buffer(std::string_view name);
+
+/// Returns whether the tensor of that name is the output layer's table. A model with a tied head does not need it.
+bool is_head(std::string_view name);
 
 }  // namespace attn
