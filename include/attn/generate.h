@@ -81,7 +81,8 @@ struct GeneratedText {
 };
 
 /// Encodes each prompt (special tokens included), calls `generate` and decodes the result. Bytes that are not UTF-8
-/// become U+FFFD. Throws what `generate` throws, and ValueError if the tokenizer has more ids than the model.
+/// become U+FFFD; an id that no token has decodes to nothing. Throws what `generate` throws, and a ValueError that
+/// names a token of a prompt if the model does not have its id.
 ATTN_API std::vector<GeneratedText> generate_text(const LanguageModel& model, const Tokenizer& tokenizer,
                                                   const std::vector<std::string>& prompts,
                                                   const GenerateTextOptions& options = {});

@@ -69,11 +69,12 @@ class ATTN_API Tokenizer {
   ///          are not UTF-8.
   std::vector<std::int64_t> encode(std::string_view text, bool add_special = false) const;
   /// Returns the joined bytes of the ids; one bpe token may hold part of a character. `skip_special` leaves out special
-  /// tokens. A leading space that the file's decoder strips is removed.
-  /// Errors   ValueError names an id that does not exist.
+  /// tokens. A leading space that the file's decoder strips is removed. An id that no token has decodes to nothing, as
+  /// in Hugging Face's library: a model may have more ids than its tokenizer, and generate them.
+  /// Errors   ValueError names a negative id.
   std::string decode(const std::vector<std::int64_t>& ids, bool skip_special = false) const;
 
-  /// Returns the bytes of one token: " the"; for <0xE4> that byte. ValueError as decode.
+  /// Returns the bytes of one token: " the"; for <0xE4> that byte. ValueError for an id that no token has.
   const std::string& bytes(std::int64_t id) const;
   /// Returns the id of a token by its bytes, or of an added token by its text.
   std::optional<std::int64_t> find(std::string_view bytes) const;

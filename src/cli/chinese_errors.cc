@@ -42,6 +42,8 @@ constexpr Translation kErrors[] = {
     {"explain: the text has {} tokens; at most {} can be shown", "explain：文本有 {0} 个词元；最多能显示 {1} 个"},
     {"explain: the text has {} tokens; the model's context holds {}",
      "explain：文本有 {0} 个词元；模型的上下文最多容纳 {1} 个"},
+    {"explain: the text has the token {}, whose id is {}; the model knows ids below {} (vocab_size in config.json)",
+     "explain：文本里的词元 {0} 编号是 {1}；模型只认识小于 {2} 的编号（config.json 的 vocab_size）"},
     {"explain: {} sentences, {} heads, {} by {} tokens are {} pairs; at most {} can be shown",
      "explain：{0} 个句子、{1} 个头、{2} × {3} 个词元，共 {4} 对；最多能显示 {5} 对"},
     {"explain: learned_query and to do not go together: one learned vector asks, or one text",

@@ -12,6 +12,7 @@
 #include "explain/shown.h"
 #include "explain/tokens.h"
 #include "io/source.h"
+#include "model/generate_internal.h"
 
 #include "runtime/format.h"
 
@@ -71,6 +72,8 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   if (n > explain_detail::kMostTokens)
     throw ValueError(
         runtime::format("explain: the text has {} tokens; at most {} can be shown", n, explain_detail::kMostTokens));
+
+  check_tokens("explain: the text", ids, tokenizer, config.vocab_size);
 
   const NoGrad no_grad;
   const LanguageModel::Heads heads = model.heads(tensor<std::int64_t>(ids).unsqueeze(0), at.layer);

@@ -9,6 +9,11 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
                                                 const std::vector<std::vector<std::int64_t>>& prompts,
                                                 const GenerateTextOptions& options);
 
+/// Throws a ValueError that names a token of `ids` that the model does not have. `text` begins it: "generate: the
+/// prompt".
+void check_tokens(const std::string& text, const std::vector<std::int64_t>& ids, const Tokenizer& tokenizer,
+                  std::int64_t vocab_size);
+
 /// Throws a ValueError for an option out of its range.
 void check_sample(const SampleOptions& options);
 

@@ -1,13 +1,24 @@
 // src/model/generate_text.cc: continues texts, and decodes tokens into characters as they are generated.
 #include <attn/generate.h>
 
+#include "io/source.h"
 #include "model/generate_internal.h"
 #include "model/text_stream.h"
 #include "model/tokenizer_state.h"
+#include "runtime/format.h"
 
 #include <algorithm>
 
 namespace attn {
+
+void check_tokens(const std::string& text, const std::vector<std::int64_t>& ids, const Tokenizer& tokenizer,
+                  std::int64_t vocab_size) {
+  const auto beyond = std::find_if(ids.begin(), ids.end(), [&](std::int64_t id) { return id >= vocab_size; });
+  if (beyond != ids.end())
+    throw ValueError(runtime::format(
+        "{} has the token \"{}\", whose id is {}; the model knows ids below {} (vocab_size in config.json)", text,
+        io::one_line(tokenizer.bytes(*beyond)), *beyond, vocab_size));
+}
 
 std::vector<GeneratedText> generate_text(const LanguageModel& model, const Tokenizer& tokenizer,
                                          const std::vector<std::string>& prompts, const GenerateTextOptions& options) {
@@ -26,9 +37,9 @@ std::vector<GeneratedText> generate_text(const LanguageModel& model, const Token
 std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, const Tokenizer& tokenizer,
                                                 const std::vector<std::vector<std::int64_t>>& prompts,
                                                 const GenerateTextOptions& options) {
-  if (tokenizer.size() > model.config.vocab_size)
-    throw ValueError("generate: the tokenizer has " + std::to_string(tokenizer.size()) + " ids, the model " +
-                     std::to_string(model.config.vocab_size) + "; they do not belong together");
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    check_tokens(prompts.size() == 1 ? "generate: the prompt" : "generate: prompt " + std::to_string(i), prompts[i],
+                 tokenizer, model.config.vocab_size);
   for (const std::string& stop : options.stop)
     if (stop.empty()) throw ValueError("generate: a stop text is empty; each must have a character");
   std::vector<GeneratedText> result(prompts.size());
@@ -37,8 +48,9 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
   for (const std::vector<std::int64_t>& prompt : prompts) {
     // decode() of the prompt with the new text would strip the first space of the whole. So a space is stripped from
     // the new text only if the prompt has no text.
-    const bool begins = std::all_of(prompt.begin(), prompt.end(),
-                                    [&](std::int64_t id) { return state.special[static_cast<std::size_t>(id)]; });
+    const bool begins = std::all_of(prompt.begin(), prompt.end(), [&](std::int64_t id) {
+      return !state.has(id) || state.special[static_cast<std::size_t>(id)];
+    });
     streams.emplace_back(options.stop, state.strip_space && begins);
   }
   const auto say = [&](std::size_t i, const std::string& piece) {
@@ -48,9 +60,9 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
   GenerateOptions by_token = options.tokens;
   by_token.on_token = [&](std::size_t i, std::int64_t token) {
     const bool own = !options.tokens.on_token || options.tokens.on_token(i, token);
-    // A model may have more ids than its tokenizer, because its table may be rounded up to a larger size. Such an id
-    // has no text.
-    const bool go_on = token >= tokenizer.size() ||
+    // A model may have more ids than its tokenizer, because its table may be rounded up to a larger size. As with an id
+    // that the tokenizer left out, such an id has no text.
+    const bool go_on = !state.has(token) ||
                        say(i, streams[i].add(tokenizer.bytes(token), state.lone_byte[static_cast<std::size_t>(token)]));
     return own && go_on && !streams[i].stopped();
   };

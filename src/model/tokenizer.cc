@@ -248,15 +248,15 @@ std::vector<std::int64_t> Tokenizer::encode(std::string_view text, bool add_spec
 }
 
 const std::string& Tokenizer::bytes(std::int64_t id) const {
-  if (id < 0 || id >= size() || state_->names[static_cast<std::size_t>(id)].empty()) no_such_id(id, size());
+  if (!state_->has(id)) no_such_id(id, size());
   return state_->bytes[static_cast<std::size_t>(id)];
 }
 
 std::string Tokenizer::decode(const std::vector<std::int64_t>& ids, bool skip_special) const {
   std::string text;
   for (const std::int64_t id : ids) {
-    const std::string& token = bytes(id);
-    if (!skip_special || !state_->special[static_cast<std::size_t>(id)]) text += token;
+    if (id < 0) no_such_id(id, size());
+    if (state_->has(id) && !(skip_special && state_->special[static_cast<std::size_t>(id)])) text += bytes(id);
   }
   if (state_->strip_space && text.starts_with(' ')) text.erase(0, 1);
   return text;

@@ -56,6 +56,11 @@ struct Tokenizer::State {
   std::string post_processor = "null";
   std::vector<std::int64_t> before, after;  // ids added before and after one text
 
+  /// Returns whether a token has this id.
+  bool has(std::int64_t id) const {
+    return id >= 0 && id < static_cast<std::int64_t>(names.size()) && !names[static_cast<std::size_t>(id)].empty();
+  }
+
   /// Computes bytes, special, lone_byte, ids and byte_ids from names, added and merges. Returns false if two tokens
   /// have the same bytes.
   bool index();

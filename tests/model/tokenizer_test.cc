@@ -173,8 +173,10 @@ TEST(Tokenizer, WholePiecesAreLookedUpByTheirByteCharacters) {
 
 TEST(Tokenizer, NamesTheIdThatIsNotThere) {
   const Tokenizer tokenizer = Tokenizer::train("ab", Kind::characters);
+  EXPECT_EQ(error_of<ValueError>([&] { tokenizer.decode({0, -1}); }),
+            "decode: id -1 is not there; the tokenizer has 2 tokens");
   for (const std::int64_t id : {-1, 2})
-    EXPECT_EQ(error_of<ValueError>([&] { tokenizer.decode({0, id}); }),
+    EXPECT_EQ(error_of<ValueError>([&] { tokenizer.bytes(id); }),
               "decode: id " + std::to_string(id) + " is not there; the tokenizer has 2 tokens");
   EXPECT_EQ(Tokenizer().size(), 0);
   EXPECT_EQ(Tokenizer().encode(""), Ids{});
