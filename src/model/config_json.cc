@@ -67,8 +67,11 @@ ModelConfig read_gpt2(const JsonFields& fields) {
                      .tied_head = fields.boolean("tie_word_embeddings", true),
                      .dropout = fields.number("resid_pdrop", 0.1)};
   const std::string activation = fields.text("activation_function", "gelu_new");
-  if (activation == "gelu") config.activation = ModelConfig::Activation::gelu;
-  else if (activation != "gelu_new" && activation != "gelu_pytorch_tanh")
+  const auto is_one_of = [&](std::initializer_list<const char*> names) {
+    return std::find(names.begin(), names.end(), activation) != names.end();
+  };
+  if (is_one_of({"gelu", "gelu_python"})) config.activation = ModelConfig::Activation::gelu;
+  else if (!is_one_of({"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu_accurate", "gelu_python_tanh"}))
     fields.refuse("activation_function", "it must be gelu_new, gelu_pytorch_tanh or gelu");
   return config;
 }
@@ -87,7 +90,7 @@ void read_rotary(const JsonFields& fields, ModelConfig& config) {
   config.rotary_theta = parameters->number("rope_theta", config.rotary_theta);
   const char* kind = parameters->at("rope_type").is_null() ? "type" : "rope_type";
   const std::string type = parameters->text(kind, "default");
-  if (type == "default") return;
+  if (type == "default" || (type == "linear" && parameters->number("factor", 0) == 1)) return;
   if (type != "llama3") parameters->refuse(kind, "it must be default or llama3");
   constexpr const char* context = "original_max_position_embeddings";
   config.rotary_scaling = {parameters->number("factor"), parameters->number("low_freq_factor"),
@@ -169,7 +172,7 @@ std::int64_t read_window(const JsonFields& fields, Family family, const ModelCon
 ModelConfig read_llama(const JsonFields& fields, Family family) {
   const bool llama = family == Family::llama;
   const Defaults defaults = defaults_of(family);
-  if (const std::string activation = fields.text("hidden_act", "silu"); activation != "silu")
+  if (const std::string activation = fields.text("hidden_act", "silu"); activation != "silu" && activation != "swish")
     fields.refuse("hidden_act", "it must be silu");
   must_be(fields, "is_causal", true);
   ModelConfig config{.vocab_size = fields.integer("vocab_size"),

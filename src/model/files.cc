@@ -83,7 +83,7 @@ std::optional<std::vector<std::int64_t>> generation_ends(const std::string& path
   if (!fs::is_regular_file(path)) return std::nullopt;
   const std::string text = read_text(path);
   try {
-    parse_json(text, path);
+    parse_json_of_python(text, path);
   } catch (const FormatError&) { return std::nullopt; }
   return JsonFields(text, path).ids("eos_token_id");
 }

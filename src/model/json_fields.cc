@@ -14,32 +14,68 @@ std::string shown(const nlohmann::json& value) {
   return text.size() <= 60 ? text : text.substr(0, 60) + "...";
 }
 
-void check_depth(std::string_view text, const std::string& name) {
+/// Returns the offset of the bracket that nests too deeply.
+std::optional<std::size_t> too_deep(std::string_view text) {
   int depth = 0;
   bool in_string = false;
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_string && c == '\\') ++i;
     else if (c == '"') in_string = !in_string;
-    else if (!in_string && (c == '[' || c == '{') && ++depth > 100)
-      throw FormatError(name + ": nested too deeply (byte offset " + std::to_string(i) + ")", i);
+    else if (!in_string && (c == '[' || c == '{') && ++depth > 100) return i;
     else if (!in_string && (c == ']' || c == '}')) --depth;
   }
+  return std::nullopt;
+}
+
+/// Puts the numbers that Python's json writes and JSON does not have, NaN, Infinity and -Infinity, in quotes. `added`
+/// are the offsets of the quotes in the result.
+std::string with_quoted_numbers(std::string_view text, std::vector<std::size_t>& added) {
+  std::string result;
+  const auto quote = [&] {
+    added.push_back(result.size());
+    result += '"';
+  };
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size();) {
+    std::size_t length = 0;
+    for (const std::string_view word : {"NaN", "Infinity", "-Infinity"})
+      if (!in_string && text.substr(i).starts_with(word)) length = word.size();
+    if (length > 0) quote();
+    else length = in_string && text[i] == '\\' && i + 1 < text.size() ? 2 : 1;
+    if (length == 1 && text[i] == '"') in_string = !in_string;
+    result += text.substr(i, length);
+    i += length;
+    if (length > 2) quote();
+  }
+  return result;
+}
+
+/// Parses a text to which the bytes at `added` were added; the offsets of errors do not count them.
+nlohmann::json parsed(std::string_view text, const std::string& name, const std::vector<std::size_t>& added) {
+  const auto fail = [&](const char* what, std::size_t at) {
+    at -= static_cast<std::size_t>(std::lower_bound(added.begin(), added.end(), at) - added.begin());
+    throw FormatError(name + ": " + what + " (byte offset " + std::to_string(at) + ")", at);
+  };
+  if (const auto at = too_deep(text)) fail("nested too deeply", *at);
+  try {
+    return nlohmann::json::parse(text);
+  } catch (const nlohmann::json::parse_error& error) {
+    fail("not JSON", std::min(error.byte, text.size()));
+  } catch (const nlohmann::json::out_of_range&) {  // a number is too large for a double; the parser gives no offset
+    fail("a number is too large", 0);
+  }
+  return {};
 }
 
 }  // namespace
 
-nlohmann::json parse_json(std::string_view text, const std::string& name) {
-  check_depth(text, name);
-  std::size_t offset = 0;
-  try {
-    return nlohmann::json::parse(text);
-  } catch (const nlohmann::json::parse_error& error) {
-    offset = std::min(error.byte, text.size());
-  } catch (const nlohmann::json::out_of_range&) {  // a number is too large for a double; the parser gives no offset
-    throw FormatError(name + ": a number is too large (byte offset 0)", 0);
-  }
-  throw FormatError(name + ": not JSON (byte offset " + std::to_string(offset) + ")", offset);
+nlohmann::json parse_json(std::string_view text, const std::string& name) { return parsed(text, name, {}); }
+
+nlohmann::json parse_json_of_python(std::string_view text, const std::string& name) {
+  std::vector<std::size_t> added;
+  const std::string quoted = with_quoted_numbers(text, added);
+  return parsed(quoted, name, added);
 }
 
 std::string reason_of(const std::exception& error) {
@@ -48,7 +84,7 @@ std::string reason_of(const std::exception& error) {
 }
 
 JsonFields::JsonFields(const std::string& text, std::string name) : name_(std::move(name)) {
-  object_ = parse_json(text, name_);
+  object_ = parse_json_of_python(text, name_);
   if (!object_.is_object()) throw FormatError(name_ + ": it must be a JSON object (byte offset 0)", 0);
 }
 

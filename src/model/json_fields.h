@@ -15,13 +15,17 @@ namespace attn {
 /// that is nested too deeply, because the functions that copy and print values are recursive.
 nlohmann::json parse_json(std::string_view text, const std::string& name);
 
+/// The same for a document that Python's json module wrote: NaN, Infinity and -Infinity, which it writes as they are,
+/// become the texts "NaN", "Infinity" and "-Infinity", so that a field that must be a number is refused.
+nlohmann::json parse_json_of_python(std::string_view text, const std::string& name);
+
 /// Returns an error's message without the prefix of the JSON library: "[json.exception.out_of_range.403] key 'step' not
 /// found" becomes "key 'step' not found".
 std::string reason_of(const std::exception& error);
 
 class JsonFields {
  public:
-  /// Throws a FormatError with the offset for text that is not a JSON object.
+  /// Reads the object as parse_json_of_python; throws a FormatError with the offset for text that is none.
   JsonFields(const std::string& text, std::string name);
 
   /// These return the field's value, or `otherwise` if the field is missing or null; without `otherwise` they then

@@ -17,6 +17,30 @@ std::string config_error(const std::string& json) {
   return error_of<ValueError>([&] { ModelConfig::from_json(json); });
 }
 
+/// Python's json writes NaN, Infinity and -Infinity: where the field is not read they do not matter.
+TEST(Configs, NumbersOfPython) {
+  const std::string llama = testing::content_of(golden_folder("llama") + "/config.json");
+  const auto with = [&](const std::string& fields) { return "{" + fields + "," + llama.substr(llama.find('{') + 1); };
+  const ModelConfig config = ModelConfig::from_json(llama);
+  EXPECT_EQ(ModelConfig::from_json(with(R"("a": NaN, "b": [-Infinity, {"c": Infinity}], "d": "say \"NaN\" \\")")),
+            config);
+  nlohmann::json broken = nlohmann::json::parse(llama);
+  broken["rms_norm_eps"] = "@";
+  for (const std::string number : {"NaN", "Infinity", "-Infinity"}) {
+    std::string text = broken.dump();
+    text.replace(text.find("\"@\""), 3, number);
+    EXPECT_EQ(config_error(text), "config.json: rms_norm_eps is \"" + number + "\"; it must be a number");
+  }
+  for (const auto& [text, offset] : {std::pair{R"({"a": NaN, "b": nan})", 18},
+                                     {R"({"a": NaN, "b": [Infinity})", 26},
+                                     {R"({"a": +Infinity})", 7},
+                                     {R"({"a": Inf})", 7},
+                                     {R"({"a": NaN1})", 10}})
+    EXPECT_EQ(error_of<FormatError>([&] { ModelConfig::from_json(text); }),
+              "config.json: not JSON (byte offset " + std::to_string(offset) + ")")
+        << text;
+}
+
 TEST(Configs, ThatAreNone) {
   EXPECT_EQ(config_error(R"({"model_type": "mamba"})"),
             R"(config.json: model_type is "mamba"; it must be gpt2, llama, mistral, qwen2, qwen3 or attn)");
@@ -308,6 +332,9 @@ TEST(Configs, RopeScalingGoesBeforeRopeParameters) {
   config["rope_scaling"] = {{"rope_type", "default"}};
   EXPECT_EQ(ModelConfig::from_json(config.dump()).rotary_scaling, std::nullopt);
   EXPECT_EQ(ModelConfig::from_json(config.dump()).rotary_theta, 10000);
+  config["rope_scaling"] = {{"type", "linear"}, {"factor", 2.0}};
+  EXPECT_EQ(config_error(config.dump()),
+            R"(config.json: rope_scaling: type is "linear"; it must be default or llama3)");
   config["rope_scaling"] = {{"type", "linear"}};
   EXPECT_EQ(config_error(config.dump()),
             R"(config.json: rope_scaling: type is "linear"; it must be default or llama3)");

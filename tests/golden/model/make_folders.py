@@ -103,4 +103,46 @@ def folders():
                  {"model-00001-of-00001.safetensors": same(tied, lambda n: "lm_head.weight" if n == embedding else n)}, index)
 
 
-(HERE / "folders.json").write_text("[\n" + ",\n".join(json.dumps(case) for case in folders()) + "\n]\n")
+def configs():
+    def text(base, **changes):
+        config = json.loads((HERE / base / "config.json").read_text()) | changes
+        return json.dumps({k: v for k, v in config.items() if v is not ...}, indent=2)
+
+    def case(name, base, generation=None, **changes):
+        return record(name, base, config=text(base, **changes), generation=generation)
+
+    inf = float("inf")
+    no_rope = {"rope_parameters": ...}
+    yield case("swish", "llama", hidden_act="swish")
+    for kind in ("gelu_fast", "gelu_accurate", "gelu_python_tanh", "gelu_python"):
+        yield case(kind, "gpt2", activation_function=kind)
+    yield case("linear scaling by 1", "llama", **no_rope, rope_theta=10000.0, rope_scaling={"type": "linear", "factor": 1.0})
+    yield case("linear scaling by 1, twice named", "llama", rope_parameters={"type": "linear", "rope_type": "linear", "factor": 1, "rope_theta": 10000.0})
+    yield case("default scaling", "llama", **no_rope, rope_theta=500000.0, rope_scaling={"type": "default"})
+    yield case("no scaling", "llama", **no_rope, rope_theta=1000000, rope_scaling=None)
+    yield case("Llama 3.1's scaling", "llama3", **no_rope, rope_theta=500000.0, rope_scaling={
+        "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 16, "rope_type": "llama3"})
+    yield case("numbers of Python", "llama", limit=float("nan"), x_limit=inf, y_limit=-inf, nested={"list": [inf, "NaN", {"a\"b": -inf}]},
+               generation='{"eos_token_id": [3, 4], "temperature": Infinity, "x": NaN}')
+    yield case("Llama 2's file", "llama", _name_or_path="meta-llama/Llama-2-7b-hf", architectures=["LlamaForCausalLM"], bos_token_id=1, eos_token_id=2,
+               pad_token_id=0, initializer_range=0.02, pretraining_tp=1, **no_rope, rope_theta=..., rope_scaling=None, torch_dtype="float16", dtype=...,
+               transformers_version="4.31.0.dev0", use_cache=True, head_dim=..., attention_bias=..., mlp_bias=..., attention_dropout=...)
+    yield case("Llama 3.2's file", "llama3", **no_rope, eos_token_id=[2, 3, 4], bos_token_id=1, rope_theta=500000.0, torch_dtype="bfloat16", dtype=..., rope_scaling={
+        "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 16, "rope_type": "llama3"})
+    yield case("SmolLM2's file", "llama", **no_rope, rope_theta=100000, rope_scaling=None, rope_interleaved=False, is_llama_config=True, head_dim=None,
+               torch_dtype="bfloat16", dtype=..., **{"transformers.js_config": {"dtype": "q4", "kv_cache_dtype": {"q4f16": "float16"}}})
+    yield case("Mistral 0.3's file", "mistral", **no_rope, rope_theta=1000000.0, sliding_window=None, torch_dtype="bfloat16", dtype=..., head_dim=None)
+    yield case("Mistral 0.1's file", "mistral", **no_rope, rope_theta=10000.0, sliding_window=4, torch_dtype="bfloat16", dtype=..., head_dim=...)
+    yield case("Qwen2.5's file", "qwen2", **no_rope, layer_types=..., rope_theta=1000000.0, rope_scaling=None, sliding_window=131072, use_sliding_window=False,
+               max_window_layers=28, use_mrope=False, torch_dtype="bfloat16", dtype=..., head_dim=..., eos_token_id=5,
+               generation='{"bos_token_id": 1, "do_sample": true, "eos_token_id": [5, 6], "repetition_penalty": 1.05, "temperature": 0.7, "top_k": 20, "top_p": 0.8}')
+    yield case("Qwen2.5's file, windows null", "qwen2", layer_types=..., sliding_window=None, use_sliding_window=False, max_window_layers=1)
+    yield case("Qwen3's file", "qwen3", **no_rope, layer_types=..., rope_theta=1000000, rope_scaling=None, sliding_window=None, use_sliding_window=False,
+               max_window_layers=2, attention_bias=False, torch_dtype="bfloat16", dtype=...)
+    yield case("Qwen3 as transformers 5 writes it", "qwen3", layer_types=["full_attention"] * 2, sliding_window=None, use_sliding_window=False)
+    yield case("GPT-2's file", "gpt2", n_ctx=16, activation_function="gelu_new", architectures=["GPT2LMHeadModel"], summary_activation=None,
+               summary_first_dropout=0.1, summary_proj_to_labels=True, summary_type="cls_index", summary_use_proj=True, initializer_range=0.02, n_inner=None,
+               task_specific_params={"text-generation": {"do_sample": True, "max_length": 50}}, dtype=..., tie_word_embeddings=...)
+
+
+(HERE / "folders.json").write_text("[\n" + ",\n".join(json.dumps(case) for case in [*folders(), *configs()]) + "\n]\n")
