@@ -56,6 +56,19 @@ def test_the_name_generates_and_loads_as_the_other_one(tmp_path):
     assert torch.equal(again.generate(**batch(True), max_new_tokens=12, do_sample=False), expected)
 
 
+def test_a_model_that_asks_for_flash_is_refused():
+    """ESM C and others compute another way under a name that contains "flash"."""
+    small = dict(vocab_size=99, n_positions=64, n_embd=32, n_layer=1, n_head=4)
+    config = transformers.GPTBigCodeConfig(**small, bos_token_id=0, eos_token_id=0)
+    with pytest.raises(ValueError) as found:
+        transformers.AutoModelForCausalLM.from_config(config, attn_implementation="attn_flash")
+    assert str(found.value) == (
+        'attn: GPTBigCodeForCausalLM asks whether the name of its implementation contains "flash", and then computes '
+        'another way; load it with a name that does not, such as attn_implementation="attn", not "attn_flash"')
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="attn")
+    assert model.config._attn_implementation == "attn"
+
+
 def packed(dtype=torch.float64, **options):
     generator = torch.Generator().manual_seed(2)
     query, key, value = (torch.randn(1, heads, rows, 8, dtype=dtype, generator=generator)

@@ -39,3 +39,8 @@ def calls_attention(model_class):
 def lacks_a_class(model_class):
     """Returns whether the files choose the attention class by name from a list of their own."""
     return any(source is not None and _BY_NAME.search(source) for source in _sources(model_class))
+
+
+def asks_for_flash(model_class):
+    """Returns whether the files do something else for implementations whose name contains "flash"."""
+    return any(source is not None and "is_flash_attention_requested(" in source for source in _sources(model_class))

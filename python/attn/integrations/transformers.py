@@ -18,7 +18,7 @@ from transformers.masking_utils import AttentionMaskInterface
 
 from attn._arguments import shown
 from attn.integrations._eager_mask import EagerMask, blind_rows, eager_mask
-from attn.integrations._model_source import calls_attention, lacks_a_class
+from attn.integrations._model_source import asks_for_flash, calls_attention, lacks_a_class
 from attn.integrations._packed import is_packed, packed_attention
 from attn.torch import _call
 from attn.torch.functional import _FULL, _NONE, attend
@@ -265,16 +265,23 @@ def attention(
 
 def _suited(model, name):
     """Returns `name`, or "eager" for a part of a model that never calls the function.
-    Refuses a whole model that never calls it, as transformers refuses "sdpa"."""
+    Refuses a whole model that never calls it, as transformers refuses "sdpa". A model that does something else under a
+    name that contains "flash" is treated in the same way under such a name."""
     cls, config = type(model), model.config
     parts = [part for part in (getattr(config, key, None) for key in config.sub_configs) if part is not None]
     _parts.update((id(part), part) for part in parts)
     chooses = lacks_a_class(cls)
     elsewhere = any(part.__module__.rpartition(".")[0] != config.__module__.rpartition(".")[0] for part in parts)
-    if not chooses and (cls._supports_sdpa or calls_attention(cls) or elsewhere):
+    flash = "flash" in name and asks_for_flash(cls)
+    if not chooses and not flash and (cls._supports_sdpa or calls_attention(cls) or elsewhere):
         return name
     if _parts.get(id(config)) is config:
         return "eager"
+    if flash:
+        raise ValueError(
+            f'attn: {cls.__name__} asks whether the name of its implementation contains "flash", and then computes '
+            f'another way; load it with a name that does not, such as attn_implementation="attn", not "{name}"'
+        )
     raise ValueError(
         f'attn: {cls.__name__} computes its attention itself and never calls the function that '
         f'attn_implementation="{name}" names; load it with attn_implementation="eager" (attn.torch.patch(linear=True) '
