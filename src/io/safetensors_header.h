@@ -30,8 +30,8 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-/// Reads the header. It reports every error of the file before any data is read, except invalid values of bools, and
-/// dtypes that attn does not have.
+/// Reads the header. It reports every error of the file before any data is read, except invalid values of bools, a
+/// wrong checksum, and dtypes that attn does not have.
 SafetensorsHeader read_safetensors_header(const Source& source);
 
 /// Returns the entry's dtype. Throws a DtypeError if attn does not have it, a FormatError if the format does not.

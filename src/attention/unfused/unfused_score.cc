@@ -99,8 +99,8 @@ class Evaluation {
     Tensor place = zeros({}, Dtype::f64);
     for (std::size_t d = 0; d < parts.size(); ++d)
       place = place * static_cast<double>(table.size(static_cast<int>(d))) + result(parts[d]);
-    // If the index depends on the pair, pairs that are not visible look up element 0. Otherwise each element is selected
-    // once, and its gradient is one sum instead of a chain over pairs.
+    // If the index depends on the pair, pairs that are not visible look up element 0. Otherwise each element is
+    // selected once, and its gradient is one sum instead of a chain over pairs.
     if (place.dim() == 4) place = masked_fill(place.expand(scores_.sizes()), hidden_, 0);
     const Tensor found = table.reshape({-1}).index_select(0, place.to(Dtype::i64).reshape({-1})).reshape(place.sizes());
     if (node.kind == Kind::whole) return found.to(Dtype::f64);
