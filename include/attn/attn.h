@@ -11,6 +11,7 @@
 #include <attn/explain.h>
 #include <attn/explain_model.h>
 #include <attn/generate.h>
+#include <attn/gguf.h>
 #include <attn/hints.h>
 #include <attn/mask.h>
 #include <attn/memory.h>
