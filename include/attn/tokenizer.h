@@ -48,8 +48,10 @@ class ATTN_API Tokenizer {
   /// Hugging Face's library; a template for one text must contain the text once. Truncation and padding are not
   /// applied. An added token of a byte-level BPE decodes to its own text, whatever its letters, also if the file has no
   /// decoder; the bytes of the tokens are then joined.
+  /// Or reads the tokenizer of a GGUF file, as Hugging Face's library has it: byte-level BPE with the pre-tokenizers
+  /// llama-bpe, qwen2, gpt-2, smollm and default, or SentencePiece's BPE by scores (tokenizer.ggml.model llama).
   /// Errors   IoError; FormatError with the byte offset for JSON that is damaged, inconsistent or uses a feature that
-  ///          is not supported.
+  ///          is not supported; for a GGUF file also ValueError, which names the key of its metadata.
   static Tokenizer load(const std::string& path);
   static Tokenizer parse(std::string_view json);
   /// Writes tokenizer.json, whole or not at all, into a folder that is created if needed. Hugging Face's library reads

@@ -8,6 +8,7 @@
 #include "io/source.h"
 #include "io/write.h"
 #include "model/blocks.h"
+#include "model/gguf/model.h"
 #include "model/json_fields.h"
 #include "model/stored.h"
 
@@ -195,6 +196,15 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
                      "; it must be f32, f64, bf16 or f16");
   io::check_path("LanguageModel::load", folder);
   const fs::path path(folder);
+  if (std::error_code unknown; fs::is_regular_file(path, unknown)) {
+    const GgufFile file = GgufFile::open(folder);
+    const ModelConfig config = gguf::config_of(file);
+    gguf::check_weights(file, config);
+    LanguageModel model(config, std::make_shared<const Parts>(config, dtype.value_or(gguf::dtype_of(file))));
+    gguf::load_weights(file, config, by_name(model));
+    model.eval();
+    return model;
+  }
   const std::string config_path = (path / "config.json").string(), config_text = read_text(config_path);
   ModelConfig config = ModelConfig::from_json(config_text, config_path);
   if (const auto ends = generation_ends((path / "generation_config.json").string())) config.end_tokens = *ends;

@@ -1,0 +1,26 @@
+// src/model/gguf/architecture.h: the architectures of GGUF files that attn reads.
+#pragma once
+#include <attn/gguf.h>
+
+#include "model/family.h"
+
+namespace attn::gguf {
+
+struct Architecture {
+  const char* name;  // of general.architecture, and before the keys
+  Family family;
+  // The rows of q and k are stored in the order of rotary pairs that are neighbours: element i of a head's first half
+  // beside element i of its second half.
+  bool neighbours;
+};
+
+/// Mistral's models are written as llama.
+inline constexpr Architecture architectures[] = {{"llama", Family::llama, true},
+                                                 {"qwen2", Family::qwen2, false},
+                                                 {"qwen3", Family::qwen3, false},
+                                                 {"gpt2", Family::gpt2, false}};
+
+/// Returns the file's architecture; ValueError for one that is not in the table.
+const Architecture& architecture_of(const GgufFile& file);
+
+}  // namespace attn::gguf

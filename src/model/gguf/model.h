@@ -1,0 +1,32 @@
+// src/model/gguf/model.h: makes a language model of a GGUF file: its architecture, weights and tokenizer.
+#pragma once
+#include <attn/gguf.h>
+#include <attn/model.h>
+
+#include <map>
+#include <string>
+
+namespace attn::gguf {
+
+/// Returns the architecture that the metadata and the names of the tensors describe. ValueError names a key with a
+/// value that attn does not have, or an architecture that it does not read.
+ModelConfig config_of(const GgufFile& file);
+
+/// Returns the scaling of rotary frequencies that rope_freqs.weight holds as factors, one for each frequency; nullopt
+/// if there is none. ValueError unless it is Llama 3's.
+std::optional<nn::RotaryScaling> scaling_of(const GgufFile& file, std::int64_t head_dim, double theta);
+
+/// Throws a ValueError that lists the tensors that are missing, unexpected or of another shape.
+void check_weights(const GgufFile& file, const ModelConfig& config);
+
+/// Returns the narrowest dtype that holds all of the file's weights: f16 or bf16 if all are, else f32.
+Dtype dtype_of(const GgufFile& file);
+
+/// Decodes the weights into the parameters of a model of that config.
+void load_weights(const GgufFile& file, const ModelConfig& config, const std::map<std::string, Tensor>& parameters);
+
+/// Returns the text of a tokenizer.json with the tokenizer of the metadata, as Hugging Face's library has it.
+/// ValueError names a kind of tokenizer or pre-tokenizer that attn does not read, or a list that is wrong.
+std::string tokenizer_json(const GgufFile& file);
+
+}  // namespace attn::gguf
