@@ -3,6 +3,8 @@
 #include <attn/tokenizer.h>
 
 #include "io/source.h"
+#include "model/gguf/mapped_file.h"
+#include "model/gguf/model.h"
 #include "model/json_fields.h"
 #include "model/tokenizer_state.h"
 #include "text/error_text.h"
@@ -149,7 +151,7 @@ class Reader {
     const Json& given = only_step(member(document_, "pre_tokenizer", Json::value_t::object), "pretokenizers");
     const std::string type = text_of(given, "type");
     if (state_->kind == Tokenizer::Kind::words) {
-      state_->cut = cut_of(given);
+      state_->cut = cut_of({pattern_of(given)});
       if (state_->cut == text::Cut::characters) state_->kind = Tokenizer::Kind::characters;
       return;
     }
@@ -160,15 +162,18 @@ class Reader {
       if (flag(given, "add_prefix_space", true)) state_->prefix = Prefix::always;
       return;
     }
-    const Json& steps = type == "Sequence" ? member(given, "pretokenizers", Json::value_t::array) : Json();
-    const Json& bytes = steps.size() == 2 ? only_step(steps[1], "pretokenizers") : Json();
-    if (!bytes.is_object() || text_of(bytes, "type") != "ByteLevel" || flag(bytes, "use_regex", true) ||
-        flag(bytes, "add_prefix_space", true))
+    const Json steps = type == "Sequence" ? member(given, "pretokenizers", Json::value_t::array) : Json();
+    const Json& bytes = steps.empty() ? steps : only_step(steps.back(), "pretokenizers");
+    if (steps.size() < 2 || !is(bytes, "ByteLevel") || flag(bytes, "add_prefix_space", true))
       fail(
           "the pre-tokenizer is not supported: it must be ByteLevel, or Split and then ByteLevel without pattern or "
           "prefix",
           "pre_tokenizer");
-    state_->cut = cut_of(only_step(steps[0], "pretokenizers"));
+    std::vector<std::string> patterns;
+    for (std::size_t i = 0; i + 1 < steps.size(); ++i)
+      patterns.push_back(pattern_of(only_step(steps[i], "pretokenizers")));
+    if (flag(bytes, "use_regex", true)) patterns.emplace_back(text::patterns_of(text::Cut::gpt2)[0]);
+    state_->cut = cut_of(patterns);
   }
 
   /// Reads the pre-tokenizer of a BPE of characters: Metaspace, a Split by a text, or none.
@@ -210,16 +215,21 @@ class Reader {
     state_->separator = state_->space;
   }
 
-  text::Cut cut_of(const Json& split) const {
-    if (!split.is_object() || text_of(split, "type") != "Split")
-      fail("the pre-tokenizer must be a Split by a pattern", "pre_tokenizer");
-    if (text_of(split, "behavior") != "Isolated" || flag(split, "invert", false))
+  /// Returns the pattern of a Split, or of Digits before a ByteLevel.
+  std::string pattern_of(const Json& step) const {
+    if (state_->kind == Tokenizer::Kind::bpe && is(step, "Digits"))
+      return flag(step, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)";
+    if (!is(step, "Split")) fail("the pre-tokenizer must be a Split by a pattern", "pre_tokenizer");
+    if (text_of(step, "behavior") != "Isolated" || flag(step, "invert", false))
       fail("a Split must be Isolated and not inverted", "behavior");
-    const std::string pattern = text_of(member(split, "pattern", Json::value_t::object), "Regex");
-    const auto cut = text::cut_of(pattern);
+    return text_of(member(step, "pattern", Json::value_t::object), "Regex");
+  }
+
+  text::Cut cut_of(const std::vector<std::string>& patterns) const {
+    const auto cut = text::cut_of(std::vector<std::string_view>(patterns.begin(), patterns.end()));
     if (!cut || (*cut == text::Cut::characters && state_->kind == Tokenizer::Kind::bpe))
-      fail(runtime::format("the pattern {} is not supported; those of GPT-2, Llama 3 and Qwen 2 are",
-                           text::beginning(pattern, 80)),
+      fail(runtime::format("the pattern {} is not supported; those of GPT-2, Llama 3, Qwen 2 and SmolLM are",
+                           patterns[0].substr(0, 80)),
            "Regex");
     return *cut;
   }
@@ -427,12 +437,24 @@ class Reader {
   std::shared_ptr<State> state_;
 };
 
+/// Reads the tokenizer of a GGUF file through the tokenizer.json that it stands for.
+std::shared_ptr<const State> read_gguf(const GgufFile& file) {
+  const std::string json = gguf::tokenizer_json(file);
+  try {
+    return Reader(file.name() + ": the tokenizer", json).read();
+  } catch (const FormatError& error) {  // its offset is that in the text, which is in no file
+    const std::string text = error.what();
+    throw ValueError(text.substr(0, text.rfind(" (byte ")));
+  }
+}
+
 }  // namespace
 
 Tokenizer Tokenizer::parse(std::string_view json) { return Tokenizer(Reader("Tokenizer::parse", json).read()); }
 
 Tokenizer Tokenizer::load(const std::string& path) {
   io::check_path("Tokenizer::load", path);
+  if (gguf::is_gguf(path)) return Tokenizer(read_gguf(GgufFile::open(path)));
   std::error_code unknown;
   const std::string file =
       std::filesystem::is_directory(path, unknown) ? (std::filesystem::path(path) / tokenizer_file).string() : path;

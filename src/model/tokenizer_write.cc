@@ -70,13 +70,12 @@ Ordered pre_tokenizer(const State& state) {
                       {"trim_offsets", true},
                       {"use_regex", !split}};
   if (!split) return bytes;
-  const Ordered cut{{"type", "Split"},
-                    {"pattern", {{"Regex", text::pattern_of(state.cut)}}},
-                    {"behavior", "Isolated"},
-                    {"invert", false}};
-  return state.kind == Tokenizer::Kind::bpe
-             ? Ordered{{"type", "Sequence"}, {"pretokenizers", Ordered::array({cut, bytes})}}
-             : cut;
+  Ordered steps = Ordered::array();
+  for (const std::string_view pattern : text::patterns_of(state.cut))
+    steps.push_back(
+        {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
+  if (state.kind == Tokenizer::Kind::bpe) steps.push_back(bytes);
+  return sequence_of("pretokenizers", std::move(steps));
 }
 
 Ordered model(const State& state) {

@@ -26,7 +26,7 @@ std::vector<std::string> pieces_of(std::string_view text) {
 }
 
 TEST(Words, AreCutAsHuggingFacesLibraryDoes) {
-  EXPECT_EQ(text::pattern_of(text::Cut::words),
+  EXPECT_EQ(text::patterns_of(text::Cut::words)[0],
             figures().at("tokenizer").at("pre_tokenizer").at("pattern").at("Regex").get<std::string>());
   for (std::size_t i = 0; i < figures().at("strings").size(); ++i) {
     const std::string string = figures().at("strings")[i];
@@ -51,7 +51,7 @@ TEST(Words, HaveHuggingFacesIds) {
 /// The brackets of the pattern hold the letters that attn explain cuts one by one.
 TEST(Words, StandAloneWhereExplainCutsToo) {
   std::vector<std::pair<char32_t, char32_t>> ranges;
-  std::string_view pattern = text::pattern_of(text::Cut::words);
+  std::string_view pattern = text::patterns_of(text::Cut::words)[0];
   pattern = pattern.substr(pattern.find("[\\x{") + 1);
   pattern = pattern.substr(0, pattern.find(']'));
   const auto number = [&] {
@@ -88,7 +88,7 @@ TEST(Words, FilesOfBeforeAreReadAsTheyWere) {
   std::string json = Tokenizer::train("人生 life", Tokenizer::Kind::words).to_json();
   EXPECT_EQ(Tokenizer::parse(json).encode("人生").size(), 2u);
   nlohmann::json before = nlohmann::json::parse(json);
-  before["pre_tokenizer"]["pattern"]["Regex"] = std::string(text::pattern_of(text::Cut::gpt2));
+  before["pre_tokenizer"]["pattern"]["Regex"] = std::string(text::patterns_of(text::Cut::gpt2)[0]);
   EXPECT_EQ(Tokenizer::parse(before.dump()).encode("人生"), Ids{0}) << "one word, which its vocabulary does not have";
 }
 

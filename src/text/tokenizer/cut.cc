@@ -1,5 +1,5 @@
-// src/text/tokenizer/cut.cc: implements the patterns of GPT-2, Llama 3, Qwen 2 and `words` without regular expressions:
-// tries the alternatives of a pattern in order, as a regular expression does.
+// src/text/tokenizer/cut.cc: implements the patterns of GPT-2, Llama 3, Qwen 2, SmolLM and others without regular
+// expressions: tries the alternatives of a pattern in order, as a regular expression does.
 #include "text/tokenizer/cut.h"
 
 #include "runtime/once.h"
@@ -125,31 +125,95 @@ std::size_t llama3_end(std::string_view text, std::size_t at, std::size_t most_d
   return line_end != std::string_view::npos ? at + line_end + 1 : blanks_end(text, at);
 }
 
+/// Returns the end of gpt2's piece in the text before the next character for which `stop` is true, as if the text ended
+/// there; the character at `at` is none.
+template <typename Stop>
+std::size_t gpt2_end_before(std::string_view text, std::size_t at, Stop&& stop) {
+  const std::size_t end = gpt2_end(text, at);
+  std::size_t next = at;
+  // Blanks behind a piece belong to it if the text ends behind them.
+  for (Seen c = look(text, next); c.bytes > 0 && !stop(c) && (next < end || c.kind == Class::blank);
+       c = look(text, next))
+    next += c.bytes;
+  const Seen c = look(text, next);
+  return c.bytes > 0 && stop(c) ? gpt2_end(text.substr(0, next), at) : end;
+}
+
+bool is_number(const Seen& c) { return c.kind == Class::number; }
+
+std::size_t digits_end(std::string_view text, std::size_t at) {
+  const Seen first = look(text, at);
+  return is_number(first) ? at + first.bytes : gpt2_end_before(text, at, is_number);
+}
+
+bool is_punctuation(const Seen& c) {
+  return c.value < 128 ? std::string_view("!\"#$%&'()*+,-./:;<=>?@[\\]^_{|}~").find(static_cast<char>(c.value)) !=
+                             std::string_view::npos
+                       : within(punctuation_ranges, c.value);
+}
+
+/// Returns whether three digits of ASCII are at `at`.
+bool three_digits(std::string_view text, std::size_t at) {
+  const auto digit = [&](std::size_t i) { return i < text.size() && text[i] >= '0' && text[i] <= '9'; };
+  return digit(at) && digit(at + 1) && digit(at + 2);
+}
+
+std::size_t punctuation_end(std::string_view text, std::size_t at) {
+  Seen next = look(text, at);
+  std::size_t end = at;
+  if (is_punctuation(next)) {
+    for (; next.bytes > 0 && is_punctuation(next); next = look(text, end)) end += next.bytes;
+    return end;
+  }
+  if (is_number(next)) {
+    if (three_digits(text, at)) return at + 3;
+    for (; next.bytes > 0 && is_number(next) && !three_digits(text, end); next = look(text, end)) end += next.bytes;
+    return end;
+  }
+  // A number is a piece without the space before it.
+  const std::size_t whole = gpt2_end_before(text, at, is_punctuation);
+  return text[at] == ' ' && is_number(look(text, at + 1)) && whole > at + 1 ? at + 1 : whole;
+}
+
 // The ranges of the letters for which is_han_or_kana is true, for use inside the brackets of a regular expression.
 #define ATTN_ALONE                                                                           \
   R"(\x{3005}-\x{3006}\x{3031}-\x{3035}\x{303B}-\x{303C}\x{3041}-\x{30FF})"                  \
   R"(\x{31F0}-\x{31FF}\x{3400}-\x{4DBF}\x{4E00}-\x{9FFF}\x{F900}-\x{FAFF}\x{FF66}-\x{FF9F})" \
   R"(\x{1AFF0}-\x{1B16F}\x{20000}-\x{3FFFD})"
 
-constexpr std::pair<Cut, std::string_view> kPatterns[] = {
-    {Cut::characters, R"([\s\S])"},
-    {Cut::gpt2, R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
-    {Cut::words, R"('s|'t|'re|'ve|'m|'ll|'d|(?=\p{L})[)" ATTN_ALONE R"(]| ?(?:(?![)" ATTN_ALONE R"(])\p{L})+)"
-                 R"(| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
-    {Cut::llama3, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
-                  R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {Cut::qwen2, R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
-                 R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+constexpr std::string_view kGpt2 = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kCharacters[] = {R"([\s\S])"}, kGpt2Alone[] = {kGpt2};
+constexpr std::string_view kWords[] = {R"('s|'t|'re|'ve|'m|'ll|'d|(?=\p{L})[)" ATTN_ALONE R"(]| ?(?:(?![)" ATTN_ALONE
+                                       R"(])\p{L})+)"
+                                       R"(| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"};
+constexpr std::string_view kLlama3[] = {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+                                        R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::string_view kQwen2[] = {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
+                                       R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::string_view kDigits[] = {R"(\p{N})", kGpt2};
+// Of llama.cpp, for models whose pre-tokenizer it does not know.
+constexpr std::string_view kPunctuation[] = {
+    R"([\p{P}\$\+<=>\^~\|]+)", R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S))", R"(\p{N}+)",
+    R"([0-9][0-9][0-9])"};
+
+struct Patterns {
+  Cut cut;
+  std::span<const std::string_view> steps;
+};
+constexpr Patterns kPatterns[] = {
+    {Cut::characters, kCharacters},   {Cut::gpt2, kGpt2Alone}, {Cut::words, kWords},
+    {Cut::llama3, kLlama3},           {Cut::qwen2, kQwen2},    {Cut::digits, kDigits},
+    {Cut::punctuation, kPunctuation},
 };
 #undef ATTN_ALONE
 
 }  // namespace
 
-std::string_view pattern_of(Cut cut) { return kPatterns[static_cast<std::size_t>(cut)].second; }
+std::span<const std::string_view> patterns_of(Cut cut) { return kPatterns[static_cast<std::size_t>(cut)].steps; }
 
-std::optional<Cut> cut_of(std::string_view pattern) {
-  for (const auto& [cut, known] : kPatterns)
-    if (pattern == known) return cut;
+std::optional<Cut> cut_of(std::span<const std::string_view> patterns) {
+  for (const auto& [cut, steps] : kPatterns)
+    if (std::equal(patterns.begin(), patterns.end(), steps.begin(), steps.end())) return cut;
   return std::nullopt;
 }
 
@@ -160,6 +224,8 @@ std::size_t piece_end(Cut cut, std::string_view text, std::size_t at, std::strin
     case Cut::words: return words_end(text, at);
     case Cut::llama3: return llama3_end(text, at, 3);
     case Cut::qwen2: return llama3_end(text, at, 1);
+    case Cut::digits: return digits_end(text, at);
+    case Cut::punctuation: return punctuation_end(text, at);
     case Cut::whole: return text.size();
     case Cut::before:
       return std::min(text.find(separator, text.substr(at).starts_with(separator) ? at + separator.size() : at),

@@ -2,11 +2,12 @@
 #pragma once
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string_view>
 
 namespace attn::text {
 
-/// The ways to split a text. The first five are known patterns of tokenizer.json files, implemented as code: no regular
+/// The ways to split a text. The first seven are known patterns of tokenizer.json files, implemented as code: no regular
 /// expression is run. The last three are not patterns.
 enum class Cut {
   characters,  // each code point is a piece
@@ -16,14 +17,17 @@ enum class Cut {
   // line end may begin a word, signs take the line ends after them, and blanks are split after their last line end
   llama3,
   qwen2,   // as llama3, but each digit is a piece
+  digits,  // first each digit is a piece, then the text between them is split as gpt2
+  // first runs of punctuation are pieces; the rest is split as gpt2, numbers without a space, in threes
+  punctuation,
   whole,   // the whole text is one piece
   before,  // splits before each separator
   after,   // splits after each separator
 };
 
-/// Returns the regular expression of one of the first five values.
-std::string_view pattern_of(Cut cut);
-std::optional<Cut> cut_of(std::string_view pattern);
+/// Returns the regular expressions of one of the first seven values: each splits the pieces of those before it.
+std::span<const std::string_view> patterns_of(Cut cut);
+std::optional<Cut> cut_of(std::span<const std::string_view> patterns);
 
 /// Returns the end of the piece that begins at `at`, which must be inside of the text. Every byte belongs to a piece. A
 /// byte that is not UTF-8 counts as a sign, that is, neither letter nor number nor blank. `before` and `after` use

@@ -1,0 +1,218 @@
+// src/model/gguf/tokenizer.cc: writes the tokenizer of a GGUF file's metadata as a tokenizer.json.
+#include "model/gguf/merges.h"
+#include "model/gguf/model.h"
+
+#include <attn/error.h>
+#include <attn/text.h>
+
+#include "io/source.h"
+#include "runtime/format.h"
+#include "text/tokenizer/bpe.h"
+#include "text/tokenizer/cut.h"
+
+#include <nlohmann/json.hpp>
+
+#include <unordered_map>
+
+namespace attn::gguf {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using text::Cut;
+
+constexpr const char* kind_key = "tokenizer.ggml.model";
+constexpr const char* cut_key = "tokenizer.ggml.pre";
+constexpr const char* tokens_key = "tokenizer.ggml.tokens";
+constexpr const char* types_key = "tokenizer.ggml.token_type";
+constexpr const char* scores_key = "tokenizer.ggml.scores";
+
+enum TokenType { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+
+/// How a pre-tokenizer cuts, and what else its name stands for: these are the families' tokenizers.
+struct PreTokenizer {
+  const char* name;
+  Cut cut;
+  bool whole_first = false;  // a piece that is a token is not merged
+  bool begins = false;       // with the begin token, unless the file says otherwise
+  bool nfc = false;
+};
+constexpr PreTokenizer pre_tokenizers[] = {
+    {"llama-bpe", Cut::llama3, true, true},
+    {"llama3", Cut::llama3, true, true},
+    {"llama-v3", Cut::llama3, true, true},
+    {"qwen2", Cut::qwen2, false, false, true},
+    {"deepseek-r1-qwen", Cut::qwen2, false, false, true},
+    {"gpt-2", Cut::gpt2},
+    {"phi-2", Cut::gpt2},
+    {"smollm", Cut::digits},
+    {"starcoder", Cut::digits},
+    {"refact", Cut::digits},
+    {"default", Cut::punctuation},
+};
+
+class Writer {
+ public:
+  explicit Writer(const GgufFile& file)
+      : file_(file), tokens_(file.texts(tokens_key)), types_(file.integers(types_key)) {}
+
+  std::string write() {
+    const std::string kind = file_.text(kind_key);
+    if (kind != "gpt2" && kind != "llama")
+      file_.refuse(kind_key, "attn reads gpt2 (byte-level BPE) and llama (SentencePiece's BPE)");
+    check_tokens();
+    kind == "gpt2" ? write_bytes() : write_characters();
+    document_["post_processor"] = ends();
+    document_["model"]["vocab"] = vocabulary();
+    document_["added_tokens"] = added();
+    return document_.dump();
+  }
+
+ private:
+  void check_tokens() {
+    if (tokens_.empty()) file_.refuse(tokens_key, "it must be the tokens");
+    if (tokens_.size() >= static_cast<std::size_t>(text::most_tokens))
+      file_.refuse(tokens_key, runtime::format("attn reads fewer than {}", text::most_tokens));
+    if (types_.empty()) types_.assign(tokens_.size(), normal);
+    if (types_.size() != tokens_.size())
+      file_.refuse(types_key, runtime::format("there are {} tokens", tokens_.size()));
+    for (std::size_t id = 0; id < tokens_.size(); ++id) {
+      const std::string_view token = tokens_[id];
+      const auto fail = [&](const std::string& what) {
+        throw ValueError(runtime::format("{}: {}: token {}, \"{}\", {}", file_.name(), tokens_key, id,
+                                         io::one_line(token.substr(0, 60)), what));
+      };
+      if (types_[id] < normal || types_[id] > byte) fail(runtime::format("has the type {}", types_[id]));
+      if (token.size() > longest_token)
+        fail(runtime::format("has {} bytes; at most {} are read", token.size(), longest_token));
+      if (text::invalid_utf8(token)) fail("is not UTF-8");
+      if (token.empty()) continue;  // nothing is encoded to it
+      if (const auto [known, is_new] = ids_.emplace(token, id); !is_new)
+        fail(runtime::format("is token {} too", known->second));
+    }
+  }
+
+  /// Byte-level BPE.
+  void write_bytes() {
+    const std::string name =
+        file_.text(cut_key, file_.text("general.architecture", "") == "gpt2" ? "gpt-2" : "default");
+    const auto found = std::find_if(std::begin(pre_tokenizers), std::end(pre_tokenizers),
+                                    [&](const PreTokenizer& one) { return name == one.name; });
+    if (found == std::end(pre_tokenizers)) {
+      std::string all;
+      for (const PreTokenizer& one : pre_tokenizers) all += (all.empty() ? "" : ", ") + std::string(one.name);
+      file_.refuse(cut_key, "attn reads " + all);
+    }
+    begins_ = found->begins;
+    document_["normalizer"] = found->nfc ? Json{{"type", "NFC"}} : Json();
+    const bool spaced = file_.boolean("tokenizer.ggml.add_space_prefix", false);
+    if (spaced && found->cut != Cut::gpt2) file_.refuse("tokenizer.ggml.add_space_prefix", "it must be false");
+    Json steps = Json::array();
+    if (found->cut != Cut::gpt2)
+      for (const std::string_view pattern : text::patterns_of(found->cut))
+        steps.push_back(
+            {{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
+    steps.push_back({{"type", "ByteLevel"}, {"add_prefix_space", spaced}, {"use_regex", found->cut == Cut::gpt2}});
+    document_["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", steps}};
+    document_["decoder"] = {{"type", "ByteLevel"}};
+    Json merges = Json::array();
+    for (const std::string_view merge : file_.texts("tokenizer.ggml.merges")) {
+      if (text::invalid_utf8(merge)) file_.refuse("tokenizer.ggml.merges", "one of them is not UTF-8");
+      merges.push_back(merge);
+    }
+    document_["model"] = {{"type", "BPE"}, {"ignore_merges", found->whole_first}, {"merges", std::move(merges)}};
+  }
+
+  /// SentencePiece's BPE of characters, whose merges follow from the scores.
+  void write_characters() {
+    const std::vector<float> scores = file_.numbers(scores_key);
+    if (scores.size() != tokens_.size())
+      file_.refuse(scores_key, runtime::format("there are {} tokens", tokens_.size()));
+    begins_ = true;
+    const Json space{{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", blank}};
+    Json decoders = Json::array({{{"type", "Replace"}, {"pattern", {{"String", blank}}}, {"content", " "}},
+                                 {{"type", "ByteFallback"}},
+                                 {{"type", "Fuse"}}});
+    document_["normalizer"] = space;
+    if (file_.boolean("tokenizer.ggml.add_space_prefix", true)) {
+      document_["normalizer"] = {{"type", "Sequence"},
+                                 {"normalizers", Json::array({{{"type", "Prepend"}, {"prepend", blank}}, space})}};
+      decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+    }
+    document_["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
+    Json merges = Json::array();
+    for (const auto& [left, right] : merges_of_scores(tokens_, scores, ids_, [&](std::size_t id) {
+           return types_[id] == normal || types_[id] == user_defined || types_[id] == unused;
+         }))
+      merges.push_back(Json::array({left, right}));
+    document_["model"] = {{"type", "BPE"},
+                          {"byte_fallback", true},
+                          {"fuse_unk", true},
+                          {"unk_token", unknown_token()},
+                          {"merges", std::move(merges)}};
+  }
+
+  Json unknown_token() const {
+    const auto found = std::find(types_.begin(), types_.end(), static_cast<std::int64_t>(unknown));
+    const std::int64_t first = found == types_.end() ? -1 : found - types_.begin();
+    const std::int64_t id = file_.integer("tokenizer.ggml.unknown_token_id", first);
+    return id < 0 ? Json() : Json(token_of("tokenizer.ggml.unknown_token_id", id));
+  }
+
+  std::string_view token_of(const char* key, std::int64_t id) const {
+    if (id < 0 || static_cast<std::size_t>(id) >= tokens_.size() || tokens_[static_cast<std::size_t>(id)].empty())
+      file_.refuse(key, runtime::format("there are {} tokens", tokens_.size()));
+    return tokens_[static_cast<std::size_t>(id)];
+  }
+
+  /// The tokens that the file adds before and after a text.
+  Json ends() const {
+    Json single = Json::array(), special = Json::object();
+    const auto add = [&](bool added, const char* key) {
+      if (!added || !file_.has(key)) return;
+      const std::int64_t id = file_.integer(key);
+      const std::string_view token = token_of(key, id);
+      single.push_back({{"SpecialToken", {{"id", token}, {"type_id", 0}}}});
+      special[std::string(token)] = {{"id", token}, {"ids", {id}}, {"tokens", {token}}};
+    };
+    add(file_.boolean("tokenizer.ggml.add_bos_token", begins_), "tokenizer.ggml.bos_token_id");
+    single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+    add(file_.boolean("tokenizer.ggml.add_eos_token", false), "tokenizer.ggml.eos_token_id");
+    if (special.empty()) return nullptr;
+    return {
+        {"type", "TemplateProcessing"}, {"single", single}, {"pair", single}, {"special_tokens", std::move(special)}};
+  }
+
+  Json vocabulary() const {
+    Json vocab = Json::object();
+    auto& entries = vocab.get_ref<Json::object_t&>();
+    for (std::size_t id = 0; id < tokens_.size(); ++id)
+      if (!tokens_[id].empty()) entries.Json::object_t::Container::emplace_back(tokens_[id], id);
+    return vocab;
+  }
+
+  /// The tokens that are searched for in a text before it is cut.
+  Json added() const {
+    Json list = Json::array();
+    for (std::size_t id = 0; id < tokens_.size(); ++id) {
+      if (tokens_[id].empty() || (types_[id] != unknown && types_[id] != control && types_[id] != user_defined))
+        continue;
+      list.push_back(
+          {{"id", id}, {"content", tokens_[id]}, {"normalized", false}, {"special", types_[id] != user_defined}});
+    }
+    return list;
+  }
+
+  static constexpr const char* blank = "\xE2\x96\x81";  // SentencePiece's space
+  const GgufFile& file_;
+  std::vector<std::string_view> tokens_;
+  std::vector<std::int64_t> types_;
+  std::unordered_map<std::string_view, std::size_t> ids_;
+  bool begins_ = false;
+  Json document_;
+};
+
+}  // namespace
+
+std::string tokenizer_json(const GgufFile& file) { return Writer(file).write(); }
+
+}  // namespace attn::gguf

@@ -1,0 +1,166 @@
+// tests/model/gguf_tokenizer_test.cc: tokenizers in GGUF files give Hugging Face's ids; what is not read is named.
+#include "model/gguf_bytes.h"
+#include "support/errors.h"
+#include "support/folder.h"
+#include "support/golden.h"
+
+#include <attn/tokenizer.h>
+
+#include <gtest/gtest.h>
+
+namespace attn {
+namespace {
+
+using testing::error_of;
+using testing::Folder;
+using testing::GgufBytes;
+using testing::golden;
+using Ids = std::vector<std::int64_t>;
+using Json = nlohmann::json;
+
+Tokenizer load(const GgufBytes& file) {
+  const Folder folder;
+  return Tokenizer::load(folder.write("t.gguf", file.bytes()));
+}
+
+/// The byte-level BPE of a tokenizer.json as a GGUF file holds it.
+GgufBytes gguf_of(const Json& tokenizer, const std::string& pre) {
+  const Json& vocab = tokenizer.at("model").at("vocab");
+  std::vector<std::string> tokens(vocab.size()), merges;
+  std::vector<std::int32_t> types(vocab.size(), 1);
+  for (const auto& [token, id] : vocab.items()) tokens.at(id.get<std::size_t>()) = token;
+  for (const Json& added : tokenizer.at("added_tokens"))
+    types.at(added.at("id").get<std::size_t>()) = added.at("special").get<bool>() ? 3 : 4;
+  for (const Json& merge : tokenizer.at("model").at("merges"))
+    merges.push_back(merge.is_string() ? merge.get<std::string>()
+                                       : merge[0].get<std::string>() + " " + merge[1].get<std::string>());
+  GgufBytes file;
+  file.text("tokenizer.ggml.model", "gpt2").text("tokenizer.ggml.pre", pre);
+  file.texts("tokenizer.ggml.tokens", tokens).texts("tokenizer.ggml.merges", merges);
+  return file.array("tokenizer.ggml.token_type", 5, types);
+}
+
+void expect_ids(const Tokenizer& tokenizer, const Json& strings, const Json& ids, const std::string& name) {
+  for (std::size_t i = 0; i < strings.size(); ++i)
+    EXPECT_EQ(tokenizer.encode(strings[i].get<std::string>()), ids[i].get<Ids>())
+        << name << ", string " << i << ": " << strings[i];
+}
+
+TEST(GgufTokenizer, OfBytesGivesHuggingFacesIds) {
+  const Json& figures = golden("tokenizer/tokenizers.json");
+  for (const Json& c : figures.at("cases"))
+    for (const auto& [name, pre] : {std::pair{"gpt2", "gpt-2"}, std::pair{"llama3", "llama-bpe"}})
+      if (c.at("name") == name)
+        expect_ids(load(gguf_of(c.at("tokenizer"), pre)), figures.at("strings"), c.at("ids"), name);
+  const Json& nfc = golden("tokenizer/nfc.json");  // Qwen's
+  expect_ids(load(gguf_of(nfc.at("tokenizer"), "qwen2")), nfc.at("strings"), nfc.at("ids"), "qwen2");
+  const Json& cuts = golden("tokenizer/cuts.json");
+  for (std::size_t i = 0; i < 2; ++i) {
+    const Json& c = cuts.at("cases")[i];
+    expect_ids(load(gguf_of(c.at("tokenizer"), i == 0 ? "smollm" : "default")), cuts.at("strings"), c.at("ids"),
+               c.at("name"));
+  }
+}
+
+/// Folders have these pre-tokenizers too.
+TEST(Tokenizer, SplitsInSeveralSteps) {
+  const Json& cuts = golden("tokenizer/cuts.json");
+  for (const Json& c : cuts.at("cases")) {
+    const Tokenizer tokenizer = Tokenizer::parse(c.at("tokenizer").dump()),
+                    again = Tokenizer::parse(tokenizer.to_json());
+    EXPECT_EQ(again.to_json(), tokenizer.to_json());
+    expect_ids(tokenizer, cuts.at("strings"), c.at("ids"), c.at("name"));
+    expect_ids(again, cuts.at("strings"), c.at("ids"), c.at("name"));
+  }
+}
+
+GgufBytes of_scores() {
+  const Json& c = golden("tokenizer/cuts.json").at("scores");
+  std::vector<std::int32_t> types(c.at("tokens").size(), 1);
+  types[0] = 2, types[1] = types[2] = 3;
+  for (std::size_t i = 3; i < 259; ++i) types[i] = 6;
+  GgufBytes file;
+  file.text("tokenizer.ggml.model", "llama").texts("tokenizer.ggml.tokens", c.at("tokens"));
+  file.array<float>("tokenizer.ggml.scores", 6, c.at("scores")).array("tokenizer.ggml.token_type", 5, types);
+  return file.number("tokenizer.ggml.bos_token_id", 1).number("tokenizer.ggml.eos_token_id", 2);
+}
+
+TEST(GgufTokenizer, OfScoresGivesHuggingFacesIdsAndTexts) {
+  const Json &cuts = golden("tokenizer/cuts.json"), &c = cuts.at("scores");
+  const Tokenizer tokenizer = load(of_scores());
+  expect_ids(tokenizer, cuts.at("strings"), c.at("ids"), "scores");
+  for (std::size_t i = 0; i < c.at("ids").size(); ++i)
+    EXPECT_EQ(tokenizer.decode(c.at("ids")[i].get<Ids>()), c.at("texts")[i].get<std::string>());
+  EXPECT_EQ(tokenizer.encode("", true), (Ids{1}));  // <s>, unless the file says otherwise
+  EXPECT_EQ(tokenizer.encode("<s></s>"), (Ids{1, 2}));
+  EXPECT_EQ(load(of_scores().boolean("tokenizer.ggml.add_bos_token", false)).encode("", true), Ids{});
+  EXPECT_EQ(load(of_scores().boolean("tokenizer.ggml.add_eos_token", true)).encode("", true), (Ids{1, 2}));
+  const Tokenizer plain = load(of_scores().boolean("tokenizer.ggml.add_space_prefix", false));
+  EXPECT_EQ(plain.decode(plain.encode(" a b")), " a b");
+  EXPECT_EQ(plain.encode("\xE2\x96\x81"
+                         "a"),
+            tokenizer.encode("a"));
+}
+
+TEST(GgufTokenizer, AddsWhatTheFileSays) {
+  const Json& c = golden("tokenizer/tokenizers.json").at("cases")[1];  // gpt2, with <|endoftext|>
+  GgufBytes file = gguf_of(c.at("tokenizer"), "gpt-2");
+  file.number("tokenizer.ggml.bos_token_id", 0).number("tokenizer.ggml.eos_token_id", 0);
+  EXPECT_EQ(load(file).encode("a", true), load(file).encode("a"));
+  EXPECT_EQ(load(GgufBytes(file).boolean("tokenizer.ggml.add_bos_token", true)).encode("", true), Ids{0});
+  EXPECT_EQ(load(GgufBytes(file).boolean("tokenizer.ggml.add_eos_token", true)).encode("", true), Ids{0});
+  GgufBytes llama = gguf_of(c.at("tokenizer"), "llama-bpe");
+  EXPECT_EQ(load(llama.number("tokenizer.ggml.bos_token_id", 0)).encode("", true), Ids{0});
+}
+
+/// Returns what is said to a file with three tokens that `change` made another.
+template <typename F>
+std::string refused(F&& change) {
+  const Folder folder;
+  GgufBytes file;
+  change(file);
+  const std::string path = folder.write("t.gguf", file.bytes()), begin = "GgufFile: " + path + ": ",
+                    text = error_of<ValueError>([&] { Tokenizer::load(path); });
+  EXPECT_TRUE(text.starts_with(begin)) << text;
+  return text.substr(std::min(begin.size(), text.size()));
+}
+
+GgufBytes& three(GgufBytes& file, const std::vector<std::string>& tokens = {"a", "b", "ab"}) {
+  return file.text("tokenizer.ggml.model", "gpt2").texts("tokenizer.ggml.tokens", tokens);
+}
+
+TEST(GgufTokenizer, WhatIsNotReadIsNamed) {
+  EXPECT_EQ(refused([](GgufBytes&) {}), "tokenizer.ggml.model is missing");
+  EXPECT_EQ(refused([](GgufBytes& file) { file.text("tokenizer.ggml.model", "t5"); }),
+            "tokenizer.ggml.model is \"t5\"; attn reads gpt2 (byte-level BPE) and llama (SentencePiece's BPE)");
+  EXPECT_EQ(refused([](GgufBytes& file) { three(file).text("tokenizer.ggml.pre", "tekken"); }),
+            "tokenizer.ggml.pre is \"tekken\"; attn reads llama-bpe, llama3, llama-v3, qwen2, deepseek-r1-qwen, gpt-2, "
+            "phi-2, smollm, starcoder, refact, default");
+  EXPECT_EQ(refused([](GgufBytes& file) { file.text("tokenizer.ggml.model", "gpt2"); }),
+            "tokenizer.ggml.tokens is missing");
+  EXPECT_EQ(refused([](GgufBytes& file) { three(file, {"a", "\xFF", "ab"}); }),
+            "tokenizer.ggml.tokens: token 1, \"\\xFF\", is not UTF-8");
+  EXPECT_EQ(refused([](GgufBytes& file) { three(file, {"a", "b", "a"}); }),
+            "tokenizer.ggml.tokens: token 2, \"a\", is token 0 too");
+  EXPECT_EQ(refused([](GgufBytes& file) { three(file, {"a", std::string(1025, 'b')}); }).substr(0, 40),
+            "tokenizer.ggml.tokens: token 1, \"bbbbbbb");
+  EXPECT_EQ(refused([](GgufBytes& file) { three(file).array<std::int32_t>("tokenizer.ggml.token_type", 5, {1, 2}); }),
+            "tokenizer.ggml.token_type is an array of 2; there are 3 tokens");
+  EXPECT_EQ(
+      refused([](GgufBytes& file) { three(file).array<std::int32_t>("tokenizer.ggml.token_type", 5, {1, 9, 1}); }),
+      "tokenizer.ggml.tokens: token 1, \"b\", has the type 9");
+  EXPECT_EQ(refused([](GgufBytes& file) { three(file).texts("tokenizer.ggml.merges", {"a c"}); }),
+            "the tokenizer: a merge speaks of \"c\", which is not in the vocabulary");
+  EXPECT_EQ(refused([](GgufBytes& file) {
+              three(file).boolean("tokenizer.ggml.add_bos_token", true).number("tokenizer.ggml.bos_token_id", 3);
+            }),
+            "tokenizer.ggml.bos_token_id is 3; there are 3 tokens");
+  EXPECT_EQ(refused([](GgufBytes& file) {
+              file.text("tokenizer.ggml.model", "llama").texts("tokenizer.ggml.tokens", {"a"});
+              file.array<float>("tokenizer.ggml.scores", 6, {1, 2});
+            }),
+            "tokenizer.ggml.scores is an array of 2; there are 1 tokens");
+}
+
+}  // namespace
+}  // namespace attn
