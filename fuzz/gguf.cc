@@ -24,5 +24,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       answers([&] { file.texts(key); });
     }
   });
+  static const Folder folder;
+  const std::string path = folder.write("m.gguf", data, size);
+  answers([&] {
+    const LanguageModel model = LanguageModel::load(path);
+    check(model.config.parameters() <= static_cast<std::int64_t>(4 * size), "more weights than the file can hold");
+    check(model(zeros({1, 1}, Dtype::i64)).size(2) == model.config.vocab_size, "logits of another shape");
+  });
+  answers([&] {
+    const Tokenizer tokenizer = Tokenizer::load(path);
+    for (const std::int64_t id : tokenizer.encode("a b\xFF 12", true)) tokenizer.bytes(id);
+  });
   return 0;
 }

@@ -24,6 +24,10 @@ constexpr Translation kErrors[] = {
     {"{}: must name a file, or be - for stdout, not \"\"", "{0}：必须是文件名，或用 - 表示标准输出，不能为空"},
     {"{} - and --json do not go together: both write to stdout", "{0} - 与 --json 不能同时用：两者都写到标准输出"},
     {"not enough memory", "内存不足"},
+    // attn convert
+    {"a model and a new folder are needed, as in: attn convert model.gguf model",
+     "需要模型和新的文件夹，例如：attn convert model.gguf model"},
+    {"convert: {} holds a model already ({}); give another folder", "convert：{0} 中已有模型（{1}）；请给另一个文件夹"},
     // attn explain
     {"a text is missing, as in: attn explain {}", "缺少文本，例如：attn explain {0}"},
     {"{} and --weights do not go together: the matrices say it", "{0} 与 --weights 不能同时用：矩阵已经决定了它"},

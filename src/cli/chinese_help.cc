@@ -20,11 +20,12 @@ constexpr Translation kHelp[] = {
     // the verbs
     {"Attention on a text, step by step, with the numbers", "逐步显示一段文本的注意力，每一步都有数值"},
     {"Attention on the tensors q, k, v of a file", "对文件中的张量 q、k、v 计算注意力"},
-    {"Version, processor, kernels, threads", "版本、处理器、内核、线程"},
+    {"Version, processor, kernels, threads; or a model's file", "版本、处理器、内核、线程；或模型文件的内容"},
     {"Every kernel of this machine against the specification", "按规范逐位检验本机的每个内核"},
     {"How fast, beside what this machine could at most", "测速，并与本机的理论上限比较"},
     {"A language model from a text, on this machine", "在本机上用文本训练一个语言模型"},
     {"A language model goes on with a text", "用语言模型续写文本"},
+    {"A model as a folder, with its weights as floats", "把模型写成文件夹，权重为浮点数"},
     {"Completion for bash, zsh or fish", "bash、zsh 或 fish 的命令补全"},
     // attn explain
     {"The text, - for what stands on stdin; several make a batch, padded to the longest",
@@ -101,6 +102,7 @@ constexpr Translation kHelp[] = {
     {"above without their dashes; --return-weights is weights there.",
      "（去掉开头的 --；--return-weights 写作 weights）。"},
     // attn info, verify, bench
+    {"A GGUF file: what it holds", "GGUF 文件：显示其中的内容"},
     {"The same as JSON", "输出 JSON"},
     {"One case instead of the table, as a failure names it", "只检验一个用例，写法与失败时报告的相同"},
     {"The small table", "只用小表"},
@@ -142,8 +144,9 @@ constexpr Translation kHelp[] = {
     {"weights so far), train_state.safetensors (all that --resume needs) and, at the end, loss.svg.",
      "权重）、train_state.safetensors（--resume 所需的一切），结束时还有 loss.svg。"},
     // attn generate, completion
-    {"config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's GPT-2, Llama, Mistral or Qwen",
-     "装有 config.json、model.safetensors、tokenizer.json 的文件夹：来自 attn train，或 Hugging Face 的 "
+    {"A GGUF file, or config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's GPT-2, Llama, "
+     "Mistral or Qwen",
+     "GGUF 文件，或装有 config.json、model.safetensors、tokenizer.json 的文件夹：来自 attn train，或 Hugging Face 的 "
      "GPT-2、Llama、Mistral、Qwen"},
     {"The text to go on with; a line's end without it", "要续写的文本；不给则为一个换行"},
     {"A prompt a line, all at once; - is stdin", "每行一个提示，同时续写；- 表示标准输入"},
@@ -159,6 +162,12 @@ constexpr Translation kHelp[] = {
     {"Texts, tokens and why each ended as JSON", "以 JSON 输出文本、词元和停止的原因"},
     {"What is printed depends neither on the other prompts nor on the number of threads.",
      "输出既不取决于其他提示，也不取决于线程数。"},
+    // attn convert
+    {"A GGUF file, or a model's folder", "GGUF 文件，或模型的文件夹"},
+    {"Where config.json, model.safetensors and tokenizer.json go",
+     "写到哪个文件夹：config.json、model.safetensors 和 tokenizer.json"},
+    {"Blocks of a GGUF file become f32, unless --dtype says otherwise.",
+     "GGUF 文件的量化块变为 f32，除非另给 --dtype。"},
     {"bash, zsh or fish", "bash、zsh 或 fish 之一"},
 };
 

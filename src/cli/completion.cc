@@ -45,7 +45,8 @@ bool takes_file(const std::string& option) {
 }
 /// Returns whether the verb's argument is a file or a folder.
 bool names_file(const Parser& verb) {
-  return verb.name() == "run" || verb.name() == "train" || verb.name() == "generate";
+  constexpr std::array verbs{"run", "train", "generate", "convert", "info"};
+  return std::find(verbs.begin(), verbs.end(), verb.name()) != verbs.end();
 }
 
 struct Described {

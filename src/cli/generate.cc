@@ -132,8 +132,8 @@ Verb add_generate(Parser app) {
   Arguments& a = *arguments;
   parser
       .option("FOLDER", a.folder,
-              "config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's GPT-2, Llama, "
-              "Mistral or Qwen")
+              "A GGUF file, or config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's "
+              "GPT-2, Llama, Mistral or Qwen")
       .type_name("");
   a.prompt_given =
       parser.option("--prompt", a.prompt, "The text to go on with; a line's end without it").type_name("TEXT");

@@ -1,12 +1,18 @@
-// src/cli/info.cc: implements attn info: prints the version, this machine, and the kernels that can run here.
+// src/cli/info.cc: implements attn info: prints the version, this machine, and the kernels that can run here, or what a
+// GGUF file holds.
 #include "cli/output.h"
 #include "cli/verbs.h"
 
+#include <attn/gguf.h>
 #include <attn/runtime.h>
+
+#include "model/gguf/model.h"
 
 #include "runtime/format.h"
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 
 namespace attn::cli {
@@ -36,15 +42,65 @@ void print_info(bool json) {
       runtime::join(about.targets, " "), about.target, about.cores, about.threads, about.compiler));
 }
 
+/// Returns the types of the file's tensors, and how many have each: the most frequent first.
+std::vector<std::pair<std::string, std::int64_t>> types_of(const GgufFile& file) {
+  std::map<std::string, std::int64_t> counts;
+  for (const GgufFile::Entry& entry : file.tensors()) ++counts[entry.type];
+  std::vector<std::pair<std::string, std::int64_t>> types(counts.begin(), counts.end());
+  std::stable_sort(types.begin(), types.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  return types;
+}
+
+void print_file(const std::string& path, bool json) {
+  const GgufFile file = GgufFile::open(path);
+  const ModelConfig c = gguf::config_of(file);
+  gguf::check_weights(file, c);
+  std::uint64_t bytes = 0;
+  for (const GgufFile::Entry& entry : file.tensors()) bytes += entry.bytes;
+  const std::string name = file.text("general.name", ""), architecture = file.text("general.architecture"),
+                    tokenizer = file.text("tokenizer.ggml.model", ""), pre = file.text("tokenizer.ggml.pre", "");
+  const auto types = types_of(file);
+  if (json) {
+    nlohmann::ordered_json counts;
+    for (const auto& [type, count] : types) counts[type] = count;
+    print(nlohmann::ordered_json{{"attn_info", 1},
+                                 {"file", path},
+                                 {"gguf_version", file.version()},
+                                 {"name", name},
+                                 {"architecture", architecture},
+                                 {"parameters", c.parameters()},
+                                 {"tensors", counts},
+                                 {"tensor_bytes", bytes},
+                                 {"config", nlohmann::ordered_json::parse(c.to_json(gguf::dtype_of(file)))},
+                                 {"tokenizer", tokenizer},
+                                 {"pre_tokenizer", pre},
+                                 {"tokens", file.texts("tokenizer.ggml.tokens").size()}}
+              .dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) +
+          "\n");
+    return;
+  }
+  std::vector<std::string> counts;
+  for (const auto& [type, count] : types) counts.push_back(runtime::format("{} {}", count, type));
+  print(runtime::format(
+      "{}   GGUF {}\narchitecture {}   {} layers, width {}, {} heads ({} of keys and values) of {}, MLP {}\n"
+      "vocabulary   {}   context {}\nparameters   {}   {:.1f} bits each\ntensors      {}\ntokenizer    {}\n",
+      one_line(name.empty() ? path : name), file.version(), architecture, c.layers, c.width, c.heads,
+      c.key_value_heads(), c.dim_of_head(), c.dim_of_mlp(), c.vocab_size, c.context, c.parameters(),
+      8.0 * static_cast<double>(bytes) / static_cast<double>(c.parameters()), runtime::join(counts, ", "),
+      tokenizer.empty() ? "none" : one_line(tokenizer + (pre.empty() ? "" : ", " + pre))));
+}
+
 }  // namespace
 
 Verb add_info(Parser app) {
-  Parser parser = app.add_verb("info", "Version, processor, kernels, threads");
+  Parser parser = app.add_verb("info", "Version, processor, kernels, threads; or a model's file");
   auto json = std::make_shared<bool>(false);
+  auto file = std::make_shared<std::string>();
+  parser.option("FILE", *file, "A GGUF file: what it holds").type_name("");
   parser.flag("--json", *json, "The same as JSON");
-  return {parser, [json](const std::vector<std::string>& rest) {
+  return {parser, [json, file](const std::vector<std::string>& rest) {
             no_more(rest);
-            print_info(*json);
+            file->empty() ? print_info(*json) : print_file(*file, *json);
           }};
 }
 

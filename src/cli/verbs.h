@@ -25,6 +25,7 @@ Verb add_run(Parser app);
 Verb add_verify(Parser app);
 Verb add_bench(Parser app);
 Verb add_train(Parser app);
+Verb add_convert(Parser app);
 Verb add_completion(Parser app);
 
 /// Return what is wrong with an option's value that must be a whole number, or any number; "" if it is valid.

@@ -20,7 +20,7 @@ bool is_chinese(const std::string& text) {
 
 TEST(ChineseCommand, HelpIsChinese) {
   for (const std::string verb :
-       {"", "explain ", "run ", "info ", "verify ", "bench ", "train ", "generate ", "completion "}) {
+       {"", "explain ", "run ", "info ", "verify ", "bench ", "train ", "generate ", "convert ", "completion "}) {
     const Said said = attn_says(verb + "--help", kChinese);
     EXPECT_EQ(said.code, 0);
     std::istringstream lines(said.out);
@@ -47,8 +47,8 @@ TEST(ChineseCommand, AnErrorSaysTheSame) {
            Error{"explian hi", "attn: 没有命令“explian”；是不是 explain？\n"},
            Error{"frobnicate",
                  "attn: 没有命令“frobnicate”；可用的有 explain, run, info, verify, bench, train, generate, "
-                 "completion\n"},
-           Error{"info what", "attn info: “what”是多余的参数（见 attn info --help）\n"},
+                 "convert, completion\n"},
+           Error{"info a what", "attn info: “what”是多余的参数（见 attn info --help）\n"},
            Error{"explain hi --cuasal", "attn explain: 没有选项 --cuasal；是不是 --causal？\n"},
            Error{"explain hi --frobnicate",
                  "attn explain: 没有选项 --frobnicate（attn explain --help 会列出所有选项）\n"},

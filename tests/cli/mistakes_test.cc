@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Mistake{"help explian", 2, "did you mean explain?"}, Mistake{"help frobnicate", 2, "there are explain, run"},
         Mistake{"explian hello", 2, "did you mean explain?"},
-        Mistake{"frobnicate", 2, "there are explain, run, info, verify, bench, train, generate, completion"},
+        Mistake{"frobnicate", 2, "there are explain, run, info, verify, bench, train, generate, convert, completion"},
         Mistake{"explain", 2, "a text is missing"}, Mistake{"explain ''", 1, "no token"},
         Mistake{"explain '  '", 1, "no token"},
         Mistake{"explain hi --cuasal", 2, "there is no option --cuasal; did you mean --causal?"},
@@ -77,7 +77,9 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"run /", 1, "cannot be read"},
         Mistake{"explain hi --seed 99999999999999999999", 2, "at most 18 digits"},
         Mistake{"explain hi --query x", 2, "--query: must be a whole number, not \"x\""},
-        Mistake{"info -- what", 2, "one argument too many"}, Mistake{"info what", 2, "one argument too many"},
+        Mistake{"info -- what", 2, "one argument too many"}, Mistake{"info a what", 2, "one argument too many"},
+        Mistake{"info what", 1, "GgufFile: what: No such file or directory"},
+        Mistake{"convert a", 2, "a model and a new folder are needed"},
         Mistake{"bench --seconds -1", 2, "attn bench: --seconds: must be from 0 to 600, not -1"},
         Mistake{"bench --seconds x", 2, "must be a number, not \"x\""},
         Mistake{"bench --seconds nan", 2, "must be from 0 to 600, not nan"},
@@ -104,7 +106,7 @@ TEST(Help, IsEverywhereAndOnStdout) {
 
 TEST(Help, IsAVerbToo) {
   EXPECT_EQ(attn_says("help").out, attn_says("--help").out);
-  for (const char* verb : {"explain", "run", "info", "verify", "bench", "train", "generate", "completion"}) {
+  for (const char* verb : {"explain", "run", "info", "verify", "bench", "train", "generate", "convert", "completion"}) {
     const Said said = attn_says(std::string("help ") + verb);
     EXPECT_EQ(said.code, 0);
     EXPECT_EQ(said.out, attn_says(std::string(verb) + " --help").out);

@@ -12,8 +12,8 @@ namespace attn::gguf {
 /// Tokens may have that many bytes: the time for a token grows with the square of its length.
 inline constexpr std::size_t longest_token = 1024;
 
-/// Returns a merge for each way to make a token of two others, the best first: by the score of the token they make, then
-/// with the longer left part, then in the order of the tokens. That is the order of transformers, which writes
+/// Returns a merge for each way to make a token of two others, the best first: by the score of the token they make,
+/// then with the longer left part, then in the order of the tokens. That is the order of transformers, which writes
 /// tokenizer.json from SentencePiece's files. `ids`: of each token; `merged`: whether an id takes part.
 std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(
     const std::vector<std::string_view>& tokens, const std::vector<float>& scores,

