@@ -162,11 +162,23 @@ def cases(tokenizers):
 def test_a_tokenizer_gives_hugging_faces_ids(name, random, tmp_path):
     tokenizers = pytest.importorskip("tokenizers", reason="not installed: transformers (./setup --pytorch)")
     theirs = cases(tokenizers)[name]
-    model = json.loads(theirs.to_str())["model"]
+    write_small(tmp_path / "t.gguf", random, name)
+    for text in texts(f"{SEED} {name}", 300 if FULL else 40):
+        ids = [theirs.token_to_id("<s>"), *theirs.encode(text, add_special_tokens=False).ids]
+        if not 1 < len(ids) <= 64:
+            continue
+        said = json.loads(attn("explain", "--model", tmp_path / "t.gguf", "--only", "ids", "--json", "--", text).stdout)
+        assert said["steps"][0]["values"] == ids, (text, SEED)
+
+
+def write_small(path, random, name="gpt-2"):
+    """A llama of two layers whose tokenizer is one of Hugging Face's; its tensors, in the order of the file."""
+    tokenizers = pytest.importorskip("tokenizers", reason="not installed: transformers (./setup --pytorch)")
+    model = json.loads(cases(tokenizers)[name].to_str())["model"]
     tokens = sorted(model["vocab"], key=model["vocab"].get)
-    writer = writer_of(tmp_path / "t.gguf", vocab=len(tokens))
+    writer = writer_of(path, vocab=len(tokens), layers=2)
     writer.add_tensor("token_embd.weight", random.standard_normal((len(tokens), 32)).astype(np.float32))
-    add_layers(writer, random)
+    add_layers(writer, random, layers=2)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre(name)
     writer.add_token_list(tokens)
@@ -174,14 +186,39 @@ def test_a_tokenizer_gives_hugging_faces_ids(name, random, tmp_path):
     writer.add_token_merges([" ".join(merge) for merge in model["merges"]])
     writer.add_bos_token_id(model["vocab"]["<s>"])
     writer.add_eos_token_id(model["vocab"]["</s>"])
-    writer.add_add_bos_token(False)
+    writer.add_add_bos_token(True)
     finish(writer)
-    for text in texts(f"{SEED} {name}", 300 if FULL else 40):
-        ids = theirs.encode(text, add_special_tokens=False).ids
-        if not ids or len(ids) > 64:
-            continue
-        said = json.loads(attn("explain", "--model", tmp_path / "t.gguf", "--only", "ids", "--json", "--", text).stdout)
-        assert said["steps"][0]["values"] == ids, (text, SEED)
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0", "Q4_0"])
+def test_a_written_file_holds_what_the_package_writes(kind, random, tmp_path):
+    """From a file to a folder and back: the tensors as the package encodes them, the same keys, the same ids."""
+    first, folder, second = tmp_path / "first.gguf", tmp_path / "folder", tmp_path / "second.gguf"
+    write_small(first, random)
+    attn("convert", first, folder)
+    attn("convert", folder, second, "--type", kind)
+    before, after = gguf.GGUFReader(first), gguf.GGUFReader(second)
+    written = {tensor.name: tensor for tensor in after.tensors}
+    assert written.keys() == {tensor.name for tensor in before.tensors}
+    for tensor in before.tensors:
+        found, quantized = written[tensor.name], gguf.GGMLQuantizationType[kind]
+        if len(tensor.shape) == 1:
+            quantized = gguf.GGMLQuantizationType.F32
+        assert found.tensor_type == quantized, tensor.name
+        assert list(found.shape) == list(tensor.shape)
+        values = np.array(tensor.data).reshape(tuple(reversed(tensor.shape.tolist())))
+        expected = gguf.quantize(values, quantized)
+        bits = np.asarray(found.data).view(np.uint8).ravel()
+        assert np.array_equal(bits, expected.view(np.uint8).ravel()), tensor.name
+    for key, field in before.fields.items():
+        if not key.startswith("GGUF."):
+            assert key in after.fields and after.fields[key].contents() == field.contents(), key
+    for text in texts(f"{SEED} written", 5):
+        ids = [json.loads(attn("explain", "--model", path, "--only", "ids", "--json", "--", text[:20]).stdout)
+               ["steps"][0]["values"] for path in (first, folder, second)]
+        assert ids[0] == ids[1] == ids[2]
+    again = attn("convert", folder, second, check=False)
+    assert again.returncode == 1 and "is there already" in again.stderr
 
 
 def smollm():

@@ -25,8 +25,11 @@ constexpr Translation kErrors[] = {
     {"{} - and --json do not go together: both write to stdout", "{0} - 与 --json 不能同时用：两者都写到标准输出"},
     {"not enough memory", "内存不足"},
     // attn convert
-    {"a model and a new folder are needed, as in: attn convert model.gguf model",
-     "需要模型和新的文件夹，例如：attn convert model.gguf model"},
+    {"a model and a new folder or GGUF file are needed, as in: attn convert model.gguf model",
+     "需要模型和新的文件夹或 GGUF 文件，例如：attn convert model.gguf model"},
+    {"--dtype is for a folder; a GGUF file has --type", "--dtype 用于文件夹；GGUF 文件用 --type"},
+    {"--type is for a GGUF file; a folder has --dtype", "--type 用于 GGUF 文件；文件夹用 --dtype"},
+    {"convert: {} is there already; give another name", "convert：{0} 已存在；请换一个名字"},
     {"convert: {} holds a model already ({}); give another folder", "convert：{0} 中已有模型（{1}）；请给另一个文件夹"},
     // attn explain
     {"a text is missing, as in: attn explain {}", "缺少文本，例如：attn explain {0}"},

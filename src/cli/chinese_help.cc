@@ -25,7 +25,7 @@ constexpr Translation kHelp[] = {
     {"How fast, beside what this machine could at most", "测速，并与本机的理论上限比较"},
     {"A language model from a text, on this machine", "在本机上用文本训练一个语言模型"},
     {"A language model goes on with a text", "用语言模型续写文本"},
-    {"A model as a folder, with its weights as floats", "把模型写成文件夹，权重为浮点数"},
+    {"A GGUF file as a model's folder, or a folder as a GGUF file", "把 GGUF 文件转为模型的文件夹，或反过来"},
     {"Completion for bash, zsh or fish", "bash、zsh 或 fish 的命令补全"},
     // attn explain
     {"The text, - for what stands on stdin; several make a batch, padded to the longest",
@@ -164,8 +164,9 @@ constexpr Translation kHelp[] = {
      "输出既不取决于其他提示，也不取决于线程数。"},
     // attn convert
     {"A GGUF file, or a model's folder", "GGUF 文件，或模型的文件夹"},
-    {"Where config.json, model.safetensors and tokenizer.json go",
-     "写到哪个文件夹：config.json、model.safetensors 和 tokenizer.json"},
+    {"Where it goes: FILE.gguf, or a folder for config.json, model.safetensors, tokenizer.json",
+     "写到哪里：FILE.gguf，或放 config.json、model.safetensors、tokenizer.json 的文件夹"},
+    {"In a GGUF file: F32, F16, BF16, Q8_0 or Q4_0 (F32)", "GGUF 文件中的类型：F32、F16、BF16、Q8_0 或 Q4_0（F32）"},
     {"Blocks of a GGUF file become f32, unless --dtype says otherwise.",
      "GGUF 文件的量化块变为 f32，除非另给 --dtype。"},
     {"bash, zsh or fish", "bash、zsh 或 fish 之一"},

@@ -28,7 +28,9 @@ const std::map<std::string, std::string>& values_of_options() {
                                                          {"--return-weights", "none full head_average column_sums"},
                                                          {"run --dtype", "f32 f64 bf16 f16"},
                                                          {"train --dtype", "f32 bf16"},
-                                                         {"generate --dtype", "f32 f64 bf16 f16"}};
+                                                         {"generate --dtype", "f32 f64 bf16 f16"},
+                                                         {"convert --dtype", "f32 f64 bf16 f16"},
+                                                         {"--type", "F32 F16 BF16 Q8_0 Q4_0"}};
   return values;
 }
 

@@ -1,4 +1,5 @@
-// src/cli/convert.cc: implements attn convert: writes a model, such as that of a GGUF file, as a folder.
+// src/cli/convert.cc: implements attn convert: writes the model of a GGUF file as a folder, that of a folder as a GGUF
+// file.
 #include "cli/memory.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
@@ -8,8 +9,11 @@
 #include <attn/model.h>
 #include <attn/tokenizer.h>
 
+#include "model/gguf/write.h"
+
 #include "runtime/format.h"
 
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -20,7 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Arguments {
-  std::string from, to, dtype;
+  std::string from, to, dtype, type = "F32";
+  Option dtype_given, type_given;
 };
 
 /// Returns the model's tokenizer; nullopt if it has none.
@@ -33,18 +38,29 @@ std::optional<Tokenizer> tokenizer_of(const std::string& from) {
 
 void convert(const Arguments& arguments) {
   if (arguments.from.empty() || arguments.to.empty())
-    throw UsageError{"a model and a new folder are needed, as in: attn convert model.gguf model"};
+    throw UsageError{"a model and a new folder or GGUF file are needed, as in: attn convert model.gguf model"};
+  const bool file = arguments.to.ends_with(".gguf");
+  if (file && arguments.dtype_given.given()) throw UsageError{"--dtype is for a folder; a GGUF file has --type"};
+  if (!file && arguments.type_given.given()) throw UsageError{"--type is for a GGUF file; a folder has --dtype"};
   std::optional<Dtype> dtype;
   if (!arguments.dtype.empty())
     dtype = std::array{Dtype::f32, Dtype::f64, Dtype::bf16,
                        Dtype::f16}[choose("--dtype", arguments.dtype, {"f32", "f64", "bf16", "f16"})];
-  for (const char* file : {"model.safetensors", "model.safetensors.index.json", "config.json"})
-    if (std::error_code unknown; fs::exists(fs::path(arguments.to) / file, unknown))
+  std::string type;
+  if (file) {
+    const std::vector<std::string> types = gguf::written_types();
+    type = types[choose("--type", arguments.type, types)];
+    if (std::error_code unknown; fs::exists(arguments.to, unknown))
+      throw ValueError(runtime::format("convert: {} is there already; give another name", arguments.to));
+  }
+  for (const char* name : {"model.safetensors", "model.safetensors.index.json", "config.json"})
+    if (std::error_code unknown; fs::exists(fs::path(arguments.to) / name, unknown))
       throw ValueError(
-          runtime::format("convert: {} holds a model already ({}); give another folder", arguments.to, file));
+          runtime::format("convert: {} holds a model already ({}); give another folder", arguments.to, name));
   keep_freed_memory();
   const std::optional<Tokenizer> tokenizer = tokenizer_of(arguments.from);
   const LanguageModel model = LanguageModel::load(arguments.from, dtype);
+  if (file) return gguf::write(arguments.to, model, tokenizer ? &*tokenizer : nullptr, type);
   model.save(arguments.to);
   if (tokenizer) tokenizer->save(arguments.to);
 }
@@ -52,12 +68,16 @@ void convert(const Arguments& arguments) {
 }  // namespace
 
 Verb add_convert(Parser app) {
-  Parser parser = app.add_verb("convert", "A model as a folder, with its weights as floats");
+  Parser parser = app.add_verb("convert", "A GGUF file as a model's folder, or a folder as a GGUF file");
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser.option("FROM", a.from, "A GGUF file, or a model's folder").type_name("");
-  parser.option("FOLDER", a.to, "Where config.json, model.safetensors and tokenizer.json go").type_name("");
-  parser.option("--dtype", a.dtype, "Weights as f32, f64, bf16 or f16; as they are without it").type_name("NAME");
+  parser.option("TO", a.to, "Where it goes: FILE.gguf, or a folder for config.json, model.safetensors, tokenizer.json")
+      .type_name("");
+  a.dtype_given =
+      parser.option("--dtype", a.dtype, "Weights as f32, f64, bf16 or f16; as they are without it").type_name("NAME");
+  a.type_given =
+      parser.option("--type", a.type, "In a GGUF file: F32, F16, BF16, Q8_0 or Q4_0 (F32)").type_name("NAME");
   parser.footer(
       "Blocks of a GGUF file become f32, unless --dtype says otherwise.\n"
       "\nExample\n  attn convert model.gguf model --dtype bf16");

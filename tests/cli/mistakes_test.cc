@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"explain hi --query x", 2, "--query: must be a whole number, not \"x\""},
         Mistake{"info -- what", 2, "one argument too many"}, Mistake{"info a what", 2, "one argument too many"},
         Mistake{"info what", 1, "GgufFile: what: No such file or directory"},
-        Mistake{"convert a", 2, "a model and a new folder are needed"},
+        Mistake{"convert a", 2, "a model and a new folder or GGUF file are needed"},
         Mistake{"bench --seconds -1", 2, "attn bench: --seconds: must be from 0 to 600, not -1"},
         Mistake{"bench --seconds x", 2, "must be a number, not \"x\""},
         Mistake{"bench --seconds nan", 2, "must be from 0 to 600, not nan"},

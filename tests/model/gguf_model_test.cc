@@ -1,5 +1,6 @@
 // tests/model/gguf_model_test.cc: models in GGUF files are those of the folders that they were made of, bit for bit;
 // what attn does not read is refused by name.
+#include "model/gguf/write.h"
 #include "model/gguf_folder.h"
 #include "model/tiny_models.h"
 #include "support/errors.h"
@@ -36,6 +37,20 @@ TEST_P(GgufModel, IsThatOfTheFolder) {
   EXPECT_EQ(LanguageModel::load(path, Dtype::bf16).dtype(), Dtype::bf16);
   EXPECT_TRUE(
       same_bits(LanguageModel::load(path, Dtype::bf16).state_dict()[0].second, expected[0].second.to(Dtype::bf16)));
+}
+
+/// A file that attn writes is read as the same model.
+TEST_P(GgufModel, IsWrittenAndReadAgain) {
+  const Folder folder;
+  const LanguageModel model = LanguageModel::load(golden_folder(GetParam().first));
+  gguf::write(folder / "m.gguf", model, nullptr, "F32");
+  const LanguageModel again = LanguageModel::load(folder / "m.gguf");
+  ModelConfig same = model.config;
+  same.dropout = 0;
+  EXPECT_EQ(again.config.to_json(), same.to_json());
+  const nn::StateDict ours = again.state_dict(), expected = model.state_dict();
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    EXPECT_TRUE(same_bits(ours[i].second, expected[i].second)) << ours[i].first;
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, GgufModel,
@@ -162,6 +177,20 @@ TEST(GgufModels, KeepSixteenBits) {
   // As most files are: norms in f32.
   EXPECT_EQ(narrowed(1, Dtype::f16, [](const std::string& name) { return name.find("norm") == std::string::npos; }),
             Dtype::f32);
+}
+
+TEST(GgufModels, WhatAFileCannotHoldIsRefused) {
+  const Folder folder;
+  const std::string path = folder / "m.gguf";
+  EXPECT_EQ(error_of<ValueError>([&] { gguf::write(path, LanguageModel(testing::tiny_mixture()), nullptr, "F32"); }),
+            "convert: the model is of no architecture of GGUF files that attn reads");
+  ModelConfig config = testing::tiny_llama();
+  config.width = 32;
+  const LanguageModel model(config);
+  model.state_dict()[0].second.data<float>()[5] = 1e6f;
+  EXPECT_EQ(error_of<ValueError>([&] { gguf::write(path, model, nullptr, "Q8_0"); }),
+            "convert: token_embd.weight holds 1000000; Q8_0 can hold numbers up to 65504");
+  EXPECT_EQ(folder.entries(), 0u);
 }
 
 TEST(GgufModels, AnotherFile) {

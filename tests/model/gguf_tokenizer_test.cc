@@ -1,5 +1,7 @@
 // tests/model/gguf_tokenizer_test.cc: tokenizers in GGUF files give Hugging Face's ids; what is not read is named.
+#include "model/gguf/write.h"
 #include "model/gguf_bytes.h"
+#include "model/tiny_models.h"
 #include "support/errors.h"
 #include "support/folder.h"
 #include "support/golden.h"
@@ -111,6 +113,42 @@ TEST(GgufTokenizer, AddsWhatTheFileSays) {
   EXPECT_EQ(load(GgufBytes(file).boolean("tokenizer.ggml.add_eos_token", true)).encode("", true), Ids{0});
   GgufBytes llama = gguf_of(c.at("tokenizer"), "llama-bpe");
   EXPECT_EQ(load(llama.number("tokenizer.ggml.bos_token_id", 0)).encode("", true), Ids{0});
+}
+
+/// Writes a model of a few numbers with the tokenizer, and reads the tokenizer.
+Tokenizer written(const Tokenizer& tokenizer) {
+  const Folder folder;
+  ModelConfig config = testing::tiny_llama();
+  config.vocab_size = tokenizer.size();
+  gguf::write(folder / "m.gguf", LanguageModel(config), &tokenizer, "F32");
+  return Tokenizer::load(folder / "m.gguf");
+}
+
+TEST(GgufTokenizer, IsWrittenAndReadAgain) {
+  const Json& cuts = golden("tokenizer/cuts.json");
+  for (const Json& c : cuts.at("cases"))
+    expect_ids(written(Tokenizer::parse(c.at("tokenizer").dump())), cuts.at("strings"), c.at("ids"), c.at("name"));
+  const Json& nfc = golden("tokenizer/nfc.json");
+  expect_ids(written(Tokenizer::parse(nfc.at("tokenizer").dump())), nfc.at("strings"), nfc.at("ids"), "qwen2");
+  const Tokenizer scores = load(of_scores().boolean("tokenizer.ggml.add_eos_token", false));
+  EXPECT_EQ(written(scores).to_json(), scores.to_json());
+}
+
+TEST(GgufTokenizer, WhatAFileCannotHoldIsRefused) {
+  const auto text = [](const std::string& name) {
+    for (const Json& c : golden("tokenizer/characters.json").at("cases"))
+      if (c.at("name") == name)
+        return error_of<ValueError>([&] { written(Tokenizer::parse(c.at("tokenizer").dump())); });
+    return std::string();
+  };
+  EXPECT_EQ(text("prepend"),
+            "convert: the tokenizer has merges that do not follow from scores of its tokens, as a GGUF "
+            "file has them");
+  EXPECT_EQ(text("always"),
+            "convert: the tokenizer is not of SentencePiece's form in Llama 2, the one of characters "
+            "that a GGUF file can hold");
+  EXPECT_EQ(error_of<ValueError>([] { written(Tokenizer::train("a b c", Tokenizer::Kind::words)); }),
+            "convert: the tokenizer is of words or characters; a GGUF file can hold byte pairs");
 }
 
 /// Returns what is said to a file with three tokens that `change` made another.

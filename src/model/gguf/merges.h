@@ -1,6 +1,7 @@
 // src/model/gguf/merges.h: the merges that the scores of SentencePiece's tokens stand for.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string_view>
 #include <unordered_map>
@@ -8,6 +9,9 @@
 #include <vector>
 
 namespace attn::gguf {
+
+/// Returns whether tokens of that type in a GGUF file take part in merges: normal, user-defined and unused ones.
+constexpr bool is_merged(std::int64_t type) { return type == 1 || type == 4 || type == 5; }
 
 /// Tokens may have that many bytes: the time for a token grows with the square of its length.
 inline constexpr std::size_t longest_token = 1024;

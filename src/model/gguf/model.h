@@ -16,6 +16,9 @@ ModelConfig config_of(const GgufFile& file);
 /// if there is none. ValueError unless it is Llama 3's.
 std::optional<nn::RotaryScaling> scaling_of(const GgufFile& file, std::int64_t head_dim, double theta);
 
+/// Returns those factors in f32.
+Tensor factors_of(const nn::RotaryScaling& scaling, std::int64_t head_dim, double theta);
+
 /// Throws a ValueError that lists the tensors that are missing, unexpected or of another shape.
 void check_weights(const GgufFile& file, const ModelConfig& config);
 

@@ -2,6 +2,7 @@
 #include "model/gguf/model.h"
 
 #include <attn/error.h>
+#include <attn/ops.h>
 
 #include "runtime/format.h"
 
@@ -39,6 +40,14 @@ bool gives(const nn::RotaryScaling& scaling, const std::vector<double>& lengths,
 }
 
 }  // namespace
+
+Tensor factors_of(const nn::RotaryScaling& scaling, std::int64_t head_dim, double theta) {
+  Tensor result = empty({head_dim / 2});
+  const std::vector<double> lengths = wavelengths(head_dim, theta);
+  for (std::size_t i = 0; i < lengths.size(); ++i)
+    result.data<float>()[i] = static_cast<float>(factor_of(lengths[i], scaling));
+  return result;
+}
 
 std::optional<nn::RotaryScaling> scaling_of(const GgufFile& file, std::int64_t head_dim, double theta) {
   const GgufFile::Entry* const entry = file.find("rope_freqs.weight");

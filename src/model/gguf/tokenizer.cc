@@ -140,9 +140,8 @@ class Writer {
     }
     document_["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
     Json merges = Json::array();
-    for (const auto& [left, right] : merges_of_scores(tokens_, scores, ids_, [&](std::size_t id) {
-           return types_[id] == normal || types_[id] == user_defined || types_[id] == unused;
-         }))
+    for (const auto& [left, right] :
+         merges_of_scores(tokens_, scores, ids_, [&](std::size_t id) { return is_merged(types_[id]); }))
       merges.push_back(Json::array({left, right}));
     document_["model"] = {{"type", "BPE"},
                           {"byte_fallback", true},

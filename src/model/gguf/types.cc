@@ -1,10 +1,11 @@
-// src/model/gguf/types.cc: decodes each tensor type of GGUF files: one function a format, one table.
+// src/model/gguf/types.cc: decodes each tensor type of GGUF files, and encodes some: one function a format, one table.
 #include "model/gguf/types.h"
 
 #include <attn/dtype.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <iterator>
 
@@ -138,21 +139,58 @@ void q6_k(const std::byte* block, float* to) {
   }
 }
 
+// Encoders, with the format's own rounding.
+
+template <typename T>
+void put(std::byte* to, T value) {
+  std::memcpy(to, &value, sizeof value);
+}
+
+void to_f32(const float* number, std::byte* block) { put(block, *number); }
+void to_f16(const float* number, std::byte* block) { put(block, float16(*number).bits); }
+void to_bf16(const float* number, std::byte* block) { put(block, bfloat16(*number).bits); }
+
+/// The greatest magnitude is 127.
+void to_q8_0(const float* numbers, std::byte* block) {
+  float greatest = 0;
+  for (int i = 0; i < 32; ++i) greatest = std::max(greatest, std::abs(numbers[i]));
+  const float scale = greatest / 127, inverse = scale == 0 ? 0 : 1 / scale;
+  put(block, float16(scale).bits);
+  for (int i = 0; i < 32; ++i) {
+    const float x = numbers[i] * inverse, whole = std::floor(std::abs(x)),
+                rounded = whole + std::floor(2 * (std::abs(x) - whole));
+    put(block + 2 + i, static_cast<std::int8_t>(std::min(rounded, 127.0f) * (x < 0 ? -1.0f : 1.0f)));
+  }
+}
+
+/// The number of the greatest magnitude is -8.
+void to_q4_0(const float* numbers, std::byte* block) {
+  float greatest = 0;
+  for (int i = 0; i < 32; ++i)
+    if (std::abs(numbers[i]) > std::abs(greatest)) greatest = numbers[i];
+  const float scale = greatest / -8, inverse = scale == 0 ? 0 : 1 / scale;
+  put(block, float16(scale).bits);
+  const auto quant = [&](int i) { return static_cast<unsigned>(std::clamp(numbers[i] * inverse + 8.5f, 0.0f, 15.0f)); };
+  for (int i = 0; i < 16; ++i) put(block + 2 + i, static_cast<std::uint8_t>(quant(i) | quant(i + 16) << 4));
+}
+
 template <void (*decode)(const std::byte*, float*), std::int64_t elements, std::int64_t bytes>
 void each_block(const std::byte* blocks, std::int64_t count, float* to) {
   for (std::int64_t i = 0; i < count; ++i) decode(blocks + i * bytes, to + i * elements);
 }
 
 template <void (*decode)(const std::byte*, float*), std::int64_t elements, std::int64_t bytes>
-constexpr Type type(std::uint32_t id, const char* name) {
-  return {id, name, elements, bytes, each_block<decode, elements, bytes>};
+constexpr Type type(std::uint32_t id, const char* name, void (*encode)(const float*, std::byte*) = nullptr) {
+  return {id, name, elements, bytes, each_block<decode, elements, bytes>, encode};
 }
 
 constexpr Type table[] = {
-    type<f32, 1, 4>(0, "F32"),        type<f16, 1, 2>(1, "F16"),        type<bf16, 1, 2>(30, "BF16"),
-    type<q8_0, 32, 34>(8, "Q8_0"),    type<q4_0, 32, 18>(2, "Q4_0"),    type<q4_1, 32, 20>(3, "Q4_1"),
-    type<q5_0, 32, 22>(6, "Q5_0"),    type<q5_1, 32, 24>(7, "Q5_1"),    type<q4_k, 256, 144>(12, "Q4_K"),
-    type<q5_k, 256, 176>(13, "Q5_K"), type<q6_k, 256, 210>(14, "Q6_K"),
+    type<f32, 1, 4>(0, "F32", to_f32),      type<f16, 1, 2>(1, "F16", to_f16),
+    type<bf16, 1, 2>(30, "BF16", to_bf16),  type<q8_0, 32, 34>(8, "Q8_0", to_q8_0),
+    type<q4_0, 32, 18>(2, "Q4_0", to_q4_0), type<q4_1, 32, 20>(3, "Q4_1"),
+    type<q5_0, 32, 22>(6, "Q5_0"),          type<q5_1, 32, 24>(7, "Q5_1"),
+    type<q4_k, 256, 144>(12, "Q4_K"),       type<q5_k, 256, 176>(13, "Q5_K"),
+    type<q6_k, 256, 210>(14, "Q6_K"),
 };
 
 /// The names of all types by id; those without one were given up by the format.

@@ -15,6 +15,8 @@ struct Type {
   std::int64_t elements, bytes;
   /// Decodes `count` blocks into count * elements numbers.
   void (*decode)(const std::byte* blocks, std::int64_t count, float* to);
+  /// Encodes a block's numbers; null for a type that is only read.
+  void (*encode)(const float* numbers, std::byte* block) = nullptr;
 };
 
 /// Returns the types that can be read.

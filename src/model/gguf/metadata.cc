@@ -1,0 +1,164 @@
+// src/model/gguf/metadata.cc: writes keys of GGUF files, and the tokenizer as keys.
+#include "model/gguf/metadata.h"
+
+#include <attn/error.h>
+
+#include "model/gguf/merges.h"
+#include "model/tokenizer_state.h"
+
+#include "runtime/format.h"
+#include <nlohmann/json.hpp>
+
+#include <unordered_map>
+
+namespace attn::gguf {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) { throw ValueError("convert: the tokenizer " + what); }
+
+using State = Tokenizer::State;
+
+/// Returns the name of the pre-tokenizer that cuts, merges and normalizes so.
+std::string pre_of(const State& state) {
+  using enum text::Cut;
+  const bool nfc = state.normalizer.size() == 1 && state.normalizer[0].kind == text::Change::Kind::nfc;
+  if (!nfc && !state.normalizer.empty()) refuse("has a normalizer that GGUF files have no name for");
+  if (state.cut == llama3 && state.whole_first && !nfc) return "llama-bpe";
+  if (state.cut == qwen2 && !state.whole_first && nfc) return "qwen2";
+  if (!state.whole_first && !nfc) {
+    if (state.cut == gpt2) return "gpt-2";
+    if (state.cut == digits) return "smollm";
+    if (state.cut == punctuation) return "default";
+  }
+  refuse("splits a text in a way that GGUF files have no name for");
+}
+
+/// Adds the tokens that go around a text, if there is at most one before and one after it.
+void add_ends(Metadata& metadata, const State& state) {
+  if (state.before.size() > 1 || state.after.size() > 1)
+    refuse("adds more than one token before or after a text; a GGUF file can say one");
+  metadata.boolean("tokenizer.ggml.add_bos_token", !state.before.empty());
+  metadata.boolean("tokenizer.ggml.add_eos_token", !state.after.empty());
+  if (!state.before.empty()) metadata.number("tokenizer.ggml.bos_token_id", state.before[0]);
+}
+
+/// Returns the scores from which the merges follow; ValueError if none give them.
+std::vector<float> scores_of(const State& state, const std::vector<std::string>& tokens,
+                             const std::vector<std::int32_t>& types) {
+  const std::vector<text::Merge>& merges = state.bpe.merges();
+  std::vector<float> scores(tokens.size(), 0);
+  std::vector<bool> made(tokens.size(), false);
+  float next = 0;  // whole numbers up to 2^22, which f32 holds
+  for (const text::Merge& merge : merges) {
+    const auto id = static_cast<std::size_t>(merge.result);
+    if (!made[id]) scores[id] = --next;
+    made[id] = true;
+  }
+  std::unordered_map<std::string_view, std::size_t> ids;
+  std::vector<std::string_view> views(tokens.begin(), tokens.end());
+  for (std::size_t id = 0; id < tokens.size(); ++id)
+    if (!tokens[id].empty()) ids.emplace(views[id], id);
+  const auto again = merges_of_scores(views, scores, ids, [&](std::size_t id) { return is_merged(types[id]); });
+  bool same = again.size() == merges.size();
+  for (std::size_t i = 0; same && i < merges.size(); ++i)
+    same = again[i].first == tokens[static_cast<std::size_t>(merges[i].left)] &&
+           again[i].second == tokens[static_cast<std::size_t>(merges[i].right)];
+  if (!same) refuse("has merges that do not follow from scores of its tokens, as a GGUF file has them");
+  return scores;
+}
+
+void add_characters(Metadata& metadata, const State& state, const std::vector<std::string>& tokens,
+                    std::vector<std::int32_t>& types) {
+  constexpr const char* blank = "\xE2\x96\x81";
+  std::vector<text::Change> steps = state.normalizer;
+  const bool prefix = !steps.empty() && steps[0].kind == text::Change::Kind::prepend && steps[0].to == blank;
+  if (prefix) steps.erase(steps.begin());
+  const bool spaces =
+      steps.size() == 1 && steps[0].kind == text::Change::Kind::replace && steps[0].from == " " && steps[0].to == blank;
+  if (!spaces || !state.space.empty() || state.cut != text::Cut::whole || state.decoded_space != blank ||
+      state.strip_space != prefix || state.whole_first)
+    refuse("is not of SentencePiece's form in Llama 2, the one of characters that a GGUF file can hold");
+  for (std::size_t id = 0; id < tokens.size(); ++id)
+    if (types[id] == 1 && state.lone_byte[id]) types[id] = 6;
+  metadata.text("tokenizer.ggml.model", "llama");
+  metadata.boolean("tokenizer.ggml.add_space_prefix", prefix);
+  metadata.numbers("tokenizer.ggml.scores", scores_of(state, tokens, types));
+  if (const auto found = state.ids.find(state.unknown); found != state.ids.end()) {
+    types[static_cast<std::size_t>(found->second)] = 2;
+    metadata.number("tokenizer.ggml.unknown_token_id", found->second);
+  }
+}
+
+}  // namespace
+
+void Metadata::begin(const std::string& key, std::uint32_t type) {
+  append_text(bytes, key);
+  append(bytes, type);
+  ++count;
+}
+void Metadata::number(const std::string& key, std::int64_t value) {
+  if (value < 0 || value > UINT32_MAX)
+    throw ValueError(runtime::format("convert: {} is {}; a GGUF file has 32 bits for it", key, value));
+  begin(key, 4);
+  append(bytes, static_cast<std::uint32_t>(value));
+}
+void Metadata::real(const std::string& key, double value) {
+  begin(key, 6);
+  append(bytes, static_cast<float>(value));
+}
+void Metadata::boolean(const std::string& key, bool value) {
+  begin(key, 7);
+  bytes += value ? '\1' : '\0';
+}
+void Metadata::text(const std::string& key, const std::string& value) {
+  begin(key, 8);
+  append_text(bytes, value);
+}
+void Metadata::texts(const std::string& key, const std::vector<std::string>& values) {
+  begin(key, 9);
+  append(bytes, std::uint32_t{8});
+  append(bytes, static_cast<std::uint64_t>(values.size()));
+  for (const std::string& value : values) append_text(bytes, value);
+}
+void Metadata::integers(const std::string& key, const std::vector<std::int32_t>& values) {
+  begin(key, 9);
+  append(bytes, std::uint32_t{5});
+  append(bytes, static_cast<std::uint64_t>(values.size()));
+  for (const std::int32_t value : values) append(bytes, value);
+}
+void Metadata::numbers(const std::string& key, const std::vector<float>& values) {
+  begin(key, 9);
+  append(bytes, std::uint32_t{6});
+  append(bytes, static_cast<std::uint64_t>(values.size()));
+  for (const float value : values) append(bytes, value);
+}
+
+void add_tokenizer(Metadata& metadata, const Tokenizer& tokenizer) {
+  const State& state = state_of(tokenizer);
+  if (state.kind != Tokenizer::Kind::bpe) refuse("is of words or characters; a GGUF file can hold byte pairs");
+  std::vector<std::string> tokens = state.names;
+  std::vector<std::int32_t> types(tokens.size(), 1);
+  for (const AddedToken& token : state.added) types[static_cast<std::size_t>(token.id)] = token.special ? 3 : 4;
+  for (std::size_t id = 0; id < tokens.size(); ++id)
+    if (tokens[id].empty()) {  // an id that no token has
+      tokens[id] = runtime::format("[PAD{}]", id);
+      types[id] = 5;
+    }
+  add_ends(metadata, state);
+  if (state.byte_fallback) {
+    add_characters(metadata, state, tokens, types);
+  } else {
+    metadata.text("tokenizer.ggml.model", "gpt2");
+    metadata.text("tokenizer.ggml.pre", pre_of(state));
+    metadata.boolean("tokenizer.ggml.add_space_prefix", state.prefix == Prefix::always);
+    std::vector<std::string> merges;
+    for (const text::Merge& merge : state.bpe.merges())
+      merges.push_back(state.names[static_cast<std::size_t>(merge.left)] + " " +
+                       state.names[static_cast<std::size_t>(merge.right)]);
+    metadata.texts("tokenizer.ggml.merges", merges);
+  }
+  metadata.texts("tokenizer.ggml.tokens", tokens);
+  metadata.integers("tokenizer.ggml.token_type", types);
+}
+
+}  // namespace attn::gguf
