@@ -140,8 +140,9 @@ class ATTN_API LanguageModel : public nn::Module {
   /// The loaded model is in eval mode.
   /// Or loads a GGUF file (of one in parts, the first) of the architectures llama, qwen2, qwen3 or gpt2: the weights
   /// are decoded to `dtype`, by default to f16 or bf16 if all tensors have that type, else to f32.
-  /// Errors   IoError; FormatError, also if the tensors do not match the checksum that `save` wrote; ValueError, one
-  ///          line, names every tensor that is missing, unexpected or of another shape
+  /// Errors   IoError; FormatError, also if the tensors do not match the checksum that `save` wrote; DtypeError
+  ///          names a tensor of a dtype that attn does not have; ValueError, one line, names every tensor that is
+  ///          missing, unexpected or of another shape
   static LanguageModel load(const std::string& path, std::optional<Dtype> dtype = std::nullopt);
   /// Writes config.json and model.safetensors, each whole or not at all, the weights with a checksum. Creates the
   /// folder if needed.

@@ -229,7 +229,7 @@ class Reader {
     const auto cut = text::cut_of(std::vector<std::string_view>(patterns.begin(), patterns.end()));
     if (!cut || (*cut == text::Cut::characters && state_->kind == Tokenizer::Kind::bpe))
       fail(runtime::format("the pattern {} is not supported; those of GPT-2, Llama 3, Qwen 2 and SmolLM are",
-                           patterns[0].substr(0, 80)),
+                           text::beginning(patterns[0], 80)),
            "Regex");
     return *cut;
   }
