@@ -5,6 +5,7 @@
 #include <attn/mask.h>
 
 #include "runtime/format.h"
+#include "text/error_text.h"
 
 #include <algorithm>
 #include <string>
@@ -18,7 +19,7 @@ class TextCursor {
     const std::size_t nul = text.find('\0');  // an error text that contains a NUL would end there
     if (nul != std::string::npos)
       throw ValueError(runtime::format("{}: \"{}\": column {} is a NUL byte; the text must have none", function,
-                                       text.substr(0, std::min<std::size_t>(nul, 80)), nul + 1));
+                                       text::beginning(text, std::min<std::size_t>(nul, 80)), nul + 1));
   }
 
  protected:
@@ -54,9 +55,9 @@ class TextCursor {
 
   [[noreturn, gnu::noinline]] void fail(const std::string& why) const {
     const std::string rest =
-        place_ < text_.size() ? runtime::format("at \"{}\"", text_.substr(place_, 24)) : "at the end";
+        place_ < text_.size() ? runtime::format("at \"{}\"", text::beginning(text_.substr(place_), 24)) : "at the end";
     throw ValueError(
-        runtime::format("{}: \"{}\": column {}, {}: {}", function_, text_.substr(0, 80), place_ + 1, rest, why));
+        runtime::format("{}: \"{}\": column {}, {}: {}", function_, text::beginning(text_, 80), place_ + 1, rest, why));
   }
 
   const std::string& text_;

@@ -37,6 +37,24 @@ TEST(Printing, Expressions) {
   EXPECT_EQ(printed(decay), "s - (i - j)");
 }
 
+// An error escapes bytes that are not UTF-8; whole characters are shown as they are.
+TEST(Printing, ErrorsCutANotationBetweenCharacters) {
+  for (int before = 0; before < 3; ++before) {
+    std::string text(static_cast<std::size_t>(before), ' ');
+    for (int i = 0; i < 100; ++i) text += "字";
+    for (const bool mask : {true, false}) {
+      try {
+        mask ? void(Mask::parse(text)) : void(ScoreExpression::parse(text));
+        ADD_FAILURE() << "parsed";
+      } catch (const Error& error) {
+        const std::string what = error.what();
+        EXPECT_EQ(what.find("\\x"), std::string::npos) << what;
+        EXPECT_NE(what.find("字"), std::string::npos) << what;
+      }
+    }
+  }
+}
+
 TEST(Printing, PlansAreTheirSteps) {
   EXPECT_EQ(printed(Plan()), "no kernel");
   const Tensor x = ones({1, 1, 2, 4});

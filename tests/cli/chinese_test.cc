@@ -131,8 +131,10 @@ TEST(ChineseCommand, WordsOfTheUserStayAsTheyAre) {
                      "context\n"},
            std::pair{"'x to y'",
                      "attn: 没有命令“x to y”；可用的有 explain, run, info, verify, bench, train, generate, "
-                     "completion\n"},
-           std::pair{"info 'not enough memory'", "attn info: “not enough memory”是多余的参数（见 attn info --help）\n"},
+                     "convert, completion\n"},
+           std::pair{"info 'not enough memory'", "attn: GgufFile: not enough memory：没有这个文件或文件夹\n"},
+           std::pair{"verify all 'not enough memory'",
+                     "attn verify: “not enough memory”是多余的参数（见 attn verify --help）\n"},
            std::pair{"explain hi --heads 'from 1 to 2'", "attn explain: --heads：必须是整数，而不是“from 1 to 2”\n"},
            std::pair{"explain hi --score 'above 0, and finite'",
                      "attn explain: --score 没有“above 0, and finite”；可用的有 scaled_dot, dot, general, additive\n"},

@@ -4,6 +4,7 @@
 #include "attention/score/score_expression.h"
 #include "attention/text_cursor.h"
 #include "runtime/floating_point.h"
+#include "text/error_text.h"
 
 #include <charconv>
 #include <limits>
@@ -329,7 +330,7 @@ std::string ScoreExpression::to_string() const {
   Writer writer;
   writer.write(*node_);
   if (writer.text.size() <= most_text) return writer.text;
-  return writer.text.substr(0, most_text) + " ...";
+  return std::string(text::beginning(writer.text, most_text)) + " ...";
 }
 
 std::ostream& operator<<(std::ostream& out, const ScoreExpression& expression) { return out << expression.to_string(); }
@@ -337,7 +338,7 @@ std::ostream& operator<<(std::ostream& out, const ScoreExpression& expression) {
 std::string short_text(const ScoreExpression& expression) {
   constexpr std::size_t most_shown = 100;
   const std::string text = expression.to_string();
-  return text.size() <= most_shown ? text : text.substr(0, most_shown) + " ...";
+  return text.size() <= most_shown ? text : std::string(text::beginning(text, most_shown)) + " ...";
 }
 
 ScoreExpression ScoreExpression::parse(const std::string& text,

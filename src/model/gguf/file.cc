@@ -9,6 +9,7 @@
 #include "runtime/floating_point.h"
 #include "runtime/format.h"
 #include "runtime/parallel.h"
+#include "text/error_text.h"
 
 #include <charconv>
 #include <cstring>
@@ -41,7 +42,7 @@ void index(State& state) {
   for (std::size_t i = 0; i < tensors.size(); ++i)
     if (!state.places.emplace(tensors[i].name, i).second)
       throw FormatError(runtime::format("{}: tensor {} is in another part too", state.parts[tensors[i].part].name,
-                                        io::one_line(tensors[i].name.substr(0, 200))),
+                                        io::one_line(text::beginning(tensors[i].name, 200))),
                         0);
 }
 
@@ -106,7 +107,7 @@ std::vector<std::string_view> texts_of(const State& state, const Value& value) {
 /// Returns a value as errors and attn info show it.
 std::string shown(const State& state, const Value& value) {
   if (value.array) return runtime::format("an array of {}", value.count);
-  if (value.type == ValueType::text) return "\"" + std::string(texts_of(state, value)[0].substr(0, 100)) + "\"";
+  if (value.type == ValueType::text) return "\"" + std::string(text::beginning(texts_of(state, value)[0], 100)) + "\"";
   if (value.type == ValueType::boolean) return value_at<std::uint8_t>(bytes_of(state, value)) != 0 ? "true" : "false";
   return visit(value.type, bytes_of(state, value), [](auto number) { return runtime::format("{}", +number); });
 }
@@ -115,7 +116,7 @@ std::string shown(const State& state, const Value& value) {
 
 GgufFile GgufFile::parse(std::span<const std::byte> bytes) {
   auto state = std::make_shared<State>();
-  state->header = add_part(*state, function, gguf::copy_of(bytes));
+  state->header = add_part(*state, function, gguf::owned({bytes.begin(), bytes.end()}));
   index(*state);
   return GgufFile(std::move(state));
 }
@@ -184,7 +185,7 @@ Tensor GgufFile::tensor(std::string_view name) const {
   const Entry* const entry = find(name);
   if (entry == nullptr)
     throw ValueError(runtime::format("{}: there is no tensor {} among the {}", this->name(),
-                                     io::one_line(name.substr(0, 200)), tensors().size()));
+                                     io::one_line(text::beginning(name, 200)), tensors().size()));
   Tensor result = empty(entry->sizes);
   decode_rows(*entry, 0, entry->sizes.product() / entry->sizes.back(), result.data<float>());
   return result;

@@ -5,6 +5,7 @@
 #include "model/gguf/types.h"
 
 #include "runtime/format.h"
+#include "text/error_text.h"
 
 #include <algorithm>
 #include <cstring>
@@ -97,10 +98,10 @@ class Reader {
     const std::uint64_t begin = cursor_.at();
     const std::string_view key = cursor_.text(runtime::format("key {}", number));
     if (key.empty()) fail(runtime::format("key {} is empty", number), begin);
-    const std::string what = runtime::format("the value of {}", key.substr(0, 200));
+    const std::string what = runtime::format("the value of {}", text::beginning(key, 200));
     const Value value = read_value(what);
     if (!header_.metadata.emplace(key, value).second)
-      fail(runtime::format("the key {} stands there twice", key.substr(0, 200)), begin);
+      fail(runtime::format("the key {} stands there twice", text::beginning(key, 200)), begin);
   }
 
   ValueType read_type(const std::string& what) {
@@ -151,7 +152,7 @@ class Reader {
     GgufFile::Entry entry;
     entry.name = cursor_.text(runtime::format("the name of tensor {}", number));
     if (entry.name.empty()) fail(runtime::format("the name of tensor {} is empty", number), begin);
-    const std::string what = "tensor " + entry.name.substr(0, 200);
+    const std::string what = "tensor " + std::string(text::beginning(entry.name, 200));
     const std::uint64_t rank_at = cursor_.at();
     const auto rank = cursor_.number<std::uint32_t>(what);
     if (rank < 1 || rank > 4) fail(runtime::format("{} has the rank {}; it must be 1 to 4", what, rank), rank_at);
@@ -202,12 +203,12 @@ class Reader {
     for (std::size_t i = 0; i < tensors.size(); ++i) {
       const GgufFile::Entry& entry = tensors[i];
       if (entry.begin % alignment != 0)
-        fail(runtime::format("the data of tensor {} begin at {}, which is no multiple of {}", entry.name.substr(0, 200),
-                             entry.begin, alignment),
+        fail(runtime::format("the data of tensor {} begin at {}, which is no multiple of {}",
+                             text::beginning(entry.name, 200), entry.begin, alignment),
              offset_at_[i]);
       if (entry.begin > there || entry.bytes > there - entry.begin)
-        fail(runtime::format("the data of tensor {} take {} bytes from {}; the file has {}", entry.name.substr(0, 200),
-                             entry.bytes, entry.begin, there),
+        fail(runtime::format("the data of tensor {} take {} bytes from {}; the file has {}",
+                             text::beginning(entry.name, 200), entry.bytes, entry.begin, there),
              offset_at_[i]);
     }
     std::vector<std::size_t> order(tensors.size());
@@ -217,8 +218,9 @@ class Reader {
     for (std::size_t i = 1; i < order.size(); ++i) {
       const GgufFile::Entry &before = tensors[order[i - 1]], &entry = tensors[order[i]];
       if (entry.begin < before.begin + before.bytes)
-        fail(runtime::format("the data of tensor {} begin at {}; those of {} end at {}", entry.name.substr(0, 200),
-                             entry.begin, before.name.substr(0, 200), before.begin + before.bytes),
+        fail(runtime::format("the data of tensor {} begin at {}; those of {} end at {}",
+                             text::beginning(entry.name, 200), entry.begin, text::beginning(before.name, 200),
+                             before.begin + before.bytes),
              offset_at_[order[i]]);
     }
     for (GgufFile::Entry& entry : tensors) entry.begin += data_begin;

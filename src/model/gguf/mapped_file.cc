@@ -1,4 +1,4 @@
-// src/model/gguf/mapped_file.cc: maps a file into memory, or reads it where memory cannot be mapped.
+// src/model/gguf/mapped_file.cc: maps a file into memory.
 #include "model/gguf/mapped_file.h"
 
 #include <attn/error.h>
@@ -6,30 +6,15 @@
 #include "io/source.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#ifndef __wasm__
 #include <sys/mman.h>
-#endif
+#include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
-#include <fstream>
 #include <system_error>
-#include <vector>
 
 namespace attn::gguf {
 namespace {
 
-class Owned : public Bytes {
- public:
-  explicit Owned(std::vector<std::byte> bytes) : bytes_(std::move(bytes)) { all_ = bytes_; }
-
- private:
-  std::vector<std::byte> bytes_;
-};
-
-#ifndef __wasm__
 class Mapped : public Bytes {
  public:
   Mapped(const std::string& name, const std::string& path, std::size_t size) {
@@ -44,31 +29,14 @@ class Mapped : public Bytes {
   Mapped(const Mapped&) = delete;
   Mapped& operator=(const Mapped&) = delete;
 };
-#endif
 
 }  // namespace
-
-std::unique_ptr<const Bytes> copy_of(std::span<const std::byte> bytes) {
-  return std::make_unique<Owned>(std::vector<std::byte>(bytes.begin(), bytes.end()));
-}
 
 std::unique_ptr<const Bytes> map_file(const char* function, const std::string& path) {
   const io::FileSource file(function, path);  // checks that it is a regular file that can be read
   const auto size = static_cast<std::size_t>(file.size());
-#ifndef __wasm__
-  if (size > 0) return std::make_unique<Mapped>(file.name(), path, size);
-#endif
-  std::vector<std::byte> bytes(size);
-  file.read(0, bytes.data(), size);
-  return std::make_unique<Owned>(std::move(bytes));
-}
-
-bool is_gguf(const std::string& path) {
-  struct stat facts{};
-  if (stat(path.c_str(), &facts) != 0 || !S_ISREG(facts.st_mode)) return false;
-  char magic[4] = {};
-  std::ifstream(path, std::ios::binary).read(magic, sizeof magic);
-  return std::memcmp(magic, "GGUF", sizeof magic) == 0;
+  if (size == 0) return owned({});  // no memory can be mapped for it
+  return std::make_unique<Mapped>(file.name(), path, size);
 }
 
 }  // namespace attn::gguf

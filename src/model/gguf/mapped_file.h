@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace attn::gguf {
 
@@ -17,11 +18,12 @@ class Bytes {
   std::span<const std::byte> all_;
 };
 
-/// Maps a file. Errors of `function` name the path: IoError if the file cannot be opened or is not a regular file.
+/// Maps a file; reads it whole in builds that cannot map (WebAssembly). Errors of `function` name the path: IoError if
+/// the file cannot be opened or is not a regular file.
 std::unique_ptr<const Bytes> map_file(const char* function, const std::string& path);
 
-/// Copies the bytes.
-std::unique_ptr<const Bytes> copy_of(std::span<const std::byte> bytes);
+/// Takes bytes that are in memory already.
+std::unique_ptr<const Bytes> owned(std::vector<std::byte> bytes);
 
 /// Returns whether a path names a regular file that begins as GGUF files do.
 bool is_gguf(const std::string& path);

@@ -9,6 +9,7 @@
 #include "runtime/format.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/cut.h"
+#include "text/error_text.h"
 
 #include <nlohmann/json.hpp>
 
@@ -79,7 +80,7 @@ class Writer {
       const std::string_view token = tokens_[id];
       const auto fail = [&](const std::string& what) {
         throw ValueError(runtime::format("{}: {}: token {}, \"{}\", {}", file_.name(), tokens_key, id,
-                                         io::one_line(token.substr(0, 60)), what));
+                                         io::one_line(text::beginning(token, 60)), what));
       };
       if (types_[id] < normal || types_[id] > byte) fail(runtime::format("has the type {}", types_[id]));
       if (token.size() > longest_token)

@@ -7,6 +7,7 @@
 #include "model/gguf/names.h"
 
 #include "runtime/format.h"
+#include "text/error_text.h"
 
 #include <algorithm>
 #include <set>
@@ -38,7 +39,7 @@ void check_weights(const GgufFile& file, const ModelConfig& config) {
       misshapen.push_back(want.name + " is " + to_string(found->sizes) + ", not " + to_string(want.sizes));
   }
   for (const GgufFile::Entry& entry : file.tensors())
-    if (!known.contains(entry.name)) unexpected.push_back(io::one_line(entry.name.substr(0, 200)));
+    if (!known.contains(entry.name)) unexpected.push_back(io::one_line(text::beginning(entry.name, 200)));
   const std::string text =
       listed("missing", missing) + listed("unexpected", unexpected) + listed("wrong shape", misshapen);
   if (!text.empty()) throw ValueError(file.name() + ": the tensors are not those of the metadata's model" + text);
