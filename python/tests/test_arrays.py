@@ -173,9 +173,9 @@ def test_out_may_be_any_array_whose_dlpack_says_that_it_is_writable(random):
     out = Stranger(memory)
     assert attn.attention(q, q, q, out=out) is out
     assert memory.tobytes() == expected.tobytes()
-    turned = np.zeros((2, 7, 3, 16), np.float32).transpose(0, 2, 1, 3)  # its strides are kept
-    attn.attention(q, q, q, out=Stranger(turned))
-    assert turned.tobytes() == expected.tobytes()
+    transposed = np.zeros((2, 7, 3, 16), np.float32).transpose(0, 2, 1, 3)  # its strides are kept
+    attn.attention(q, q, q, out=Stranger(transposed))
+    assert transposed.tobytes() == expected.tobytes()
     aliased = q.copy()
     attn.attention(Stranger(aliased), Stranger(aliased), Stranger(aliased), out=Stranger(aliased))
     assert aliased.tobytes() == expected.tobytes()

@@ -343,7 +343,6 @@ def test_show_opens_a_path_with_signs_that_addresses_quote(tmp_path, monkeypatch
     assert opened == [tmp_path.as_uri() + "/100%25%20%231%20%E7%8C%AB%3F.html"]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="permissions of POSIX")
 def test_a_page_has_the_permissions_of_a_new_file_or_of_the_earlier_one(tmp_path, monkeypatch):
     monkeypatch.setattr("webbrowser.open", lambda _: None)
     explanation, path = attn.explain("a b"), tmp_path / "page.html"

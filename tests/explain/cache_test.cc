@@ -61,8 +61,8 @@ std::vector<double> context(const Explanation& told, const Rows& sides, const Ch
   const ExplainOptions defaults;
   const std::int64_t dk = defaults.dk, dv = defaults.dv, keys = *std::max_element(sides.keys.begin(), sides.keys.end()),
                      rows = *std::max_element(sides.rows.begin(), sides.rows.end()), head = b * 2 + h;
-  const bool turned = told.options.find("\"positions\": \"rotary\"") != std::string::npos;
-  const std::vector<double> q = told.step(turned ? "q_rotated" : "q").values.to_vector(),
+  const bool rotated = told.options.find("\"positions\": \"rotary\"") != std::string::npos;
+  const std::vector<double> q = told.step(rotated ? "q_rotated" : "q").values.to_vector(),
                             k = told.step("k_int8").values.to_vector(), v = told.step("v_int8").values.to_vector();
   const std::vector<Hidden>& hidden = told.step("weights").hidden;
   const bool biased = told.options.find("\"bias\": \"none\"") == std::string::npos;

@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels/attention/reference.h"
 #include "kernels/attention/kv/sign_magnitude8.h"
+#include "runtime/cpu.h"
 
 #include <gtest/gtest.h>
 
@@ -311,4 +312,10 @@ void by_specification(const AttentionProblem& p) {
       attention_reference().rows(p, b, h, p.task.sequence ? p.task.sequence->rows_begin : 0, p.q_rows, start(memory));
 }
 
+/// The targets whose kernels are compared with the specification.
+inline std::vector<std::string> vector_targets() {
+  std::vector<std::string> names = runtime::targets();
+  names.pop_back();  // scalar: the specification itself
+  return names;
+}
 }  // namespace attn::kernels

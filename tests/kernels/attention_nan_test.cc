@@ -70,11 +70,6 @@ TEST_P(EveryNanTarget, LosesNoNanInAdditiveScoresF64) {
   cases_with_nan<double>(attention_target(GetParam().c_str())->f64, 20, 34000, &Case<double>::make_additive);
 }
 
-std::vector<std::string> vector_targets() {
-  std::vector<std::string> names = runtime::targets();
-  names.pop_back();  // scalar: the specification itself
-  return names;
-}
 INSTANTIATE_TEST_SUITE_P(Nan, EveryNanTarget, ::testing::ValuesIn(vector_targets()),
                          [](const auto& info) { return info.param; });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryNanTarget);

@@ -106,11 +106,6 @@ TEST_P(EveryAttentionTarget, HasTheBitsOfTheSpecificationOverSixteenBits) {
   random_cases<float>(attention_target(GetParam().c_str())->f32, 150, 21000, &Case<float>::make_16_bits);
 }
 
-std::vector<std::string> vector_targets() {
-  std::vector<std::string> names = runtime::targets();
-  names.pop_back();  // scalar: the specification itself
-  return names;
-}
 INSTANTIATE_TEST_SUITE_P(Targets, EveryAttentionTarget, ::testing::ValuesIn(vector_targets()),
                          [](const auto& info) { return info.param; });
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(EveryAttentionTarget);

@@ -91,7 +91,7 @@ class Browser:
 
 
 class Page:
-    """One tab: what it asked for, what went wrong in it, and a pointer and keys."""
+    """One tab: its requests, what went wrong in it, and a pointer and keys."""
 
     def __init__(self, browser, url, width=1280, height=900, dark=False, before=""):
         self.browser = browser

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import time
 
+import chromium
 from websocket import Websocket
 
 KEYS = {"Enter": "\uE007", "Escape": "\uE00C", "Tab": "\uE004", "ArrowLeft": "\uE012", "ArrowUp": "\uE013",
@@ -110,7 +111,7 @@ class Browser:
 
 
 class Page:
-    """One tab: what it asked for, what went wrong in it, and a pointer and keys."""
+    """One tab: its requests, what went wrong in it, and a pointer and keys."""
 
     def __init__(self, browser, url, width=1280, height=900, dark=False, before=""):
         self.browser = browser
@@ -142,13 +143,7 @@ class Page:
         """The value of a JavaScript expression; promises are awaited."""
         return json.loads(self.browser.function(self.context, EVALUATE, script, seconds=seconds)["value"])[0]
 
-    def wait(self, script, seconds=20):
-        """Waits until an expression is true."""
-        until = time.monotonic() + seconds
-        while not self.run(script, max(60, seconds)):
-            if time.monotonic() > until:
-                raise RuntimeError(f"not true after {seconds} s: {script}")
-            time.sleep(0.02)
+    wait = chromium.Page.wait
 
     def pointer(self, *actions):
         self.call("input.performActions", {"actions": [{"type": "pointer", "id": "mouse", "actions": [
