@@ -164,7 +164,9 @@ export class Engine {
       const lost = this.#hasModel ? '; load the model again' : '';
       this.#hasModel = false;
       await this.#start();
-      throw new Error(`the engine failed (${error.message ?? 'no memory left'}) and was started anew${lost}`);
+      // An exception that leaves the engine has no text of its own; some browsers give it one.
+      const cause = error instanceof WebAssembly.Exception ? 'no memory left' : error.message;
+      throw new Error(`the engine failed (${cause}) and was started anew${lost}`);
     }
   }
 }
