@@ -9,6 +9,7 @@
 #include "attention/backward.h"
 #include "attention/call/check.h"
 #include "attention/internal.h"
+#include "attention/lower.h"
 #include "attention/schedule/run.h"
 #include "runtime/floating_point.h"
 #include "runtime/trace.h"
@@ -215,18 +216,6 @@ AttentionResult resumed(Call& call, bool recorded, const AttentionOptions& optio
 }
 
 }  // namespace
-
-Bias in_f32(const Bias& bias) {
-  Bias wide;
-  for (const Bias::Term& term : bias.terms()) {
-    const Tensor values = term.values.to(Dtype::f32);
-    wide = wide + (term.kind == Bias::Kind::dense ? Bias::dense(values)
-                   : term.kind == Bias::Kind::alibi
-                       ? Bias::alibi(values, term.align, term.symmetric)
-                       : Bias::relative(values, term.bidirectional, term.max_distance, term.align));
-  }
-  return wide;
-}
 
 AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                                const CallOptions& call_options) {

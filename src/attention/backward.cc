@@ -158,7 +158,7 @@ void share_parameters(const AttentionProblem& p, const Tensor& sums, FusedGradie
   for (int n = 0; n < p.bias_count; ++n) {
     if (p.bias[n].op == BiasOp::dense) continue;
     const Tensor values =
-        take(p.bias[n].op == BiasOp::alibi ? Dims{p.q_heads} : Dims{p.bias[n].buckets, p.q_heads}, computed);
+        take(p.bias[n].op == BiasOp::slope ? Dims{p.q_heads} : Dims{p.bias[n].buckets, p.q_heads}, computed);
     if (wanted[static_cast<std::size_t>(n)]) to.bias[static_cast<std::size_t>(n)] = values;
   }
   from += kernels::step_lookups(p) * p.q_heads;

@@ -27,7 +27,4 @@ struct CallOptions {
 AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                                const CallOptions& call_options);
 
-/// Returns the same bias terms with f32 values.
-Bias in_f32(const Bias& bias);
-
 }  // namespace attn

@@ -11,6 +11,7 @@
 #include "attention/score/dropout.h"
 #include "attention/backward.h"
 #include "attention/internal.h"
+#include "attention/lower.h"
 #include "runtime/floating_point.h"
 #include "tensor/build.h"
 

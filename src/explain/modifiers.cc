@@ -43,7 +43,7 @@ Tensor bias_values(const Call& call) {
           if (!kernels::exists(p, b, i, j)) continue;
           const std::int64_t distance =
               kernels::key_position(p, b, j) - kernels::row_position(p, b, i, term.bottom_right);
-          *at = term.op == kernels::BiasOp::alibi
+          *at = term.op == kernels::BiasOp::slope
                     ? values[h * term.value_stride] * static_cast<T>(term.times(distance))
                     : values[term.bucket(distance) * term.bucket_stride + h * term.value_stride];
         }

@@ -169,7 +169,7 @@ struct Case {
     if (random() % 4 == 0) {
       slopes = normal(p.q_heads, random, 0.1);
       BiasTerm term;
-      term.op = BiasOp::alibi;
+      term.op = BiasOp::slope;
       term.element = p.element;
       term.values = slopes.data();
       term.bottom_right = random() % 2 == 0;
@@ -179,7 +179,7 @@ struct Case {
       for (int distance = 0; distance <= 20; ++distance) buckets.push_back(distance / 4);
       table = normal(12 * p.q_heads, random);
       BiasTerm term;
-      term.op = BiasOp::relative;
+      term.op = BiasOp::table;
       term.element = p.element;
       term.values = table.data();
       term.bucket_stride = p.q_heads;

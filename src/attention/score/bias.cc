@@ -4,6 +4,7 @@
 
 #include "runtime/format.h"
 
+#include "attention/lower.h"
 #include "attention/operand_text.h"
 #include "kernels/reference.h"
 #include "runtime/floating_point.h"
@@ -95,6 +96,18 @@ std::string Bias::to_string() const {
     text += ')';
   }
   return text;
+}
+
+Bias in_f32(const Bias& bias) {
+  Bias wide;
+  for (const Bias::Term& term : bias.terms()) {
+    const Tensor values = term.values.to(Dtype::f32);
+    wide = wide + (term.kind == Bias::Kind::dense ? Bias::dense(values)
+                   : term.kind == Bias::Kind::alibi
+                       ? Bias::alibi(values, term.align, term.symmetric)
+                       : Bias::relative(values, term.bidirectional, term.max_distance, term.align));
+  }
+  return wide;
 }
 
 std::ostream& operator<<(std::ostream& out, const Bias& bias) { return out << bias.to_string(); }

@@ -61,7 +61,7 @@ LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths&
       case Bias::Kind::dense: to.dense = broadcast_to_scores(shape, "a dense bias", values); break;
       case Bias::Kind::alibi:
         check_heads(shape, "alibi", values, values.size(0));
-        to.op = BiasOp::alibi;
+        to.op = BiasOp::slope;
         to.values = values.data();
         to.value_stride = values.stride(0);
         to.symmetric = term.symmetric;
@@ -71,7 +71,7 @@ LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths&
         check_heads(shape, "relative", values, values.size(1));
         result.buckets.push_back(
             buckets_of(term.bidirectional ? values.size(0) / 2 : values.size(0), term.max_distance));
-        to.op = BiasOp::relative;
+        to.op = BiasOp::table;
         to.values = values.data();
         to.value_stride = values.stride(1);
         to.bucket_stride = values.stride(0);

@@ -42,7 +42,7 @@ void fill(const AttentionProblem& p, std::int64_t b, const Pairs& pairs) {
     std::int64_t* places = pairs.places[static_cast<std::size_t>(n)].data<std::int64_t>() + b * p.q_rows * p.k_rows;
     for_pairs(p, b, [&](std::int64_t i, std::int64_t j) {
       const std::int64_t distance = kernels::key_position(p, b, j) - kernels::row_position(p, b, i, term.bottom_right);
-      places[i * p.k_rows + j] = term.op == BiasOp::alibi ? term.times(distance) : term.bucket(distance);
+      places[i * p.k_rows + j] = term.op == BiasOp::slope ? term.times(distance) : term.bucket(distance);
     });
   }
 }
@@ -97,7 +97,7 @@ Tensor bias_of(const Call& call, int n, const Tensor& values, const Pairs& pairs
   const Tensor& places = pairs.places[static_cast<std::size_t>(n)];
   if (term.op == BiasOp::dense)
     return call.rank == 3 && values.dim() == 3 && !call.packed ? values.unsqueeze(1) : values;
-  if (term.op == BiasOp::alibi) return values.reshape({-1, 1, 1}) * places.to(values.dtype());
+  if (term.op == BiasOp::slope) return values.reshape({-1, 1, 1}) * places.to(values.dtype());
   return values.index_select(0, places.squeeze(1)).permute({0, 3, 1, 2});
 }
 

@@ -55,7 +55,7 @@ struct AttentionGradient {
 /// bias term (ALiBi's slope, the table's column), one for each lookup of ScoreLine::step, and those for w of an
 /// additive score.
 inline std::int64_t parameters_of(const BiasTerm& term) {
-  return term.op == BiasOp::alibi ? 1 : term.op == BiasOp::relative ? term.buckets : 0;
+  return term.op == BiasOp::slope ? 1 : term.op == BiasOp::table ? term.buckets : 0;
 }
 inline std::int64_t additive_channels(const AttentionProblem& problem) {
   return problem.score == ScoreOp::additive ? problem.dim : 0;

@@ -86,26 +86,28 @@ struct MaskProgram {
 };
 
 // --- bias terms ---------------------------------------------------------------------------------------------------
-enum class BiasOp : std::uint8_t { dense, alibi, relative };
+/// How a term gets the value of a pair: from a dense operand; as the head's slope times a number that depends on the
+/// distance, key position minus row position (ALiBi); or from the row of a table that belongs to the distance (T5).
+enum class BiasOp : std::uint8_t { dense, slope, table };
 
 struct BiasTerm {
   BiasOp op = BiasOp::dense;
   Element element = Element::f32;  // of the dense values, slopes or table
   Broadcast4 dense = {};
-  const void* values = nullptr;    // alibi: slopes [Hq]; relative: table [buckets, Hq]
-  std::int64_t value_stride = 1;   // alibi, relative: between heads
-  std::int64_t bucket_stride = 0;  // relative: between buckets
+  const void* values = nullptr;    // slope: [Hq]; table: [buckets, Hq]
+  std::int64_t value_stride = 1;   // slope, table: between heads
+  std::int64_t bucket_stride = 0;  // table: between buckets
   std::int64_t buckets = 0;
   std::int64_t max_distance = 128;
   bool bidirectional = true;
-  // relative: the bucket of each distance 0 ... max_distance; larger distances share the last
+  // table: the bucket of each distance 0 ... max_distance; larger distances share the last
   const std::int32_t* bucket_of = nullptr;
   bool bottom_right = false;
-  bool symmetric = false;  // alibi: by the absolute distance
+  bool symmetric = false;  // slope: by the absolute distance
 
-  /// alibi: returns the factor of the slope, from key position minus row position.
+  /// slope: returns the factor of the slope, from the distance.
   std::int64_t times(std::int64_t distance) const { return symmetric && distance > 0 ? -distance : distance; }
-  /// relative: returns the row of the table, from key position minus row position.
+  /// table: returns its row, from the distance.
   std::int64_t bucket(std::int64_t distance) const {
     const bool ahead = bidirectional && distance > 0;
     const std::int64_t back = ahead ? distance : -distance;

@@ -261,8 +261,8 @@ class Step {
       const BiasTerm& term = p_.bias[n];
       const std::int64_t distance =
           key_position(p_, rows_.batch, j) - row_position(p_, rows_.batch, rows_.row + r, term.bottom_right);
-      if (term.op == BiasOp::alibi) *sums = fma(pairs_.bias, static_cast<T>(term.times(distance)), *sums);
-      if (term.op == BiasOp::relative) sums[term.bucket(distance)] = sums[term.bucket(distance)] + pairs_.bias;
+      if (term.op == BiasOp::slope) *sums = fma(pairs_.bias, static_cast<T>(term.times(distance)), *sums);
+      if (term.op == BiasOp::table) sums[term.bucket(distance)] = sums[term.bucket(distance)] + pairs_.bias;
       sums += parameters_of(term);
     }
   }

@@ -30,7 +30,7 @@ T bias_value(const BiasTerm& term, const AttentionProblem& problem, std::int64_t
     return load<T>(term.dense.data, term.element, b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]);
   }
   const std::int64_t distance = key_position(problem, b, j) - row_position(problem, b, i, term.bottom_right);
-  if (term.op == BiasOp::alibi)
+  if (term.op == BiasOp::slope)
     return load<T>(term.values, term.element, h * term.value_stride) * static_cast<T>(term.times(distance));
   return load<T>(term.values, term.element, term.bucket(distance) * term.bucket_stride + h * term.value_stride);
 }

@@ -42,17 +42,17 @@ class GradientSums : public SoftmaxBackward<T> {
   bool has_parameters() const { return g_.parameters != nullptr; }
   void clear_sums() { Pairs::clear(scratch_.sums, BackwardScratch<T>::sum_rows(p_)); }
 
-  /// Adds the block to each row's sums over its keys: for ALiBi's slope and for the buckets of a relative bias.
+  /// Adds the block to each row's sums over its keys: for a slope and for the rows of a table.
   HWY_NOINLINE void add_to_parameters(const KvBlock& keys) {
     T* sums = scratch_.sums + (p_.sinks != nullptr ? R : 0);
     for (int n = 0; n < p_.bias_count; ++n) {
       const BiasTerm& term = p_.bias[n];
-      if (term.op == BiasOp::relative || (term.op == BiasOp::alibi && !add_distances(term, keys, sums)))
+      if (term.op == BiasOp::table || (term.op == BiasOp::slope && !add_distances(term, keys, sums)))
         for_each_lane(p_, term, tile_, keys.first, [&](int lane, std::int64_t, std::int64_t at) {
           for (int r = 0; r < keys.count; ++r, ++at) {
             const T x = scratch_.d[r * R + lane];
-            T& sum = sums[(term.op == BiasOp::alibi ? 0 : term.bucket(at)) * R + lane];
-            sum = term.op == BiasOp::alibi ? fused(x, static_cast<T>(term.times(at)), sum) : sum + x;
+            T& sum = sums[(term.op == BiasOp::slope ? 0 : term.bucket(at)) * R + lane];
+            sum = term.op == BiasOp::slope ? fused(x, static_cast<T>(term.times(at)), sum) : sum + x;
           }
         });
       sums += parameters_of(term) * R;
@@ -108,25 +108,20 @@ class GradientSums : public SoftmaxBackward<T> {
   }
 
  private:
-  /// Adds to the sums of ALiBi's slope, with rows in the lanes. Returns false if a distance is too large to be
-  /// incremented exactly in T.
+  /// Adds to the sums of a slope, with rows in the lanes. Returns false if distances cannot be counted
+  /// (count_distances).
   bool add_distances(const BiasTerm& term, const KvBlock& keys, T* sums) {
-    constexpr std::int64_t most = std::int64_t{1} << (std::numeric_limits<T>::digits - 1);
     const Tag<T> d;
     alignas(64) T distance[R] = {};
-    bool exact = true;
-    for_each_lane(p_, term, tile_, keys.first, [&](int lane, std::int64_t, std::int64_t at) {
-      exact = exact && at > -most && at + keys.count < most;
-      distance[lane] = static_cast<T>(at);
-    });
-    const auto mirror = hn::Set(d, term.symmetric ? T(0) : T(0x1p60));
-    for (int x = 0; exact && x < vectors_ * N; x += N) {
+    if (!count_distances(p_, term, tile_, keys.first, distance)) return false;
+    const auto mirror = mirror_of<T>(term);
+    for (int x = 0; x < vectors_ * N; x += N) {
       auto sum = hn::Load(d, sums + x), at = hn::Load(d, distance + x);
       for (int r = 0; r < keys.count; ++r, at = hn::Add(at, hn::Set(d, T(1))))
         sum = hn::MulAdd(hn::Load(d, scratch_.d + r * R + x), hn::Min(at, hn::Sub(mirror, at)), sum);
       hn::Store(sum, d, sums + x);
     }
-    return exact;
+    return true;
   }
 
   T* sums_of(int dense) const { return scratch_.sums + (parameter_count(p_) + dense) * R; }

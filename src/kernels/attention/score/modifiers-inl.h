@@ -101,29 +101,44 @@ HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& t
     for (std::int64_t i = 0; i < tile.rows; ++i, ++lane) visit(lane, tile.head + n, key - (tile.row + i + offset));
 }
 
-/// Computes slope * distance (symmetric: * -|distance|). The distance is incremented in T, which is exact below 2^24
-/// (f64: 2^53).
+/// Writes the distance of the block's first key to each lane. Returns whether distances of later keys follow exactly by
+/// adding 1 in T, and slopes are multiplied by them (symmetric: by -|distance|); else BiasTerm::times is used.
 template <typename T, int R>
-HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
+HWY_NOINLINE bool count_distances(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
+                                  std::int64_t first, T (&distance)[R]) {
+  constexpr std::int64_t most = (std::int64_t{1} << std::numeric_limits<T>::digits) - bf16_kv_block;
+  bool exact = true;
+  for_each_lane(problem, term, tile, first, [&](int lane, std::int64_t, std::int64_t at) {
+    exact = exact && at > -most && at < most;
+    distance[lane] = static_cast<T>(at);
+  });
+  return exact;
+}
+
+/// Returns the number m with which Min(at, m - at) is BiasTerm::times of a distance `at` that is counted; not a branch,
+/// for which GCC would compile the loop twice.
+template <typename T>
+HWY_INLINE Vector<T> mirror_of(const BiasTerm& term) {
+  return hn::Set(Tag<T>(), term.symmetric ? T(0) : T(0x1p60));
+}
+
+/// Computes slope * BiasTerm::times(distance).
+template <typename T, int R>
+HWY_NOINLINE void gather_slope(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
                                std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
-  constexpr std::int64_t exact = (std::int64_t{1} << (sizeof(T) == 4 ? 24 : 53)) - kv_block;
   alignas(64) T slope[R] = {}, distance[R] = {};
-  bool countable = true;
-  for_each_lane(problem, term, tile, first, [&](int lane, std::int64_t head, std::int64_t at) {
+  for_each_lane(problem, term, tile, first, [&](int lane, std::int64_t head, std::int64_t) {
     slope[lane] = bias_element<T>(term, head * term.value_stride, term.values);
-    distance[lane] = static_cast<T>(at);
-    countable = countable && at < exact && at > -exact;
   });
-  if (!countable) {
+  if (!count_distances(problem, term, tile, first, distance)) {
     for_each_lane(problem, term, tile, first, [&](int lane, std::int64_t, std::int64_t at) {
       for (int r = 0; r < keys; ++r) scratch.extra[r * R + lane] = slope[lane] * static_cast<T>(term.times(at + r));
     });
     return;
   }
-  // not a branch, for which GCC would compile the loop twice
-  const auto mirror = hn::Set(d, term.symmetric ? T(0) : T(0x1p60));
+  const auto mirror = mirror_of<T>(term);
   for (int r = 0; r < keys; ++r)
     for (int v = 0; v < R; v += N) {
       const auto at = hn::Load(d, distance + v), times = hn::Min(at, hn::Sub(mirror, at));
@@ -134,8 +149,8 @@ HWY_NOINLINE void gather_alibi(const AttentionProblem& problem, const BiasTerm& 
 
 /// Computes table[bucket of the distance].
 template <typename T, int R>
-HWY_NOINLINE void gather_relative(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
-                                  std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
+HWY_NOINLINE void gather_table(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
+                               std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
   for_each_lane(problem, term, tile, first, [&](int lane, std::int64_t head, std::int64_t at) {
     for (int r = 0; r < keys; ++r, ++at) {
       scratch.extra[r * R + lane] =
@@ -150,8 +165,8 @@ HWY_INLINE void gather_bias(const AttentionProblem& problem, const BiasTerm& ter
                             std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
   switch (term.op) {
     case BiasOp::dense: return gather_dense(term, tile, first, keys, scratch);
-    case BiasOp::alibi: return gather_alibi(problem, term, tile, first, keys, scratch);
-    case BiasOp::relative: return gather_relative(problem, term, tile, first, keys, scratch);
+    case BiasOp::slope: return gather_slope(problem, term, tile, first, keys, scratch);
+    case BiasOp::table: return gather_table(problem, term, tile, first, keys, scratch);
   }
 }
 
