@@ -168,7 +168,7 @@ double Work::row_bytes() const {
   all_rows.query_lengths = {};
   const double rows = seen_pairs(case_, all_rows) / static_cast<double>(case_.q_rows);
   const auto row = [&](std::int64_t heads, std::int64_t dim) {
-    return static_cast<double>(heads) * (case_.storage == "int8"
+    return static_cast<double>(heads) * (case_.storage != "same"
                                              ? static_cast<double>(dim + 4)
                                              : static_cast<double>(dim) * static_cast<double>(size_of(case_.dtype)));
   };

@@ -5,6 +5,8 @@
 
 #include "runtime/format.h"
 
+#include "attention/cache/storage.h"
+
 #include <algorithm>
 #include <charconv>
 #include <sstream>
@@ -87,7 +89,8 @@ T number_of(const std::string& field, const std::string& text, T least, T greate
   return value;
 }
 
-void one_of(const char* field, const std::string& given, std::initializer_list<const char*> known) {
+template <typename Words = std::initializer_list<const char*>>
+void one_of(const char* field, const std::string& given, const Words& known) {
   for (const char* word : known)
     if (given == word) return;
   throw ValueError(
@@ -166,7 +169,7 @@ Case parse_case(const std::string& line) {
   one_of("hidden", c.hidden, {"plain", "nan"});
   one_of("weights", c.weights, {"none", "full", "head_average", "column_sums", "rows", "top_k"});
   one_of("cache", c.cache, {"none", "block", "pages16", "pages32", "pages64", "pages128", "pages256"});
-  one_of("storage", c.storage, {"same", "int8"});
+  one_of("storage", c.storage, storage_names);
   if (c.op == "matmul") one_of("layout", c.layout, {"nn", "nt", "tn"});
   else one_of("layout", c.layout, {"plain", "turned"});
   for (const Count& count : counts)

@@ -61,7 +61,7 @@ std::span<const CoverageOption> coverage_options() { return options; }
 
 Path path_of(const Case& c) {
   if (c.is_backward()) return Path::backward;
-  if (c.storage == "int8") return Path::int8;
+  if (c.storage != "same") return Path::int8;
   if (c.is_cached()) return Path::paged;
   if (c.lengths == "packed") return Path::packed;
   return c.op == "attention_decode" || c.q_rows == 1 ? Path::decode : Path::prefill;

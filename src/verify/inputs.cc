@@ -3,6 +3,7 @@
 
 #include <attn/ops.h>
 
+#include "attention/cache/storage.h"
 #include "runtime/parallel.h"
 
 #include <algorithm>
@@ -283,7 +284,7 @@ std::shared_ptr<Cached> cached_rows(const Case& c, const Inputs& in) {
                                                .page_rows = page,
                                                .pages = page == 0 ? c.batch : c.batch * ((c.k_rows + page - 1) / page),
                                                .dtype = c.dtype,
-                                               .storage = c.storage == "int8" ? KvStorage::int8 : KvStorage::same}),
+                                               .storage = storage_of(c.storage)}),
                                       {}});
   for (std::int64_t b = 0; b < c.batch; ++b) cached->sequences.push_back(cached->cache.create());
   for (std::int64_t first = 0; first < c.k_rows; first += chunk)
@@ -301,7 +302,7 @@ Inputs widened(const Inputs& inputs) {
   for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput, &Inputs::a, &Inputs::b,
                              &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
     if ((wide.*x).defined()) wide.*x = (inputs.*x).to(Dtype::f32);
-  if (inputs.cached && inputs.cached->cache.options().storage == KvStorage::int8) {
+  if (inputs.cached && inputs.cached->cache.options().storage != KvStorage::same) {
     // gathered as f32, so that rows are not rounded to 16 bits
     const KvCache::Rows rows = inputs.cached->cache.gather(inputs.cached->sequences, Dtype::f32);
     wide.k = rows.k;

@@ -1,7 +1,7 @@
 // tests/attention/reference_test.cc: the specification itself: storage it can read, what it saves, NaN, infinities,
 // zeros.
 #include "kernels/attention/reference.h"
-#include "kernels/attention/kv/sign_magnitude8.h"
+#include "kernels/element.h"
 
 #include "attention/truth.h"
 #include "support/golden.h"

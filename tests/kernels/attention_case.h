@@ -2,7 +2,7 @@
 // specification.
 #pragma once
 #include "kernels/attention/reference.h"
-#include "kernels/attention/kv/sign_magnitude8.h"
+#include "kernels/element.h"
 #include "runtime/cpu.h"
 
 #include <gtest/gtest.h>

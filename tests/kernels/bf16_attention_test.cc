@@ -1,7 +1,7 @@
 // tests/kernels/bf16_attention_test.cc: bf16 attention of this processor's targets against plain loops in the order of
 // docs/numerics.md section 3.8.
 #define ATTN_REF_NAMESPACE ref_of_bf16_attention_test
-#include "kernels/attention/kv/sign_magnitude8.h"
+#include "kernels/element.h"
 #include "kernels/attention/dispatch.h"
 #include "kernels/ref/bf16_pairs.h"
 #include "runtime/cpu.h"
@@ -154,7 +154,7 @@ struct Aligned {
 class Bf16Attention : public ::testing::TestWithParam<std::string> {};
 
 void has_the_order(const std::string& name, Element stored) {
-  const bool bytes = of_8_bits(stored);
+  const bool bytes = is_int8(stored);
   const AttentionTarget& target = *attention_target(name.c_str());
   std::mt19937 random(5);
   std::normal_distribution<float> normal;

@@ -2,8 +2,7 @@
 #include "runtime/format.h"
 
 #include "attention/cache/cache_state.h"
-#include "attention/element.h"
-#include "attention/schedule/vector_kernels.h"
+#include "attention/cache/storage.h"
 
 #include <algorithm>
 #include <atomic>
@@ -57,12 +56,9 @@ RowLayout KvCache::State::layout(bool values) const {
                    .dim = values ? options.value_dim : options.head_dim,
                    .pages = options.pages,
                    .dtype = options.dtype,
-                   .element = element_of(options.dtype)};
-  if (options.storage == KvStorage::int8) {
+                   .element = stored_element(options)};
+  if (kernels::bytes_of(layout.element) == 1) {
     layout.group = options.scale_group == 0 ? layout.dim : options.scale_group;
-    layout.element =
-        int8_form(options.dtype, options.head_dim, options.value_dim,
-                  options.scale_group == 0 ? std::max(options.head_dim, options.value_dim) : options.scale_group);
     layout.interleave_width = static_cast<int>(values ? kernels::KvRows::line : kernels::KvRows::k_interleave_width);
   }
   return layout;

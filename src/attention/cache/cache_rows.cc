@@ -1,31 +1,18 @@
-// src/attention/cache/cache_rows.cc: writes rows to pages, in their dtype or rounded to int8, copies rows between
+// src/attention/cache/cache_rows.cc: writes rows to pages, in their dtype or rounded to 8 bits, copies rows between
 // pages, and reads them back.
 #include "attention/cache/cache_rows.h"
 
 #include "runtime/format.h"
 
-#include "kernels/attention/kv/sign_magnitude8.h"
+#include "attention/cache/storage.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <type_traits>
 
 namespace attn {
 namespace {
-
-template <typename T>
-using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
-
-/// Converts an element to the type in which it is computed: f64 for f64, else f32.
-template <typename T>
-Wide<T> wide(T x) {
-  if constexpr (std::is_same_v<T, bfloat16>) return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
-  else return static_cast<Wide<T>>(x);
-}
 
 std::int64_t counted(bool overflows, std::uint64_t bytes) {
   if (overflows || bytes > PTRDIFF_MAX / 2)
@@ -45,50 +32,6 @@ std::int64_t bytes_of(std::initializer_list<std::int64_t> factors) {
 std::int64_t lines_of(std::int64_t bytes, std::int64_t more) {
   return counted(false,
                  runtime::aligned(static_cast<std::size_t>(bytes)) + runtime::aligned(static_cast<std::size_t>(more)));
-}
-
-/// Returns the scale max |x| / 127, computed in the wide type, as f32; NaN if an element is inf or NaN, or if f32
-/// cannot hold the scale. The compiler vectorises this loop because magnitudes are compared as the integers of their
-/// bits.
-template <typename T>
-float scale_of(const T* from, std::int64_t count) {
-  using W = Wide<T>;
-  using Bits = std::conditional_t<sizeof(W) == 8, std::int64_t, std::int32_t>;
-  constexpr Bits magnitude = std::numeric_limits<Bits>::max(),
-                 infinity = std::bit_cast<Bits>(std::numeric_limits<W>::infinity());
-  Bits most = 0;
-  for (std::int64_t d = 0; d < count; ++d) {
-    const Bits bits = std::bit_cast<Bits>(wide(from[d])) & magnitude;
-    most = bits > most ? bits : most;
-  }
-  const float scale =
-      most < infinity ? static_cast<float>(std::bit_cast<W>(most) / 127) : std::numeric_limits<float>::infinity();
-  return std::isfinite(scale) ? scale : std::numeric_limits<float>::quiet_NaN();
-}
-
-/// Writes element / scale, rounded to the nearest integer, ties to even, and limited to +-127; writes 1 if the scale is
-/// NaN, 0 if it is 0. After adding 1.5 * 2^23 (f64: 2^52) the low bits of the sum hold the nearest integer.
-template <typename T>
-void round_to(const T* from, std::int64_t count, float scale, std::int8_t* to) {
-  using W = Wide<T>;
-  using Bits = std::conditional_t<sizeof(W) == 8, std::int64_t, std::int32_t>;
-  constexpr W whole = sizeof(W) == 8 ? W(0x1.8p52) : W(0x1.8p23);
-  if (std::isnan(scale) || scale == 0) {
-    std::memset(to, std::isnan(scale) ? 1 : 0, static_cast<std::size_t>(count));
-    return;
-  }
-  const W step = static_cast<W>(scale);
-  for (std::int64_t d = 0; d < count; ++d) {
-    const Bits steps = std::bit_cast<Bits>(wide(from[d]) / step + whole) - std::bit_cast<Bits>(whole);
-    to[d] = static_cast<std::int8_t>(steps < -127 ? -127 : steps > 127 ? 127 : steps);
-  }
-}
-
-/// Converts `count` int8 values in place between two's complement and the form in which the cache stores them; the same
-/// function converts in either direction.
-void to_form(kernels::Element kept, std::int64_t count, std::int8_t* bytes) {
-  if (kept == kernels::Element::i8) return;
-  for (std::int64_t d = 0; d < count; ++d) bytes[d] = kernels::other_form(bytes[d]);
 }
 
 /// Converts a row to f32 or f64.
@@ -157,19 +100,14 @@ void PagedRows::write_row(PagePlace to, std::int64_t head, const T* from) const 
     return;
   }
   float* const scale = scales(to.page, head, to.row);
-  std::int8_t bytes[Rows::line];
-  for (std::int64_t d = 0, n = 0; d < layout_.dim; d += layout_.group, ++n) {
-    const std::int64_t end = std::min(d + layout_.group, layout_.dim);
-    scale[n] = scale_of(from + d, end - d);
-    for (std::int64_t c = d, last; c < end; c = last) {
-      last = std::min(c + Rows::line, end);
-      round_to(from + c, last - c, scale[n], bytes);
-      to_form(layout_.element, last - c, bytes);
-      for_each_run(to.row, c, last, [&](std::int64_t place, std::int64_t at, auto count) {
-        std::memcpy(row + place, bytes + at, static_cast<std::size_t>(count));
-      });
-    }
-  }
+  for (std::int64_t d = 0, n = 0; d < layout_.dim; d += layout_.group, ++n)
+    scale[n] =
+        round_group(layout_.element, from + d, std::min(layout_.group, layout_.dim - d),
+                    [&](std::int64_t first, std::int64_t end, const std::int8_t* bytes) {
+                      for_each_run(to.row, d + first, d + end, [&](std::int64_t place, std::int64_t at, auto count) {
+                        std::memcpy(row + place, bytes + at, static_cast<std::size_t>(count));
+                      });
+                    });
 }
 
 void PagedRows::write(PagePlace to, const Tensor& source, std::int64_t from, std::int64_t count) noexcept {
@@ -222,8 +160,7 @@ void PagedRows::read(PagePlace from, std::int64_t count, T* to, std::int64_t hea
           for_each_run(row, c, last, [&](std::int64_t at_byte, std::int64_t at, auto count) {
             std::memcpy(bytes + at, place + at_byte, static_cast<std::size_t>(count));
           });
-          to_form(layout_.element, last - c, bytes);
-          for (std::int64_t e = c; e < last; ++e) result[e] = static_cast<T>(bytes[e - c]) * static_cast<T>(scale[n]);
+          widen_bytes(layout_.element, bytes, last - c, scale[n], result + c);
         }
     }
 }

@@ -27,15 +27,16 @@ const ForwardKernel& forward_kernel() {
   return E == Element::f64 ? target()->f64 : E == Element::bf16 ? target()->bf16 : target()->f32;
 }
 
-/// Returns whether the kernel can read rows of K or V, either directly or by widening them. A bf16 kernel accepts int8
-/// values only with one scale per row, which it applies after the product.
+/// Returns whether the kernel can read rows of K or V, either directly or by widening them. The only 8-bit type that a
+/// bf16 kernel accepts is int8 with one scale per row, which it applies after the product.
 template <Element E>
 bool reads(const kernels::KvRows& rows, std::int64_t columns) {
   const Element stored = rows.element;
-  return stored == E ||
-         (kernels::of_8_bits(stored) && rows.interleave_width != 0 &&
-          (E != Element::bf16 || rows.scale_group >= columns)) ||
-         (E == Element::f32 && (stored == Element::f16 || stored == Element::bf16));
+  if (stored == E) return true;
+  if (kernels::bytes_of(stored) == 1)
+    return rows.interleave_width != 0 &&
+           (E != Element::bf16 || (kernels::is_int8(stored) && rows.scale_group >= columns));
+  return E == Element::f32 && kernels::bytes_of(stored) == 2;
 }
 
 /// Returns whether there is a bf16 kernel for this processor.

@@ -4,10 +4,6 @@
 
 namespace attn::kernels {
 
-constexpr std::int64_t bytes_of(Element element) {
-  return element == Element::f64 ? 8 : element == Element::f32 ? 4 : of_8_bits(element) ? 1 : 2;
-}
-
 /// Returns the rows of one head of one batch item; `stride`: between batch items, between heads.
 inline KvRows rows_of_head(const KvRows& rows, const std::int64_t (&stride)[2], std::int64_t b, std::int64_t head) {
   KvRows own = rows;

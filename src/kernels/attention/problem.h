@@ -1,15 +1,12 @@
 // src/kernels/attention/problem.h: describes one attention call as plain data: everything that a kernel reads.
 #pragma once
 #include "kernels/attention/score_program.h"
+#include "kernels/element.h"
 
 #include <cstddef>
 #include <cstdint>
 
 namespace attn::kernels {
-
-enum class Element : std::uint8_t { f32, f64, bf16, f16, i8, sign_magnitude8 };
-/// Returns whether the element is an int8 value in either representation (kv/sign_magnitude8.h).
-inline bool of_8_bits(Element element) { return element == Element::i8 || element == Element::sign_magnitude8; }
 
 /// Rows of K or V of one (batch, head): contiguous, strided, paged or quantised.
 struct KvRows {

@@ -43,10 +43,6 @@ void share(std::int64_t items, std::int64_t parts, std::int64_t work, Run run) {
   });
 }
 
-std::int64_t bytes_of(Element element) {
-  return element == Element::f64 ? 8 : element == Element::bf16 || element == Element::f16 ? 2 : 4;
-}
-
 }  // namespace
 
 std::int64_t GemmBatch::items() const {

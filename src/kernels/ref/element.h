@@ -1,7 +1,6 @@
 // src/kernels/ref/element.h: reads elements of any storage type in the compute type, and writes them with one rounding.
 #pragma once
 #include "kernels/attention/problem.h"
-#include "kernels/attention/kv/sign_magnitude8.h"
 #include "kernels/half.h"
 #include "kernels/ref/math.h"
 
@@ -37,9 +36,8 @@ T load(const void* base, Element element, std::int64_t i) {
     case Element::f64: return static_cast<T>(static_cast<const double*>(base)[i]);
     case Element::bf16: return static_cast<T>(bf16_to_f32(static_cast<const std::uint16_t*>(base)[i]));
     case Element::f16: return static_cast<T>(static_cast<float>(static_cast<const Half*>(base)[i]));
-    case Element::i8: return static_cast<T>(static_cast<const std::int8_t*>(base)[i]);
-    case Element::sign_magnitude8: return static_cast<T>(other_form(static_cast<const std::int8_t*>(base)[i]));
-    default: return static_cast<T>(static_cast<const float*>(base)[i]);
+    case Element::f32: return static_cast<T>(static_cast<const float*>(base)[i]);
+    default: return static_cast<T>(number_of(element, static_cast<const std::int8_t*>(base)[i]));
   }
 }
 

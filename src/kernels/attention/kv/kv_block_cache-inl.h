@@ -34,7 +34,7 @@ HWY_INLINE void prefetch_row_ahead(const KvRows& head, std::int64_t bytes, std::
   if (head.scales != nullptr) prefetch_l2(address_of(scales_at(head, j)));
 }
 
-/// Converts int8 values to the other representation (kv/sign_magnitude8.h).
+/// Converts int8 values to the other representation (kernels/element.h).
 template <class D>
 HWY_INLINE hn::Vec<D> other_form(D d, hn::Vec<D> bytes) {
   return hn::IfNegativeThenElse(bytes, hn::Sub(hn::Set(d, -128), bytes), bytes);
@@ -180,7 +180,7 @@ class KvBlockCache {
   HWY_NOINLINE void load_at(T* memory, const KvRows& head, std::int64_t columns, const KvRowRange& rows,
                             const T** to) const {
     for (int r = 0; r < rows.keys; ++r) to[r] = memory + r * stride_;
-    if (of_8_bits(head.element)) return load_bytes(memory, head, columns, rows);
+    if (bytes_of(head.element) == 1) return load_bytes(memory, head, columns, rows);
     for (int r = 0; r < rows.keys; ++r) {
       prefetch_row_ahead(head, bytes_of(head.element) * columns, rows.first + r, rows.end);
       row(head, columns, rows.first + r, memory + r * stride_);

@@ -68,7 +68,7 @@ class Bf16DecodePass : public DecodeStreams<float> {
 
  private:
   HWY_NOINLINE Bf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, const Bf16Memory& memory)
-      : DecodeStreams(p, query_tile, memory.tile, of_8_bits(p.k.element), Bf16Scratch::value_words(p.value_dim),
+      : DecodeStreams(p, query_tile, memory.tile, is_int8(p.k.element), Bf16Scratch::value_words(p.value_dim),
                       block_keys),
         wide(memory.wide), kv(p, tile, k, v, wide), pairs(Bf16Scratch::pairs(p.dim)) {}
 

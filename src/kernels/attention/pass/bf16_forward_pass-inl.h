@@ -51,7 +51,7 @@ class Bf16ForwardPass : public QueryTilePass<float> {
     std::uint8_t* const ready = Bf16Memory(arena, p).wide.ready;
     std::memset(ready, 0, 2 * Bf16Scratch::most_blocks);
     ready[2 * Bf16Scratch::most_blocks] =
-        of_8_bits(p.k.element) || (p.hints.copy_rows && rows >= least_copying_tiles * bf16_rows);
+        is_int8(p.k.element) || (p.hints.copy_rows && rows >= least_copying_tiles * bf16_rows);
   }
 
   HWY_NOINLINE void load_queries() {
@@ -96,7 +96,7 @@ class Bf16ForwardPass : public QueryTilePass<float> {
 
  private:
   HWY_NOINLINE Bf16ForwardPass(const AttentionProblem& p, const QueryTile& query_tile, const Bf16Memory& memory)
-      : QueryTilePass(p, query_tile, Path::prefill, memory.tile, of_8_bits(p.k.element) ? 0 : 2, 0), wide(memory.wide),
+      : QueryTilePass(p, query_tile, Path::prefill, memory.tile, is_int8(p.k.element) ? 0 : 2, 0), wide(memory.wide),
         kv(p, tile, k, v, wide), pairs(Bf16Scratch::pairs(p.dim)) {
     spread_next((block_keys + p.value_dim) / tile_keys(4, registers), block_keys);
   }

@@ -43,7 +43,7 @@ struct Bf16Scratch {
   }
   /// Returns the number of slots for keys; the last is for blocks that are not cached.
   static std::int64_t key_places(const AttentionProblem& p) {
-    return p.hints.copy_rows || of_8_bits(p.k.element) ? cached_blocks(p) : p.dim % 2;
+    return p.hints.copy_rows || is_int8(p.k.element) ? cached_blocks(p) : p.dim % 2;
   }
   static constexpr std::int64_t most_blocks = 64;
 
@@ -60,7 +60,7 @@ struct Bf16Scratch {
     zeros = take(words / 2);
     tile_rows_copy = take(4 * tile_rows * pairs(dim));
     paired = take(tile_rows * words);
-    numbers = take(of_8_bits(problem.v.element) ? keys * words / 2 : 0);
+    numbers = take(is_int8(problem.v.element) ? keys * words / 2 : 0);
   }
 };
 
