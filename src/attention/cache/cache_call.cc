@@ -7,6 +7,7 @@
 
 #include "attention/cache/cache_state.h"
 #include "attention/internal.h"
+#include "attention/score/projection.h"
 #include "tensor/record.h"
 
 #include <algorithm>
@@ -99,7 +100,7 @@ AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const st
   const bool at_end = !options.query_start.defined();
   const AttentionOptions positioned = with_positions(options, batch, q.size(2));
   AttentionResult result;
-  if (options.score.kind == Score::Kind::additive) {  // the score projects k, so all keys are read as a tensor first
+  if (projects_keys(options.score)) {  // all keys are read as a tensor first
     const KvCache::Rows rows = state.gather(batch, state.options.dtype);
     result = attention_call(q.detach(), rows.k, rows.v, positioned, {.function = function, .rows_at_end = at_end});
   } else {

@@ -103,6 +103,8 @@ void project(const Score& score, Tensor& q, Tensor& k) {
   k = linear(k, score.w_k);
 }
 
+bool projects_keys(const Score& score) { return score.kind == Kind::additive; }
+
 double score_scale(const AttentionOptions& options, std::int64_t dim) {
   if (options.score.kind != Kind::scaled_dot) return 1;
   if (dim == 0) return 1;  // all scores are then +0, but bf16 kernels still multiply them by the factor

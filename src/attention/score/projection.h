@@ -11,6 +11,8 @@ void check_score(const char* function, const Tensor& q, const Tensor& k, std::in
 /// Replaces q, k [B, H, T, D] by what the kernel multiplies: for a general score q by q W, for an additive score both
 /// by their projections; a dot score changes nothing.
 void project(const Score& score, Tensor& q, Tensor& k);
+/// Returns whether `project` changes k: a cache, which stores keys as they are, must then gather them first.
+bool projects_keys(const Score& score);
 /// Returns the factor by which q is multiplied; `dim` is the last dim of q after `project`.
 double score_scale(const AttentionOptions& options, std::int64_t dim);
 
