@@ -2,6 +2,8 @@
 #include <attn/dims.h>
 #include <attn/error.h>
 
+#include "tensor/impl.h"
+
 #include <algorithm>
 #include <limits>
 #include <ostream>
@@ -50,11 +52,15 @@ std::string to_string(const Dims& dims) {
 Dims contiguous_strides(const Dims& sizes) {
   Dims strides;
   strides.size_ = sizes.size_;
+  const bool empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
   std::int64_t stride = 1;
   for (int i = sizes.size() - 1; i >= 0; --i) {
     strides[i] = stride;
-    // This overflows 64 bits only if another size is 0, and then no element is read.
-    (void)__builtin_mul_overflow(stride, std::max<std::int64_t>(sizes[i], 1), &stride);
+    const std::int64_t steps = std::max<std::int64_t>(sizes[i], 1);
+    // Without elements the other sizes may have a product beyond 64 bits. No element is read then, and a stride of 0
+    // lets every place of a view be computed.
+    if (empty && stride > most_apart / steps) strides[i] = stride = 0;
+    (void)__builtin_mul_overflow(stride, steps, &stride);
   }
   return strides;
 }

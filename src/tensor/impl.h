@@ -3,8 +3,12 @@
 #include <attn/tensor.h>
 
 #include <atomic>
+#include <limits>
 
 namespace attn {
+
+/// So many elements of any dtype, and some more, can be counted in bytes.
+inline constexpr std::int64_t most_apart = std::numeric_limits<std::int64_t>::max() / 32;
 
 struct Node;
 

@@ -59,6 +59,18 @@ void check_reach(const Dims& sizes, const Dims& strides, Dtype dtype) {
                        " reach beyond 64 bits");
 }
 
+/// Strides by which no element is reached (of a dim of size 1, or in a tensor without elements) may be anything. Those
+/// that are too large to be counted in bytes are replaced by those of a contiguous tensor.
+Dims bounded(const Dims& sizes, Dims strides) {
+  const bool empty = sizes.product() == 0;
+  for (int i = 0; i < sizes.size(); ++i) {
+    const std::int64_t steps = std::max<std::int64_t>(sizes[i], 1);
+    if ((empty || steps == 1) && (strides[i] > most_apart / steps || strides[i] < -most_apart / steps))
+      strides[i] = contiguous_strides(sizes)[i];
+  }
+  return strides;
+}
+
 template <typename T>
 std::vector<T> values_of(const Tensor& x) {
   const std::size_t bytes = checked_bytes("to_vector", x.sizes(), Dtype::f64);
@@ -91,6 +103,7 @@ Tensor Tensor::from_blob(void* data, Dims sizes, Dtype dtype, Dims strides, std:
     throw ShapeError("from_blob: strides " + attn::to_string(strides) + " must be as many as sizes " +
                      attn::to_string(sizes));
   check_reach(sizes, strides, dtype);
+  strides = bounded(sizes, strides);
   if (!data && sizes.product() != 0) throw ValueError("from_blob: data is null for sizes " + attn::to_string(sizes));
   auto impl = std::make_shared<TensorImpl>();
   impl->storage = std::make_shared<Storage>();

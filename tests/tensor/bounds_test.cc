@@ -48,6 +48,27 @@ TEST(Bounds, StepsAndPlacesAtTheEndsOf64Bits) {
   EXPECT_EQ(empty({std::int64_t{1} << 40, std::int64_t{1} << 40, 0}).unsqueeze(0).numel(), 0);
 }
 
+TEST(Bounds, PlacesThatNoElementHas) {
+  // Sizes of an empty tensor and strides of one row may be anything: every place computed from them is in bounds.
+  const std::int64_t huge = std::int64_t{1} << 62;
+  for (const Dims& sizes : {Dims{0, huge}, Dims{huge, 0, huge}, Dims{huge, huge, 0, 3}, Dims{2, 3, 0, far}}) {
+    const Tensor x = zeros(sizes, Dtype::f64);
+    for (int d = 0; d < x.dim(); ++d) {
+      EXPECT_LE(x.stride(d), far / 16 / std::max<std::int64_t>(x.size(d), 1)) << sizes << " " << d;
+      if (x.size(d) != 0) EXPECT_EQ(x.select(d, x.size(d) - 1).data(), x.data()) << sizes << " " << d;
+      EXPECT_EQ(x.transpose(d, 0).clone().numel(), 0);
+    }
+    EXPECT_EQ((x + x).sizes(), sizes);
+  }
+  EXPECT_EQ(zeros({2, 0, 3}).strides(), (Dims{3, 3, 1}));  // PyTorch's
+  EXPECT_EQ(one_hot(empty({0}, Dtype::i64), far - 1).sizes(), (Dims{0, far - 1}));
+  double memory[2] = {1, 2};
+  const Tensor row = Tensor::from_blob(memory, {1, 2}, Dtype::f64, {far, 1});
+  EXPECT_EQ((row + row).to_vector(), (std::vector<double>{2, 4}));
+  EXPECT_EQ(row.select(0, 0).sum().item(), 3);
+  EXPECT_EQ(Tensor::from_blob(memory, {0, 2}, Dtype::f64, {near, far}).clone().numel(), 0);
+}
+
 TEST(Bounds, PrintOptions) {
   const Tensor x = arange(40.0f).reshape({20, 2});
   const std::string all = to_string(x, {.threshold = far});
