@@ -2,6 +2,7 @@
 // functions.
 #pragma once
 #include "kernels/attention/problem.h"  // Element
+#include "kernels/block_format.h"
 
 #include <cstdint>
 
@@ -38,12 +39,16 @@ struct GemmProblem {
   void* y = nullptr;
   std::int64_t y_stride[2] = {0, 0};
   Element element = Element::f32;  // f32 or f64 for all operands; or bf16 for a and b: kernels/gemm/product.h
+  /// The format of b, if it is blocks: `element` is f32, or bf16 where products take it (each weight is then rounded to
+  /// bf16). A column of b is a row of blocks, b_stride[1] bytes from the next; b_stride[0] is 1.
+  BlockFormat b_blocks = BlockFormat::none;
   // Element of b if `element` is f32: bf16 and f16 are widened exactly; the reference code accepts f32 only.
   Element b_element = Element::f32;
   bool narrow = false;  // if `element` is bf16: true if y is bf16, false if it is f32
   Activation activation = Activation::none;
   std::int64_t threads = 1;  // threads that may share the product; no bit depends on the number
 
+  bool has_blocks() const { return b_blocks != BlockFormat::none; }
   bool has_half_b() const { return element == Element::f32 && b_element != Element::f32; }
 };
 
@@ -70,6 +75,8 @@ struct Reference {
   void (*slope)(Slope op, Element element, const void* dy, const void* x, void* y, std::int64_t n) noexcept;
   /// Computes rows [begin, end) of the product.
   void (*gemm)(const GemmProblem& problem, std::int64_t begin, std::int64_t end) noexcept;
+  /// Decodes `count` blocks.
+  void (*decode_blocks)(BlockFormat format, const void* blocks, std::int64_t count, float* to) noexcept;
   /// Reduces one row of n elements that are x_stride apart. softmax and log_softmax write n results, y_stride apart;
   /// the other operations write one value.
   void (*row)(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,

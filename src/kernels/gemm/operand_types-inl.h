@@ -79,8 +79,14 @@ struct Widened {
   }
   static HWY_INLINE V add_odd(const Left* a, V b, V sum) { return hn::MulAdd(hn::Set(D(), *a), first(b), sum); }
 
- private:
   using Bits = hn::RebindToUnsigned<D>;
+  /// Widens the f16 in the lower half of each word.
+  static HWY_INLINE V of_lower(hn::Vec<Bits> bits) {
+    return hn::PromoteTo(
+        D(), hn::BitCast(hn::Rebind<hwy::float16_t, D>(), hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), bits)));
+  }
+
+ private:
   static HWY_INLINE V first(V pairs) {
     const auto bits = hn::BitCast(Bits(), pairs);
     if constexpr (HALF == Element::bf16) return hn::BitCast(D(), hn::ShiftLeft<16>(bits));
@@ -90,11 +96,6 @@ struct Widened {
     const auto bits = hn::BitCast(Bits(), pairs);
     if constexpr (HALF == Element::bf16) return hn::BitCast(D(), hn::And(bits, hn::Set(Bits(), 0xffff0000u)));
     else return of_lower(hn::ShiftRight<16>(bits));
-  }
-  /// Widens the f16 in the lower half of each word.
-  static HWY_INLINE V of_lower(hn::Vec<Bits> bits) {
-    return hn::PromoteTo(
-        D(), hn::BitCast(hn::Rebind<hwy::float16_t, D>(), hn::TruncateTo(hn::Rebind<std::uint16_t, D>(), bits)));
   }
 };
 

@@ -12,7 +12,9 @@
 
 #include <type_traits>
 
+#include "kernels/gemm/blocks-inl.h"
 #include "kernels/gemm/tile-inl.h"
+#include "kernels/gemm/transpose_words-inl.h"
 #include "kernels/gemm/widen-inl.h"
 #include "kernels/reference.h"
 #include "kernels/simd/transpose-inl.h"
@@ -25,61 +27,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Packing that reads a short run of each row prefetches this many rows ahead: the hardware prefetcher does not follow
 /// short runs at a large stride.
 inline constexpr int rows_ahead = 12;
-
-#if HWY_TARGET == HWY_AVX3
-/// Transposes 16 rows x 16 words of 4 bytes: 64 loads of 16 bytes, three quarters of them masked, and 32 shuffles
-/// within 128 bits, instead of 16 loads and 64 shuffles.
-HWY_INLINE void transpose_words(const char* rows, std::int64_t row_bytes, __m512 (&out)[16]) {
-  _Pragma("GCC unroll 4") for (int c = 0; c < 4; ++c) {
-    __m512 v[4];
-    _Pragma("GCC unroll 4") for (int j = 0; j < 4; ++j) {
-      const auto quarter = [&](int row) HWY_ATTR {
-        return _mm_loadu_ps(reinterpret_cast<const float*>(rows + row * row_bytes + 16 * c));
-      };
-      v[j] = _mm512_castps128_ps512(quarter(j));
-      v[j] = _mm512_mask_broadcast_f32x4(v[j], 0x00f0, quarter(j + 4));
-      v[j] = _mm512_mask_broadcast_f32x4(v[j], 0x0f00, quarter(j + 8));
-      v[j] = _mm512_mask_broadcast_f32x4(v[j], 0xf000, quarter(j + 12));
-    }
-    const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(v[0], v[1])),
-                  b = _mm512_castps_pd(_mm512_unpackhi_ps(v[0], v[1]));
-    const __m512d e = _mm512_castps_pd(_mm512_unpacklo_ps(v[2], v[3])),
-                  f = _mm512_castps_pd(_mm512_unpackhi_ps(v[2], v[3]));
-    out[4 * c] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, e));
-    out[4 * c + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, e));
-    out[4 * c + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, f));
-    out[4 * c + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, f));
-  }
-}
-
-/// Does the same with 32 loads of 32 bytes and 48 shuffles, which is faster if the rows are in the caches.
-HWY_INLINE void transpose_cached_words(const char* rows, std::int64_t row_bytes, __m512 (&out)[16]) {
-  _Pragma("GCC unroll 2") for (int half = 0; half < 2; ++half) {
-    __m512d four[8];  // 128 bits hold one word of four rows
-    _Pragma("GCC unroll 2") for (int i = 0; i < 2; ++i) {
-      __m512 in[4];
-      _Pragma("GCC unroll 4") for (int j = 0; j < 4; ++j) {
-        const char* row = rows + (8 * i + j) * row_bytes + 32 * half;
-        in[j] = _mm512_castps256_ps512(_mm256_loadu_ps(reinterpret_cast<const float*>(row)));
-        in[j] = _mm512_mask_broadcast_f32x8(in[j], 0xff00,
-                                            _mm256_loadu_ps(reinterpret_cast<const float*>(row + 4 * row_bytes)));
-      }
-      const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(in[0], in[1])),
-                    b = _mm512_castps_pd(_mm512_unpackhi_ps(in[0], in[1]));
-      const __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(in[2], in[3])),
-                    e = _mm512_castps_pd(_mm512_unpackhi_ps(in[2], in[3]));
-      four[4 * i] = _mm512_unpacklo_pd(a, c);
-      four[4 * i + 1] = _mm512_unpackhi_pd(a, c);
-      four[4 * i + 2] = _mm512_unpacklo_pd(b, e);
-      four[4 * i + 3] = _mm512_unpackhi_pd(b, e);
-    }
-    _Pragma("GCC unroll 4") for (int j = 0; j < 4; ++j) {
-      out[8 * half + j] = _mm512_castpd_ps(_mm512_shuffle_f64x2(four[j], four[4 + j], 0x88));
-      out[8 * half + 4 + j] = _mm512_castpd_ps(_mm512_shuffle_f64x2(four[j], four[4 + j], 0xdd));
-    }
-  }
-}
-#endif
 
 /// Packs the columns of one panel, whose items are contiguous along k, as words [words][width].
 template <class Kind>
@@ -153,6 +100,12 @@ HWY_NOINLINE void pack_panel(const GemmProblem& p, std::int64_t k, std::int64_t 
   if (columns < width)
     for (std::int64_t w = 0; w < words; ++w)
       for (int c = columns; c < width; ++c) to[w * width + c] = 0;
+  if constexpr (sizeof(typename Kind::Word) == 4) {
+    if (p.has_blocks())
+      return with_loader(p.b_blocks, [&](auto loader) HWY_ATTR {
+        pack_blocks<Kind, typename decltype(loader)::Type>(p, k, items, column, columns, width, to);
+      });
+  }
   if constexpr (std::is_same_v<Item, float>) {
     if (p.has_half_b())
       return pack_halves(p, static_cast<const std::uint16_t*>(p.b) + first, columns, items, width, to);

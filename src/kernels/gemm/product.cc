@@ -72,6 +72,38 @@ bool multiplies_bf16() { return best_target() != nullptr && best_target()->has_p
 
 bool multiplies_half_b() { return best_target() != nullptr; }
 
+bool multiplies_blocks(Element element) {
+  const GemmTarget* const target = best_target();
+  if (target == nullptr) return false;  // the reference code can, but would decode the blocks in every product
+  return element == Element::f32 ||
+         (element == Element::bf16 && multiplies_bf16() && target != gemm_target("amx"));  // whose packing is another
+}
+
+void multiply_each(std::span<const GemmProblem> problems) {
+  const GemmTarget* const target = best_target();
+  constexpr std::size_t most = 8;
+  const bool apart = target == nullptr || problems.size() > most || problems[0].m == 0;
+  if (apart || std::any_of(problems.begin(), problems.end(),
+                           [&](const GemmProblem& p) { return p.n == 0 || target->packs_both(p); })) {
+    for (const GemmProblem& problem : problems) multiply(problem);
+    return;
+  }
+  GemmProblem all[most];
+  std::int64_t first[most + 1] = {};
+  std::size_t bytes = 0;
+  for (std::size_t i = 0; i < problems.size(); ++i) {
+    all[i] = problems[i];
+    all[i].threads = num_threads();
+    first[i + 1] = first[i] + target->parts(all[i], false);
+    bytes = std::max(bytes, target->scratch_bytes(all[i], false));
+  }
+  runtime::parallel_for_neighbours(first[problems.size()], [&](std::int64_t part) {
+    std::size_t i = 0;
+    while (part >= first[i + 1]) ++i;
+    target->run(all[i], part - first[i], runtime::thread_scratch(bytes), nullptr);
+  });
+}
+
 void multiply(const GemmProblem& asked, const GemmBatch& batch) {
   GemmProblem problem = asked;
   problem.threads = num_threads();

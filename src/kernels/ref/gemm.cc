@@ -12,11 +12,27 @@ constexpr std::int64_t tile_bytes = 128;  // bytes of a row of a tile; lanes are
 template <typename T>
 constexpr std::int64_t tile_n = tile_bytes / static_cast<std::int64_t>(sizeof(T));
 
+/// Does what `pack` does for a b of blocks. A block never crosses the end of a chain: 256 is a multiple of its length.
+template <typename T>
+void pack_blocks(const GemmProblem& p, std::int64_t first, std::int64_t columns, std::int64_t k0, std::int64_t depth,
+                 T* packed) {
+  const BlockSize size = block_size(p.b_blocks);
+  float column[block_k];
+  for (std::int64_t j = 0; j < columns; ++j) {
+    const char* const row = static_cast<const char*>(p.b) + (first + j) * p.b_stride[1];
+    decode_blocks(p.b_blocks, row + k0 / size.elements * size.bytes, depth / size.elements, column);
+    for (std::int64_t k = 0; k < depth; ++k) packed[k * tile_n<T> + j] = static_cast<T>(column[k]);
+  }
+  for (std::int64_t k = 0; k < depth; ++k)
+    for (std::int64_t j = columns; j < tile_n<T>; ++j) packed[k * tile_n<T> + j] = T(0);
+}
+
 /// Packs columns [first, first + columns) of rows [k0, k0 + depth) of b, row by row. Missing columns are 0, and their
 /// sums are never stored.
 template <typename T>
 void pack(const GemmProblem& p, std::int64_t first, std::int64_t columns, std::int64_t k0, std::int64_t depth,
           T* packed) {
+  if (p.has_blocks()) return pack_blocks(p, first, columns, k0, depth, packed);
   const T* b = static_cast<const T*>(p.b) + k0 * p.b_stride[0] + first * p.b_stride[1];
   for (std::int64_t k = 0; k < depth; ++k) {
     for (std::int64_t j = 0; j < columns; ++j) packed[k * tile_n<T> + j] = b[k * p.b_stride[0] + j * p.b_stride[1]];
@@ -68,7 +84,7 @@ void product(const GemmProblem& p, std::int64_t begin, std::int64_t end) {
     // pass 1: block sums, added in order to a total that starts at +0
     for (std::int64_t k0 = 0; k0 == 0 || k0 < p.k; k0 += block_k) {
       const std::int64_t depth = p.k - k0 < block_k ? p.k - k0 : block_k;
-      const bool one = columns == 1 && end - begin == 1;
+      const bool one = columns == 1 && end - begin == 1 && !p.has_blocks();
       if (!one) pack(p, first, columns, k0, depth, packed);
       for (std::int64_t m = begin; m < end; ++m) {
         const T* const a = static_cast<const T*>(p.a) + m * p.a_stride[0] + k0 * p.a_stride[1];

@@ -13,6 +13,7 @@ const Reference table = {
     .unary = unary,
     .slope = slope,
     .gemm = gemm,
+    .decode_blocks = decode_blocks,
     .row = row,
     .layer_norm_row = layer_norm_row,
     .rms_norm_row = rms_norm_row,

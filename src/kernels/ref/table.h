@@ -7,6 +7,7 @@ namespace attn::kernels::ATTN_REF_NAMESPACE {
 void unary(Unary op, Element element, const void* x, void* y, std::int64_t n) noexcept;
 void slope(Slope op, Element element, const void* dy, const void* x, void* y, std::int64_t n) noexcept;
 void gemm(const GemmProblem& problem, std::int64_t begin, std::int64_t end) noexcept;
+void decode_blocks(BlockFormat format, const void* blocks, std::int64_t count, float* to) noexcept;
 void row(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
          std::int64_t n) noexcept;
 void layer_norm_row(Element element, const void* x, const void* weight, const void* bias, double eps, void* y,

@@ -1,19 +1,18 @@
-// src/model/gguf/types.cc: decodes each tensor type of GGUF files, and encodes some: one function a format, one table.
+// src/model/gguf/types.cc: the table of the tensor types of GGUF files: how each is decoded, and encoders of some.
 #include "model/gguf/types.h"
 
 #include <attn/dtype.h>
 
+#include "kernels/half.h"
+#include "kernels/reference.h"
+
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <iterator>
 
 namespace attn::gguf {
 namespace {
-
-// A block is decoded in the order of operations that the format defines: the scale is f16, products and sums are in
-// f32, and nothing is fused (-ffp-contract=off).
 
 template <typename T>
 T value_at(const std::byte* from) {
@@ -22,121 +21,13 @@ T value_at(const std::byte* from) {
   return value;
 }
 
-float half_at(const std::byte* from) {
-  float16 half;
-  half.bits = value_at<std::uint16_t>(from);
-  return static_cast<float>(half);
-}
-
-unsigned byte_at(const std::byte* from) { return std::to_integer<unsigned>(*from); }
-
-/// Returns element i of 32 numbers of four bits: the low halves of 16 bytes are the first 16 numbers.
-int nibble(const std::byte* quants, int i) {
-  return static_cast<int>(i < 16 ? byte_at(quants + i) & 15u : byte_at(quants + i - 16) >> 4);
-}
-
 void f32(const std::byte* block, float* to) { *to = value_at<float>(block); }
 
-void f16(const std::byte* block, float* to) { *to = half_at(block); }
+void f16(const std::byte* block, float* to) { *to = half::from_f16(value_at<std::uint16_t>(block)); }
 
 void bf16(const std::byte* block, float* to) {
   const std::uint32_t bits = static_cast<std::uint32_t>(value_at<std::uint16_t>(block)) << 16;
   std::memcpy(to, &bits, sizeof bits);
-}
-
-/// scale f16, 32 numbers of 8 bits
-void q8_0(const std::byte* block, float* to) {
-  const float scale = half_at(block);
-  for (int i = 0; i < 32; ++i) to[i] = static_cast<float>(value_at<std::int8_t>(block + 2 + i)) * scale;
-}
-
-/// scale f16, 32 numbers of 4 bits from -8
-void q4_0(const std::byte* block, float* to) {
-  const float scale = half_at(block);
-  for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(nibble(block + 2, i) - 8);
-}
-
-/// scale and least number f16, 32 numbers of 4 bits
-void q4_1(const std::byte* block, float* to) {
-  const float scale = half_at(block), least = half_at(block + 2);
-  for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(nibble(block + 4, i)) + least;
-}
-
-/// Returns element i of 32 numbers of five bits: the fifth bits are a word before the others.
-int five_bits(const std::byte* quants, int i) {
-  return nibble(quants + 4, i) | static_cast<int>((value_at<std::uint32_t>(quants) >> i & 1u) << 4);
-}
-
-/// scale f16, 32 numbers of 5 bits from -16
-void q5_0(const std::byte* block, float* to) {
-  const float scale = half_at(block);
-  for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(five_bits(block + 2, i) - 16);
-}
-
-/// scale and least number f16, 32 numbers of 5 bits
-void q5_1(const std::byte* block, float* to) {
-  const float scale = half_at(block), least = half_at(block + 2);
-  for (int i = 0; i < 32; ++i) to[i] = scale * static_cast<float>(five_bits(block + 4, i)) + least;
-}
-
-/// The 8 scales and 8 least numbers of 6 bits each that Q4_K and Q5_K pack into 12 bytes.
-struct SixBits {
-  std::array<float, 8> scale, least;
-};
-SixBits six_bits(const std::byte* packed) {
-  SixBits result{};
-  for (std::size_t i = 0; i < 4; ++i) {
-    const unsigned a = byte_at(packed + i), b = byte_at(packed + 4 + i), high = byte_at(packed + 8 + i);
-    result.scale[i] = static_cast<float>(a & 63u);
-    result.least[i] = static_cast<float>(b & 63u);
-    result.scale[i + 4] = static_cast<float>((high & 15u) | (a >> 2 & 0x30u));
-    result.least[i + 4] = static_cast<float>((high >> 4) | (b >> 2 & 0x30u));
-  }
-  return result;
-}
-
-/// Decodes 8 groups of 32 numbers: scale * their_scale * number - least * their_least; number(group, i) is the number.
-template <typename Number>
-void eight_groups(const std::byte* block, float* to, Number&& number) {
-  const float scale = half_at(block), least = half_at(block + 2);
-  const SixBits groups = six_bits(block + 4);
-  for (int group = 0; group < 8; ++group) {
-    const float by = scale * groups.scale[static_cast<std::size_t>(group)],
-                off = least * groups.least[static_cast<std::size_t>(group)];
-    for (int i = 0; i < 32; ++i) to[32 * group + i] = by * static_cast<float>(number(group, i)) - off;
-  }
-}
-
-/// Returns element i of group `group`, whose four bits lie beside those of the other group of its pair.
-unsigned four_bits(const std::byte* quants, int group, int i) {
-  return byte_at(quants + 32 * (group / 2) + i) >> (group % 2 * 4) & 15u;
-}
-
-/// scale and least number f16, 8 groups of 32 numbers of 4 bits
-void q4_k(const std::byte* block, float* to) {
-  eight_groups(block, to, [block](int group, int i) { return four_bits(block + 16, group, i); });
-}
-
-/// the same with 5 bits: bit `group` of 32 bytes is the fifth
-void q5_k(const std::byte* block, float* to) {
-  eight_groups(block, to, [block](int group, int i) {
-    return four_bits(block + 48, group, i) | (byte_at(block + 16 + i) >> group & 1u) << 4;
-  });
-}
-
-/// 16 groups of 16 numbers of 6 bits from -32, their scales of 8 bits, and a scale f16
-void q6_k(const std::byte* block, float* to) {
-  const std::byte *low = block, *high = block + 128, *scales = block + 192;
-  const float scale = half_at(block + 208);
-  for (int row = 0; row < 8; ++row) {  // 32 numbers
-    const int half = row / 4, quarter = row % 4;
-    for (int i = 0; i < 32; ++i) {
-      const unsigned four = byte_at(low + 64 * half + quarter % 2 * 32 + i) >> (quarter / 2 * 4) & 15u,
-                     two = byte_at(high + 32 * half + i) >> (2 * quarter) & 3u;
-      const float by = scale * static_cast<float>(value_at<std::int8_t>(scales + 2 * row + i / 16));
-      to[32 * row + i] = by * static_cast<float>(static_cast<int>(four | two << 4) - 32);
-    }
-  }
 }
 
 // Encoders, with the format's own rounding.
@@ -174,23 +65,41 @@ void to_q4_0(const float* numbers, std::byte* block) {
   for (int i = 0; i < 16; ++i) put(block + 2 + i, static_cast<std::uint8_t>(quant(i) | quant(i + 16) << 4));
 }
 
-template <void (*decode)(const std::byte*, float*), std::int64_t elements, std::int64_t bytes>
-void each_block(const std::byte* blocks, std::int64_t count, float* to) {
-  for (std::int64_t i = 0; i < count; ++i) decode(blocks + i * bytes, to + i * elements);
+/// A type of single numbers.
+template <void (*decode)(const std::byte*, float*), std::int64_t bytes>
+constexpr Type numbers(std::uint32_t id, const char* name, void (*encode)(const float*, std::byte*)) {
+  return {id,
+          name,
+          1,
+          bytes,
+          kernels::BlockFormat::none,
+          [](const std::byte* from, std::int64_t count, float* to) {
+            for (std::int64_t i = 0; i < count; ++i) decode(from + i * bytes, to + i);
+          },
+          encode};
 }
 
-template <void (*decode)(const std::byte*, float*), std::int64_t elements, std::int64_t bytes>
-constexpr Type type(std::uint32_t id, const char* name, void (*encode)(const float*, std::byte*) = nullptr) {
-  return {id, name, elements, bytes, each_block<decode, elements, bytes>, encode};
+/// A type of blocks, which the library decodes.
+template <kernels::BlockFormat format>
+constexpr Type blocks(std::uint32_t id, const char* name, void (*encode)(const float*, std::byte*) = nullptr) {
+  constexpr kernels::BlockSize size = kernels::block_size(format);
+  return {id,
+          name,
+          size.elements,
+          size.bytes,
+          format,
+          [](const std::byte* from, std::int64_t count, float* to) {
+            kernels::reference().decode_blocks(format, from, count, to);
+          },
+          encode};
 }
 
+using enum kernels::BlockFormat;
 constexpr Type table[] = {
-    type<f32, 1, 4>(0, "F32", to_f32),      type<f16, 1, 2>(1, "F16", to_f16),
-    type<bf16, 1, 2>(30, "BF16", to_bf16),  type<q8_0, 32, 34>(8, "Q8_0", to_q8_0),
-    type<q4_0, 32, 18>(2, "Q4_0", to_q4_0), type<q4_1, 32, 20>(3, "Q4_1"),
-    type<q5_0, 32, 22>(6, "Q5_0"),          type<q5_1, 32, 24>(7, "Q5_1"),
-    type<q4_k, 256, 144>(12, "Q4_K"),       type<q5_k, 256, 176>(13, "Q5_K"),
-    type<q6_k, 256, 210>(14, "Q6_K"),
+    numbers<f32, 4>(0, "F32", to_f32), numbers<f16, 2>(1, "F16", to_f16), numbers<bf16, 2>(30, "BF16", to_bf16),
+    blocks<q8_0>(8, "Q8_0", to_q8_0),  blocks<q4_0>(2, "Q4_0", to_q4_0),  blocks<q4_1>(3, "Q4_1"),
+    blocks<q5_0>(6, "Q5_0"),           blocks<q5_1>(7, "Q5_1"),           blocks<q4_k>(12, "Q4_K"),
+    blocks<q5_k>(13, "Q5_K"),          blocks<q6_k>(14, "Q6_K"),
 };
 
 /// The names of all types by id; those without one were given up by the format.

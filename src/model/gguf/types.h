@@ -1,5 +1,7 @@
 // src/model/gguf/types.h: the tensor types of GGUF files that can be read, each with its decoder.
 #pragma once
+#include "kernels/block_format.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -13,6 +15,7 @@ struct Type {
   std::uint32_t id;  // in the file
   const char* name;
   std::int64_t elements, bytes;
+  kernels::BlockFormat blocks;  // none: single numbers
   /// Decodes `count` blocks into count * elements numbers.
   void (*decode)(const std::byte* blocks, std::int64_t count, float* to);
   /// Encodes a block's numbers; null for a type that is only read.

@@ -1,0 +1,408 @@
+// src/kernels/gemm/blocks-inl.h: decodes blocks of quantised weights in registers, a vector of columns at a time: one
+// loader a format (kernels/block_format.h).
+#if defined(ATTN_GEMM_BLOCKS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_GEMM_BLOCKS_INL_H
+#undef ATTN_GEMM_BLOCKS_INL_H
+#else
+#define ATTN_GEMM_BLOCKS_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstring>
+
+#include "kernels/gemm/finish-inl.h"
+#include "kernels/gemm/operand_types-inl.h"
+#include "kernels/gemm/tiles.h"
+#include "kernels/gemm/transpose_words-inl.h"
+#include "kernels/prefetch/prefetch.h"
+#include "kernels/simd/lanes-inl.h"
+#include "kernels/simd/transpose-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+namespace hn = hwy::HWY_NAMESPACE;
+
+using Words = Vector<std::uint32_t>;
+
+/// Loads 16 bytes at `at`, at + stride ... into one vector.
+template <class D>
+HWY_INLINE hn::Vec<D> load_each(D d, const std::uint8_t* at, std::int64_t stride) {
+  if constexpr (vector_pieces<D> == 1) {
+    return hn::BitCast(d, hn::LoadU(hn::Full128<std::uint8_t>(), at));
+  } else {
+    const hn::Half<D> half;
+    return hn::Combine(d, load_each(half, at + vector_pieces<D> / 2 * stride, stride), load_each(half, at, stride));
+  }
+}
+
+/// Loads 16 bytes of as many rows as a vector has lanes and transposes them: out[i] holds bytes 4 i to 4 i + 3 of all
+/// rows. The bytes may have any address.
+HWY_INLINE void load_words(const std::uint8_t* rows, std::int64_t stride, Words (&out)[4]) {
+#if HWY_TARGET == HWY_AVX3
+  __m512 x[4];
+  transpose_four_words(reinterpret_cast<const char*>(rows), stride, x);
+  ATTN_UNROLL_FOR (int i = 0; i < 4; ++i) out[i] = Words{_mm512_castps_si512(x[i])};
+#else
+  const Tag<float> d;
+  Vector<float> row[4];
+  ATTN_UNROLL_FOR (int i = 0; i < 4; ++i) row[i] = load_each(d, rows + i * stride, 4 * stride);
+  const Tag<std::uint32_t> w;
+  const Tag<double> pairs;
+  const auto low = [&](int a) HWY_ATTR { return hn::BitCast(pairs, hn::InterleaveLower(d, row[a], row[a + 1])); };
+  const auto high = [&](int a) HWY_ATTR { return hn::BitCast(pairs, hn::InterleaveUpper(d, row[a], row[a + 1])); };
+  out[0] = hn::BitCast(w, hn::InterleaveLower(pairs, low(0), low(2)));
+  out[1] = hn::BitCast(w, hn::InterleaveUpper(pairs, low(0), low(2)));
+  out[2] = hn::BitCast(w, hn::InterleaveLower(pairs, high(0), high(2)));
+  out[3] = hn::BitCast(w, hn::InterleaveUpper(pairs, high(0), high(2)));
+#endif
+}
+
+HWY_INLINE Words set_words(std::uint32_t x) { return hn::Set(Tag<std::uint32_t>(), x); }
+/// Returns byte J of each word.
+template <int J>
+HWY_INLINE Words byte_of(Words w) {
+  if constexpr (J == 3) return hn::ShiftRight<24>(w);
+  else return hn::And(hn::ShiftRight<8 * J>(w), set_words(0xff));
+}
+/// The same of words whose bytes are signed.
+template <int J>
+HWY_INLINE Vector<std::int32_t> signed_byte_of(Words w) {
+  return hn::ShiftRight<24>(hn::BitCast(Tag<std::int32_t>(), hn::ShiftLeft<24 - 8 * J>(w)));
+}
+HWY_INLINE Vector<float> number(Words w) { return hn::ConvertTo(Tag<float>(), hn::BitCast(Tag<std::int32_t>(), w)); }
+HWY_INLINE Vector<float> number(Vector<std::int32_t> w) { return hn::ConvertTo(Tag<float>(), w); }
+/// Returns the f16 in the lower half of each word.
+HWY_INLINE Vector<float> lower_half(Words w) { return Widened<Element::f16>::of_lower(w); }
+HWY_INLINE Vector<float> upper_half(Words w) { return lower_half(hn::ShiftRight<16>(w)); }
+
+/// Takes LESS away from each byte, which is 0 to 63; the results are signed bytes.
+template <int LESS>
+HWY_INLINE Words less(Words w) {
+  const Words high = set_words(0x80808080);  // so that no byte borrows from the next
+  return hn::Xor(hn::Sub(hn::Or(w, high), set_words(LESS * 0x01010101u)), high);
+}
+
+/// Loads the 16 bytes at `at` of each row as two times 16 numbers of four bits: the low halves are the first 16.
+HWY_INLINE void load_nibbles(const std::uint8_t* at, std::int64_t stride, Words (&q)[8]) {
+  Words all[4];
+  load_words(at, stride, all);
+  ATTN_UNROLL_FOR (int i = 0; i < 4; ++i) {
+    q[i] = hn::And(all[i], set_words(0x0f0f0f0f));
+    q[4 + i] = hn::And(hn::ShiftRight<4>(all[i]), set_words(0x0f0f0f0f));
+  }
+}
+HWY_INLINE void load_bytes(const std::uint8_t* at, std::int64_t stride, Words (&q)[8]) {
+  Words low[4], high[4];
+  load_words(at, stride, low);
+  load_words(at + 16, stride, high);
+  ATTN_UNROLL_FOR (int i = 0; i < 4; ++i) q[i] = low[i], q[4 + i] = high[i];
+}
+
+// A loader decodes `step` numbers of a vector of rows, which are `stride` bytes apart: part `part` of their blocks.
+// Word i has numbers 4 i to 4 i + 3 of each row, as bytes, whose value is byte * scale(i) + least(i). The results have
+// the bits of ref/blocks.cc. There the product is rounded before least is added; here both are one operation, which
+// gives the same, because the product is exact: a scale of 11 bits, 6 bits, a number of 5 bits.
+
+/// Q8_0
+struct EightBits {
+  static constexpr int step = 32;
+  static constexpr bool is_signed = true;
+  Words q[8];
+  Vector<float> by;
+  HWY_INLINE EightBits(const std::uint8_t* block, std::int64_t stride, int) {
+    Words head[4];
+    load_words(block, stride, head);
+    load_bytes(block + 2, stride, q);
+    by = lower_half(head[0]);
+  }
+  HWY_INLINE Words word(int i) const { return q[i]; }
+  HWY_INLINE Vector<float> scale(int) const { return by; }
+};
+
+/// Q4_0 and, with a least number, Q4_1.
+template <bool LEAST>
+struct FourBits {
+  static constexpr int step = 32;
+  static constexpr bool is_signed = !LEAST;
+  Words q[8];
+  Vector<float> by, off;
+  HWY_INLINE FourBits(const std::uint8_t* block, std::int64_t stride, int) {
+    Words head[4];
+    load_words(block, stride, head);
+    load_nibbles(block + (LEAST ? 4 : 2), stride, q);
+    by = lower_half(head[0]);
+    off = upper_half(head[0]);
+  }
+  HWY_INLINE Words word(int i) const { return LEAST ? q[i] : less<8>(q[i]); }
+  HWY_INLINE Vector<float> scale(int) const { return by; }
+  HWY_INLINE Vector<float> least(int) const { return off; }
+};
+
+/// Q5_0 and, with a least number, Q5_1: the fifth bits are a word before the others.
+template <bool LEAST>
+struct FiveBits {
+  static constexpr int step = 32;
+  static constexpr bool is_signed = !LEAST;
+  Words q[8], fifth;
+  Vector<float> by, off;
+  HWY_INLINE FiveBits(const std::uint8_t* block, std::int64_t stride, int) {
+    Words head[4];
+    load_words(block, stride, head);
+    load_nibbles(block + (LEAST ? 8 : 6), stride, q);
+    by = lower_half(head[0]);
+    off = upper_half(head[0]);
+    fifth = LEAST ? head[1] : hn::Or(hn::ShiftRight<16>(head[0]), hn::ShiftLeft<16>(head[1]));
+  }
+  HWY_INLINE Words word(int i) const {
+    // the bits 4 i to 4 i + 3, as bit 4 of a byte each
+    const Words bits = hn::And(hn::ShiftRightSame(fifth, 4 * i), set_words(15));
+    const Words spread = hn::Or(hn::Or(hn::ShiftLeft<4>(bits), hn::ShiftLeft<11>(bits)),
+                                hn::Or(hn::ShiftLeft<18>(bits), hn::ShiftLeft<25>(bits)));
+    const Words w = hn::Or(q[i], hn::And(spread, set_words(0x10101010)));
+    return LEAST ? w : less<16>(w);
+  }
+  HWY_INLINE Vector<float> scale(int) const { return by; }
+  HWY_INLINE Vector<float> least(int) const { return off; }
+};
+
+/// Q4_K and, with a fifth bit, Q5_K: eight groups of 32, whose scales and least numbers have 6 bits; a part is two of
+/// them.
+template <bool FIFTH>
+struct Groups {
+  static constexpr int step = 64;
+  static constexpr bool is_signed = false;
+  Words q[8], fifth[8];
+  Vector<float> by[2], off[2];
+  int first;
+  HWY_INLINE Groups(const std::uint8_t* block, std::int64_t stride, int part) : first(2 * part) {
+    Words head[4];
+    load_words(block, stride, head);
+    load_bytes(block + (FIFTH ? 48 : 16) + 32 * part, stride, q);
+    if constexpr (FIFTH) load_bytes(block + 16, stride, fifth);
+    const auto scale = lower_half(head[0]), least = upper_half(head[0]);
+    ATTN_UNROLL_FOR (int g = 0; g < 2; ++g) {
+      const int shift = (first + g) % 4 * 8;
+      const Words a = hn::ShiftRightSame(head[1], shift), b = hn::ShiftRightSame(head[2], shift),
+                  high = hn::ShiftRightSame(head[3], shift);
+      const Words six = set_words(63), lower = set_words(15), upper = set_words(0x30);
+      const bool plain = first < 4;
+      const Words its_scale =
+                      plain ? hn::And(a, six) : hn::Or(hn::And(high, lower), hn::And(hn::ShiftRight<2>(a), upper)),
+                  its_least =
+                      plain ? hn::And(b, six)
+                            : hn::Or(hn::And(hn::ShiftRight<4>(high), lower), hn::And(hn::ShiftRight<2>(b), upper));
+      by[g] = hn::Mul(scale, number(its_scale));
+      off[g] = hn::Neg(hn::Mul(least, number(its_least)));
+    }
+  }
+  HWY_INLINE Words word(int i) const {
+    const Words w = hn::And(hn::ShiftRightSame(q[i % 8], i / 8 * 4), set_words(0x0f0f0f0f));
+    if constexpr (!FIFTH) return w;
+    return hn::Or(w, hn::ShiftLeft<4>(hn::And(hn::ShiftRightSame(fifth[i % 8], first + i / 8), set_words(0x01010101))));
+  }
+  HWY_INLINE Vector<float> scale(int i) const { return by[i / 8]; }
+  HWY_INLINE Vector<float> least(int i) const { return off[i / 8]; }
+};
+
+/// Q6_K: 16 groups of 16, whose scales have 8 bits; a part is eight groups.
+struct SixBits {
+  static constexpr int step = 128;
+  static constexpr bool is_signed = true;
+  Words low[2][8], high[8];
+  Vector<float> by[8];
+  HWY_INLINE SixBits(const std::uint8_t* block, std::int64_t stride, int part) {
+    Words scales[4], last[4];
+    load_bytes(block + 64 * part, stride, low[0]);
+    load_bytes(block + 64 * part + 32, stride, low[1]);
+    load_bytes(block + 128 + 32 * part, stride, high);
+    load_words(block + 192, stride, scales);
+    load_words(block + 194, stride, last);
+    const auto scale = upper_half(last[3]);
+    ATTN_UNROLL_FOR (int half = 0; half < 2; ++half) {
+      const Words w = part == 0 ? scales[half] : scales[2 + half];
+      by[4 * half] = hn::Mul(scale, number(signed_byte_of<0>(w)));
+      by[4 * half + 1] = hn::Mul(scale, number(signed_byte_of<1>(w)));
+      by[4 * half + 2] = hn::Mul(scale, number(signed_byte_of<2>(w)));
+      by[4 * half + 3] = hn::Mul(scale, number(signed_byte_of<3>(w)));
+    }
+  }
+  HWY_INLINE Words word(int i) const {
+    const int quarter = i / 8;
+    const Words four = hn::And(hn::ShiftRightSame(low[quarter % 2][i % 8], quarter / 2 * 4), set_words(0x0f0f0f0f));
+    const Words two = hn::And(hn::ShiftRightSame(high[i % 8], quarter * 2), set_words(0x03030303));
+    return less<32>(hn::Or(four, hn::ShiftLeft<4>(two)));
+  }
+  HWY_INLINE Vector<float> scale(int i) const { return by[i / 4]; }
+};
+
+/// Calls run(with<Loader>) for the loader of a format.
+template <class Loader>
+struct With {
+  using Type = Loader;
+};
+template <class Run>
+HWY_INLINE void with_loader(BlockFormat format, const Run& run) {
+  switch (format) {
+    case BlockFormat::none: return;
+    case BlockFormat::q8_0: return run(With<EightBits>());
+    case BlockFormat::q4_0: return run(With<FourBits<false>>());
+    case BlockFormat::q4_1: return run(With<FourBits<true>>());
+    case BlockFormat::q5_0: return run(With<FiveBits<false>>());
+    case BlockFormat::q5_1: return run(With<FiveBits<true>>());
+    case BlockFormat::q4_k: return run(With<Groups<false>>());
+    case BlockFormat::q5_k: return run(With<Groups<true>>());
+    case BlockFormat::q6_k: return run(With<SixBits>());
+  }
+}
+
+/// GROUPS vectors of rows of blocks. At the edge of the matrix the rows of a vector are copied, with zeros for those
+/// that are missing.
+template <int GROUPS>
+class BlockRows {
+ public:
+  BlockRows(const GemmProblem& p, std::int64_t column, std::int64_t columns)
+      : from_(static_cast<const std::uint8_t*>(p.b) + column * p.b_stride[1]), stride_(p.b_stride[1]),
+        size_(block_size(p.b_blocks)), columns_(columns) {}
+
+  struct Block {
+    const std::uint8_t* at;
+    std::int64_t stride;
+  };
+  /// Returns block i of the rows of a group.
+  HWY_INLINE Block block(int group, std::int64_t i) {
+    const std::int64_t before = group * lanes<float>;
+    if (columns_ - before < lanes<float>) return {copied(group, i), most_block_bytes};
+    return {from_ + before * stride_ + i * size_.bytes, stride_};
+  }
+
+ private:
+  HWY_NOINLINE const std::uint8_t* copied(int group, std::int64_t i) {
+    std::memset(copy_[group], 0, sizeof copy_[group]);
+    for (std::int64_t c = group * lanes<float>; c < columns_; ++c)
+      std::memcpy(copy_[group] + (c - group * lanes<float>)*most_block_bytes, from_ + c * stride_ + i * size_.bytes,
+                  static_cast<std::size_t>(size_.bytes));
+    return copy_[group];
+  }
+
+  const std::uint8_t* from_;
+  std::int64_t stride_;
+  BlockSize size_;
+  std::int64_t columns_;
+  std::uint8_t copy_[GROUPS][lanes<float> * most_block_bytes];
+};
+
+/// Decodes numbers [k, k + items), whole blocks, of GROUPS vectors of rows, and calls sink(group, i, w0, w1, w2, w3)
+/// with numbers i to i + 3, counted from k; `group` is a std::integral_constant.
+template <class Loader, int GROUPS, class Sink>
+HWY_INLINE void decode_columns(BlockRows<GROUPS>& rows, std::int64_t k, std::int64_t items, const Sink& sink) {
+  constexpr int elements = Loader::step == 32 ? 32 : 256;
+  for (std::int64_t i = 0; i < items; i += elements) {
+    const auto first_block = rows.block(0, (k + i) / elements), last_block = rows.block(GROUPS - 1, (k + i) / elements);
+    ATTN_ROLLED for (int part = 0; part < elements / Loader::step; ++part) {
+      const auto decode = [&](auto group, const Loader& loader, int n) __attribute__((always_inline)) HWY_ATTR {
+        const Words w = loader.word(n);
+        const auto scale = loader.scale(n);
+        const std::int64_t at = i + part * Loader::step + 4 * n;
+        if constexpr (Loader::is_signed) {
+          sink(group, at, hn::Mul(number(signed_byte_of<0>(w)), scale), hn::Mul(number(signed_byte_of<1>(w)), scale),
+               hn::Mul(number(signed_byte_of<2>(w)), scale), hn::Mul(number(signed_byte_of<3>(w)), scale));
+        } else {
+          const auto least = loader.least(n);
+          sink(group, at, hn::MulAdd(number(byte_of<0>(w)), scale, least),
+               hn::MulAdd(number(byte_of<1>(w)), scale, least), hn::MulAdd(number(byte_of<2>(w)), scale, least),
+               hn::MulAdd(number(byte_of<3>(w)), scale, least));
+        }
+      };
+      const Loader first(first_block.at, first_block.stride, part), last(last_block.at, last_block.stride, part);
+      ATTN_ROLLED for (int n = 0; n < Loader::step / 4; ++n) {
+        decode(std::integral_constant<int, 0>(), first, n);
+        if constexpr (GROUPS == 2) decode(std::integral_constant<int, 1>(), last, n);
+      }
+    }
+  }
+}
+
+/// Decodes items [k, k + items) of `columns` columns of B, and packs them as words [words][width]. Columns from
+/// `columns` on to a whole vector become 0.
+template <class Kind, class Loader>
+HWY_NOINLINE void pack_blocks(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column,
+                              int columns, int width, typename Kind::Word* to) {
+  const Tag<float> d;
+  for (int c = 0; c < columns; c += lanes<float>) {
+    BlockRows<1> rows(p, column + c, columns - c);
+    typename Kind::Word* const here = to + c;
+    decode_columns<Loader>(rows, k, items,
+                           [&](auto, std::int64_t i, auto w0, auto w1, auto w2, auto w3)
+                               __attribute__((always_inline)) HWY_ATTR {
+                                 if constexpr (Kind::depth == 1) {
+                                   float* const at = here + i * width;
+                                   hn::Store(w0, d, at);
+                                   hn::Store(w1, d, at + width);
+                                   hn::Store(w2, d, at + 2 * width);
+                                   hn::Store(w3, d, at + 3 * width);
+                                 } else {
+                                   const Tag<std::uint32_t> bits;
+                                   const auto pair = [&](auto a, auto b) HWY_ATTR {
+                                     const auto low = hn::PromoteTo(bits, rounded_to_bf16(d, canonical(d, a))),
+                                                high = hn::PromoteTo(bits, rounded_to_bf16(d, canonical(d, b)));
+                                     return hn::BitCast(d, hn::Or(low, hn::ShiftLeft<16>(high)));
+                                   };
+                                   hn::Store(pair(w0, w1), d, here + i / 2 * width);
+                                   hn::Store(pair(w2, w3), d, here + (i / 2 + 1) * width);
+                                 }
+                               });
+  }
+}
+
+/// Computes columns [first, last) of up to M rows of y, in f32: each weight is decoded once, in registers. GROUPS
+/// vectors of columns at a time give enough chains to hide an FMA's latency. The reads jump in memory, so the next
+/// columns are prefetched in the order of addresses.
+template <class Loader, int M, int GROUPS>
+HWY_NOINLINE void few_rows_by_blocks(const GemmProblem& p, std::int64_t first, std::int64_t last) {
+  const Tag<float> d;
+  constexpr int width = GROUPS * lanes<float>;
+  const float* a[M];
+  for (int m = 0; m < M; ++m) a[m] = row_of_a<Plain<float>>(p, m);
+  for (std::int64_t column = first; column < last; column += width) {
+    const std::int64_t columns = std::min<std::int64_t>(last - column, width);
+    BlockRows<GROUPS> rows(p, column, columns);
+    // the next columns, which are adjacent in memory: so many bytes for 16 numbers of each of these
+    const BlockSize size = block_size(p.b_blocks);
+    const std::int64_t share = width * 16 * size.bytes / size.elements;
+    const Address next = address_of(p.b) + static_cast<Address>((column + width) * p.b_stride[1]);
+    alignas(64) float totals[M][width] = {};
+    for (std::int64_t k = 0; k < p.k; k += k_block) {
+      Vector<float> sum[GROUPS][M];
+      ATTN_UNROLL_FOR (int g = 0; g < GROUPS; ++g)
+        ATTN_UNROLL_FOR (int m = 0; m < M; ++m) sum[g][m] = hn::Zero(d);
+      decode_columns<Loader>(rows, k, std::min<std::int64_t>(p.k - k, k_block),
+                             [&](auto group, std::int64_t i, auto w0, auto w1, auto w2, auto w3)
+                                 __attribute__((always_inline)) HWY_ATTR {
+                                   if (group == 0 && i % 16 == 0)
+                                     for (std::int64_t line = 0; line < share; line += 64)
+                                       prefetch_l2_pinned(next + static_cast<Address>((k + i) / 16 * share + line));
+                                   ATTN_UNROLL_FOR (int m = 0; m < M; ++m) {
+                                     const float* const x = a[m] + k + i;
+                                     auto chain = sum[group][m];
+                                     chain = hn::MulAdd(hn::Set(d, x[0]), w0, chain);
+                                     chain = hn::MulAdd(hn::Set(d, x[1]), w1, chain);
+                                     chain = hn::MulAdd(hn::Set(d, x[2]), w2, chain);
+                                     sum[group][m] = hn::MulAdd(hn::Set(d, x[3]), w3, chain);
+                                   }
+                                 });
+      ATTN_UNROLL_FOR (int g = 0; g < GROUPS; ++g)
+        ATTN_UNROLL_FOR (int m = 0; m < M; ++m) {
+          float* const total = totals[m] + g * lanes<float>;
+          hn::Store(hn::Add(hn::Load(d, total), sum[g][m]), d, total);
+        }
+    }
+    finish_few_rows<Plain<float>>(p, totals[0], static_cast<int>(p.m), width, column, static_cast<int>(columns));
+  }
+}
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif
