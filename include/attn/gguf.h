@@ -53,6 +53,9 @@ class ATTN_API GgufFile {
   /// count * last size numbers. ValueError for rows that are not there.
   void decode_rows(const Entry& entry, std::int64_t first, std::int64_t count, float* to) const;
 
+  /// Returns a tensor's bytes, as the file has them; they stay as long as a copy of this handle does.
+  std::span<const std::byte> data(const Entry& entry) const;
+
   /// Return the metadata's keys, and whether a key is there.
   std::vector<std::string> keys() const;
   bool has(std::string_view key) const;

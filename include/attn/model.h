@@ -138,8 +138,11 @@ class ATTN_API LanguageModel : public nn::Module {
   /// file. If its tensors have several dtypes: that of config.json (dtype or torch_dtype) if it holds each of them
   /// without loss, else the narrowest dtype that does.
   /// The loaded model is in eval mode.
-  /// Or loads a GGUF file (of one in parts, the first) of the architectures llama, qwen2, qwen3 or gpt2: the weights
-  /// are decoded to `dtype`, by default to f16 or bf16 if all tensors have that type, else to f32.
+  /// Or loads a GGUF file (of one in parts, the first) of the architectures llama, qwen2, qwen3 or gpt2. The numbers
+  /// are of `dtype`, by default f16 or bf16 if all tensors have that type, else f32. In f32 the matrices stay blocks of
+  /// the mapped file, which are decoded in registers; in bf16 they do if the processor has a bf16 dot product and all
+  /// of them are in blocks or bf16. Otherwise, and without vector kernels, they are decoded. Results are the same to
+  /// the bit. The file must not change while it is in use.
   /// Errors   IoError; FormatError, also if the tensors do not match the checksum that `save` wrote; DtypeError
   ///          names a tensor of a dtype that attn does not have; ValueError, one line, names every tensor that is
   ///          missing, unexpected or of another shape
@@ -147,6 +150,11 @@ class ATTN_API LanguageModel : public nn::Module {
   /// Writes config.json and model.safetensors, each whole or not at all, the weights with a checksum. Creates the
   /// folder if needed.
   void save(const std::string& folder) const;
+  /// Returns whether the matrices are blocks of a GGUF file. Such a model cannot be trained (ValueError), and has only
+  /// the vectors among its parameters.
+  bool is_stored() const;
+  /// Returns this model with all weights as tensors: itself, or a new one with the decoded weights.
+  LanguageModel decoded() const;
 
   /// Returns the logits of every position. ValueError for more than `context` tokens or an id outside the vocabulary.
   Tensor forward(const Tensor& ids) const;

@@ -283,6 +283,26 @@ def test_the_text_of_a_real_file_is_that_of_transformers(tmp_path):
         assert text["tokens"] == (found[:-1] if ended else found), prompt
 
 
+def test_a_real_file_stays_mapped(tmp_path):
+    """Its text, and the numbers of its last layer, are those of the decoded weights; and it takes the file's memory."""
+    path, folder = smollm(), tmp_path / "decoded"
+    attn("convert", path, folder)
+    for dtype in ("f32", "bf16"):
+        texts = [attn("generate", where, "--prompt", PROMPTS[0], "--tokens", "24", "--temperature", "0", "--dtype",
+                      dtype, "--json").stdout for where in (path, folder)]
+        assert texts[0] == texts[1]
+    told = [json.loads(attn("explain", "--model", where, PROMPTS[0], "--layer", "29", "--head", "1", "--json").stdout)
+            for where in (path, folder)]
+    assert told[0] == told[1]
+
+    process = subprocess.Popen([COMMAND, "generate", path, "--prompt", PROMPTS[0], "--tokens", "8"],
+                               stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    assert process.returncode == 0
+    assert used.ru_maxrss * 1024 < path.stat().st_size + (64 << 20)
+
+
 def test_info_names_what_a_file_holds():
     said = json.loads(attn("info", smollm(), "--json").stdout)
     assert (said["architecture"], said["parameters"]) == ("llama", 134515008)

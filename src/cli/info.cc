@@ -57,6 +57,9 @@ void print_file(const std::string& path, bool json) {
   gguf::check_weights(file, c);
   std::uint64_t bytes = 0;
   for (const GgufFile::Entry& entry : file.tensors()) bytes += entry.bytes;
+  const Dtype dtype = gguf::dtype_of(file);
+  const bool kept = gguf::keeps_matrices(file, c, dtype);
+  const std::string number_type(name_of(dtype));
   const std::string name = file.text("general.name", ""), architecture = file.text("general.architecture"),
                     tokenizer = file.text("tokenizer.ggml.model", ""), pre = file.text("tokenizer.ggml.pre", "");
   const auto types = types_of(file);
@@ -71,7 +74,8 @@ void print_file(const std::string& path, bool json) {
                                  {"parameters", c.parameters()},
                                  {"tensors", counts},
                                  {"tensor_bytes", bytes},
-                                 {"config", nlohmann::ordered_json::parse(c.to_json(gguf::dtype_of(file)))},
+                                 {"memory", kept ? "mapped" : "decoded"},
+                                 {"config", nlohmann::ordered_json::parse(c.to_json(dtype))},
                                  {"tokenizer", tokenizer},
                                  {"pre_tokenizer", pre},
                                  {"tokens", file.texts("tokenizer.ggml.tokens").size()}}
@@ -83,10 +87,12 @@ void print_file(const std::string& path, bool json) {
   for (const auto& [type, count] : types) counts.push_back(runtime::format("{} {}", count, type));
   print(runtime::format(
       "{}   GGUF {}\narchitecture {}   {} layers, width {}, {} heads ({} of keys and values) of {}, MLP {}\n"
-      "vocabulary   {}   context {}\nparameters   {}   {:.1f} bits each\ntensors      {}\ntokenizer    {}\n",
+      "vocabulary   {}   context {}\nparameters   {}   {:.1f} bits each\ntensors      {}\nin memory    {}\ntokenizer   "
+      " {}\n",
       one_line(name.empty() ? path : name), file.version(), architecture, c.layers, c.width, c.heads,
       c.key_value_heads(), c.dim_of_head(), c.dim_of_mlp(), c.vocab_size, c.context, c.parameters(),
       8.0 * static_cast<double>(bytes) / static_cast<double>(c.parameters()), runtime::join(counts, ", "),
+      kept ? "the matrices stay mapped as they are; computed in " + number_type : "decoded to " + number_type,
       tokenizer.empty() ? "none" : one_line(tokenizer + (pre.empty() ? "" : ", " + pre))));
 }
 

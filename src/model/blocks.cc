@@ -7,10 +7,6 @@
 namespace attn {
 namespace {
 
-nn::Linear projection(std::int64_t in, std::int64_t out, bool bias, Dtype dtype) {
-  return nn::Linear(in, out, {.bias = bias, .dtype = dtype, .draw = false});
-}
-
 /// Returns how many bytes the packed copies of weights (projections.h) may take: the size of all of the model's weights
 /// if that is at most 1 GiB, else 0.
 std::int64_t most_packed_bytes(const ModelConfig& config, Dtype dtype) {
@@ -19,8 +15,8 @@ std::int64_t most_packed_bytes(const ModelConfig& config, Dtype dtype) {
   return all <= most ? all : 0;
 }
 
-nn::Embedding table(std::int64_t rows, std::int64_t columns, Dtype dtype) {
-  return nn::Embedding(rows, columns, {.dtype = dtype, .draw = false});
+ModelLinear projection(std::int64_t in, std::int64_t out, bool bias, Held held) {
+  return ModelLinear(in, out, bias, held.dtype, held.stored);
 }
 
 nn::RMSNorm norm_of_heads(const ModelConfig& config, Dtype dtype) {
@@ -28,6 +24,13 @@ nn::RMSNorm norm_of_heads(const ModelConfig& config, Dtype dtype) {
 }
 
 }  // namespace
+
+ModelLinear::ModelLinear(std::int64_t in, std::int64_t out, bool with_bias, Dtype dtype, bool stored)
+    : weight(register_parameter("weight", stored ? Tensor() : zeros({out, in}, dtype))),
+      bias(register_parameter("bias", with_bias ? zeros({out}, dtype) : Tensor())),
+      matrix(stored ? std::make_shared<gguf::Matrix>(out, in, dtype) : nullptr) {}
+
+Tensor ModelTable::rows(const Tensor& ids) const { return matrix ? matrix->rows(ids) : embedding(ids, weight); }
 
 ModelNorm::ModelNorm(const ModelConfig& config, Dtype dtype)
     : kind(config.norm), eps(config.norm_eps), weight(register_parameter("weight", ones({config.width}, dtype))),
@@ -39,13 +42,15 @@ Tensor ModelNorm::operator()(const Tensor& x) const {
                                                : rms_norm(x, weight.sizes(), weight, eps);
 }
 
-SelfAttentionBlock::SelfAttentionBlock(const ModelConfig& config, Dtype dtype)
+SelfAttentionBlock::SelfAttentionBlock(const ModelConfig& config, Held held)
     : heads(config.heads), kv_heads(config.key_value_heads()), head_dim(config.dim_of_head()),
       qkv(register_module("qkv",
-                          projection(config.width, (heads + 2 * kv_heads) * head_dim, config.attention_bias, dtype))),
-      out(register_module("out", projection(heads * head_dim, config.width, config.bias_of_out(), dtype))),
-      q_norm(config.qk_norm ? std::optional(register_module("q_norm", norm_of_heads(config, dtype))) : std::nullopt),
-      k_norm(config.qk_norm ? std::optional(register_module("k_norm", norm_of_heads(config, dtype))) : std::nullopt) {}
+                          projection(config.width, (heads + 2 * kv_heads) * head_dim, config.attention_bias, held))),
+      out(register_module("out", projection(heads * head_dim, config.width, config.bias_of_out(), held))),
+      q_norm(config.qk_norm ? std::optional(register_module("q_norm", norm_of_heads(config, held.dtype)))
+                            : std::nullopt),
+      k_norm(config.qk_norm ? std::optional(register_module("k_norm", norm_of_heads(config, held.dtype)))
+                            : std::nullopt) {}
 
 LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const TokenPlaces& places,
                                                   const Projections& project) const {
@@ -68,14 +73,14 @@ Tensor SelfAttentionBlock::joined(const Tensor& x, const Projections& project) c
   return project(out, x.transpose(1, 2).reshape({x.size(0), x.size(2), heads * head_dim}));
 }
 
-MlpBlock::MlpBlock(const ModelConfig& config, Dtype dtype)
+MlpBlock::MlpBlock(const ModelConfig& config, Held held)
     : activation(config.activation),
       gate(activation == ModelConfig::Activation::swiglu
                ? std::optional(
-                     register_module("gate", projection(config.width, config.dim_of_mlp(), config.mlp_bias, dtype)))
+                     register_module("gate", projection(config.width, config.dim_of_mlp(), config.mlp_bias, held)))
                : std::nullopt),
-      up(register_module("up", projection(config.width, config.dim_of_mlp(), config.mlp_bias, dtype))),
-      down(register_module("down", projection(config.dim_of_mlp(), config.width, config.mlp_bias, dtype))) {}
+      up(register_module("up", projection(config.width, config.dim_of_mlp(), config.mlp_bias, held))),
+      down(register_module("down", projection(config.dim_of_mlp(), config.width, config.mlp_bias, held))) {}
 
 Tensor MlpBlock::operator()(const Tensor& x, const Projections& project) const {
   if (gate) return project(down, silu(project(*gate, x)) * project(up, x));
@@ -83,22 +88,22 @@ Tensor MlpBlock::operator()(const Tensor& x, const Projections& project) const {
                                                                                              : GeluApproximate::none));
 }
 
-DecoderBlock::DecoderBlock(const ModelConfig& config, Dtype dtype)
-    : attention_norm(register_module("attention_norm", ModelNorm(config, dtype))),
-      attention(register_module("attention", SelfAttentionBlock(config, dtype))),
-      mlp_norm(register_module("mlp_norm", ModelNorm(config, dtype))),
-      mlp(register_module("mlp", MlpBlock(config, dtype))) {}
+DecoderBlock::DecoderBlock(const ModelConfig& config, Held held)
+    : attention_norm(register_module("attention_norm", ModelNorm(config, held.dtype))),
+      attention(register_module("attention", SelfAttentionBlock(config, held))),
+      mlp_norm(register_module("mlp_norm", ModelNorm(config, held.dtype))),
+      mlp(register_module("mlp", MlpBlock(config, held))) {}
 
-LanguageModel::Parts::Parts(const ModelConfig& config, Dtype dtype)
-    : embedding(table(config.vocab_size, config.width, dtype)), norm(config, dtype),
-      project(most_packed_bytes(config, dtype)) {
+LanguageModel::Parts::Parts(const ModelConfig& config, Held held)
+    : held(held), embedding(config.width, config.vocab_size, /*with_bias=*/false, held.dtype, held.stored),
+      norm(config, held.dtype), project(most_packed_bytes(config, held.dtype)) {
   if (config.positions == ModelConfig::Positions::learned)
-    positions.emplace(table(config.context, config.width, dtype));
+    positions.emplace(config.context, config.width, nn::EmbeddingOptions{.dtype = held.dtype, .draw = false});
   else
     rotary.emplace(config.dim_of_head(),
                    nn::RotaryEmbeddingOptions{.theta = config.rotary_theta, .scaling = config.rotary_scaling});
-  for (std::int64_t n = 0; n < config.layers; ++n) blocks.push_back(DecoderBlock(config, dtype));
-  if (!config.tied_head) head.emplace(projection(config.width, config.vocab_size, /*bias=*/false, dtype));
+  for (std::int64_t n = 0; n < config.layers; ++n) blocks.push_back(DecoderBlock(config, held));
+  if (!config.tied_head) head.emplace(projection(config.width, config.vocab_size, /*bias=*/false, held));
 }
 
 }  // namespace attn

@@ -2,9 +2,32 @@
 #pragma once
 #include <attn/model.h>
 
+#include "model/gguf/matrix.h"
 #include "model/projections.h"
 
 namespace attn {
+
+/// A linear layer: its weight is a tensor, or a matrix of a GGUF file.
+class ModelLinear : public nn::Module {
+ public:
+  /// `stored`: the weight is to be the file's.
+  ModelLinear(std::int64_t in, std::int64_t out, bool with_bias, Dtype dtype, bool stored);
+  const Tensor weight, bias;  // undefined: the file's weight; no bias
+  const std::shared_ptr<gguf::Matrix> matrix;
+};
+
+/// The table of the tokens' embeddings, likewise.
+class ModelTable : public ModelLinear {
+ public:
+  using ModelLinear::ModelLinear;
+  Tensor rows(const Tensor& ids) const;
+};
+
+/// The dtype of a model's numbers, and whether its matrices are those of a GGUF file.
+struct Held {
+  Dtype dtype = Dtype::f32;
+  bool stored = false;
+};
 
 /// A LayerNorm or RMSNorm over the last dim.
 class ModelNorm : public nn::Module {
@@ -24,27 +47,27 @@ struct TokenPlaces {
 
 class SelfAttentionBlock : public nn::Module {
  public:
-  SelfAttentionBlock(const ModelConfig& config, Dtype dtype);
+  SelfAttentionBlock(const ModelConfig& config, Held held);
   LanguageModel::Heads heads_of(const Tensor& x, const TokenPlaces& places, const Projections& project) const;
   /// Joins the heads' outputs [B, Hq, T, D] and projects them to [B, T, C].
   Tensor joined(const Tensor& heads, const Projections& project) const;
   const std::int64_t heads, kv_heads, head_dim;
-  const nn::Linear qkv, out;
+  const ModelLinear qkv, out;
   const std::optional<nn::RMSNorm> q_norm, k_norm;  // norms of each head's q and k, if the model has qk_norm
 };
 
 class MlpBlock : public nn::Module {
  public:
-  MlpBlock(const ModelConfig& config, Dtype dtype);
+  MlpBlock(const ModelConfig& config, Held held);
   Tensor operator()(const Tensor& x, const Projections& project) const;
   const ModelConfig::Activation activation;
-  const std::optional<nn::Linear> gate;  // only with swiglu
-  const nn::Linear up, down;
+  const std::optional<ModelLinear> gate;  // only with swiglu
+  const ModelLinear up, down;
 };
 
 class DecoderBlock : public nn::Module {
  public:
-  DecoderBlock(const ModelConfig& config, Dtype dtype);
+  DecoderBlock(const ModelConfig& config, Held held);
   const ModelNorm attention_norm;
   const SelfAttentionBlock attention;
   const ModelNorm mlp_norm;
@@ -53,14 +76,16 @@ class DecoderBlock : public nn::Module {
 
 /// The modules of a LanguageModel.
 struct LanguageModel::Parts {
-  explicit Parts(const ModelConfig& config, Dtype dtype);
-  nn::Embedding embedding;
+  explicit Parts(const ModelConfig& config, Held held);
+  const Held held;
+  ModelTable embedding;
   std::optional<nn::Embedding> positions;  // only with learned positions
   std::optional<nn::RotaryEmbedding> rotary;
   nn::ModuleList<DecoderBlock> blocks;
   ModelNorm norm;
-  std::optional<nn::Linear> head;  // only if the head does not share the embedding's table
+  std::optional<ModelLinear> head;  // only if the head does not share the embedding's table
   Projections project;
+  std::optional<GgufFile> file;  // whose matrices these are
 };
 
 }  // namespace attn

@@ -188,6 +188,26 @@ std::map<std::string, Tensor> by_name(const LanguageModel& model) {
   return {state.begin(), state.end()};
 }
 
+/// Returns the matrices of a model that stay as a file has them, by the names of their parameters.
+gguf::Matrices matrices_of(const LanguageModel::Parts& parts) {
+  gguf::Matrices matrices;
+  const auto add = [&](const std::string& name, const ModelLinear& layer) {
+    if (layer.matrix) matrices.emplace(name + ".weight", layer.matrix);
+  };
+  add("embedding", parts.embedding);
+  if (parts.head) add("head", *parts.head);
+  for (std::int64_t n = 0; n < parts.blocks.size(); ++n) {
+    const DecoderBlock& block = parts.blocks[n];
+    const std::string name = "blocks." + std::to_string(n) + ".";
+    add(name + "attention.qkv", block.attention.qkv);
+    add(name + "attention.out", block.attention.out);
+    if (block.mlp.gate) add(name + "mlp.gate", *block.mlp.gate);
+    add(name + "mlp.up", block.mlp.up);
+    add(name + "mlp.down", block.mlp.down);
+  }
+  return matrices;
+}
+
 }  // namespace
 
 LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype> dtype) {
@@ -200,8 +220,14 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
     const GgufFile file = GgufFile::open(folder);
     const ModelConfig config = gguf::config_of(file);
     gguf::check_weights(file, config);
-    LanguageModel model(config, std::make_shared<const Parts>(config, dtype.value_or(gguf::dtype_of(file))));
-    gguf::load_weights(file, config, by_name(model));
+    const Dtype kept = dtype.value_or(gguf::dtype_of(file));
+    const auto parts =
+        std::make_shared<Parts>(config, Held{.dtype = kept, .stored = gguf::keeps_matrices(file, config, kept)});
+    if (parts->held.stored) parts->file = file;
+    LanguageModel model(config, parts);
+    gguf::load_weights(file, config, by_name(model), matrices_of(*parts));
+    if (model.is_stored())
+      for (Tensor parameter : model.parameters()) parameter.requires_grad_(false);
     model.eval();
     return model;
   }
@@ -222,7 +248,7 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   if (config.tied_head) check_tied_head(stored.front().name, tensors, folder);
 
   const Dtype kept = dtype ? *dtype : kept_dtype(stored, tensors, JsonFields(config_text, config_path));
-  LanguageModel model(config, std::make_shared<const Parts>(config, kept));
+  LanguageModel model(config, std::make_shared<const Parts>(config, Held{.dtype = kept}));
   const auto parameters = by_name(model);
   for (const StoredTensor& one : stored) {
     rows_of(parameters, one).copy_(tensors.at(one.name));
@@ -232,7 +258,17 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   return model;
 }
 
+LanguageModel LanguageModel::decoded() const {
+  if (!is_stored()) return *this;
+  LanguageModel model(config, std::make_shared<const Parts>(config, Held{.dtype = dtype()}));
+  gguf::load_weights(*parts_->file, config, by_name(model));
+  model.load_state_dict(state_dict(), /*strict=*/false);  // the vectors may have changed
+  model.train(is_training());
+  return model;
+}
+
 void LanguageModel::save(const std::string& folder) const {
+  if (is_stored()) return decoded().save(folder);
   io::check_path("LanguageModel::save", folder);
   std::error_code error;
   fs::create_directories(folder, error);

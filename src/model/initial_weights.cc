@@ -24,12 +24,13 @@ class Draw {
     into(weight,
          [&](const Tensor& x) { nn::init::kaiming_uniform_(x, {.a = std::sqrt(5.0), .generator = &generator_}); });
   }
-  void as_made(const nn::Linear& linear) const {
+  void as_made(const ModelLinear& linear) const {
     as_made(linear.weight);
     if (linear.bias.defined()) into(linear.bias, [&](const Tensor& x) { nn::init::uniform_(x, -1, 1, &generator_); });
   }
   void as_made(const nn::Embedding& table) const { normal(table.weight, 1); }
-  void again(const nn::Linear& linear) const {
+  void as_made(const ModelTable& table) const { normal(table.weight, 1); }
+  void again(const ModelLinear& linear) const {
     normal(linear.weight, deviation);
     if (linear.bias.defined()) nn::init::zeros_(linear.bias);
   }

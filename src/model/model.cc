@@ -43,7 +43,7 @@ LanguageModel::LanguageModel(const ModelConfig& config, std::shared_ptr<const Pa
 }
 
 LanguageModel::LanguageModel(const ModelConfig& config, Dtype dtype, Generator* generator)
-    : LanguageModel(config, std::make_shared<const Parts>(checked(config, dtype), dtype)) {
+    : LanguageModel(config, std::make_shared<const Parts>(checked(config, dtype), Held{.dtype = dtype})) {
   if (generator != nullptr) {
     draw_initial_weights(*parts_, *generator);
   } else {
@@ -52,11 +52,17 @@ LanguageModel::LanguageModel(const ModelConfig& config, Dtype dtype, Generator* 
   }
 }
 
-Dtype LanguageModel::dtype() const { return parts_->embedding.weight.dtype(); }
+Dtype LanguageModel::dtype() const { return parts_->held.dtype; }
+
+bool LanguageModel::is_stored() const { return parts_->held.stored; }
 
 /// Runs all blocks on the ids. attend(layer, heads) must return the attention output [B, Hq, T, D].
 template <typename Attend>
 Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, Attend&& attend) const {
+  if (is_stored() && is_training() && grad_enabled())
+    throw ValueError(
+        "LanguageModel: the weights are the blocks of a GGUF file, which cannot be trained; decoded() gives "
+        "a model that can");
   const auto dropped = [&](const Tensor& x) {
     return config.dropout > 0 ? dropout(x, config.dropout, is_training() && grad_enabled()) : x;
   };
@@ -65,7 +71,7 @@ Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, Attend&& a
     places.turn = parts_->rotary->tables(positions, dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32);
     if (positions.dim() == 2) places.turn = {places.turn.cos.unsqueeze(1), places.turn.sin.unsqueeze(1)};
   }
-  Tensor x = parts_->embedding(ids);  // [B, T, C]
+  Tensor x = parts_->embedding.rows(ids);  // [B, T, C]
   if (parts_->positions) x = x + (*parts_->positions)(positions);
   x = dropped(x);
   std::int64_t layer = 0;
@@ -143,7 +149,7 @@ LanguageModel::Heads LanguageModel::heads(const Tensor& ids, std::int64_t layer)
 }
 
 Tensor LanguageModel::logits(const Tensor& hidden) const {
-  return parts_->project(hidden, parts_->head ? parts_->head->weight : parts_->embedding.weight);
+  return parts_->head ? parts_->project(*parts_->head, hidden) : parts_->project(parts_->embedding, hidden);
 }
 
 Tensor LanguageModel::forward(const Tensor& ids) const { return logits(hidden(ids)); }

@@ -21,7 +21,11 @@ class Projections {
   /// Packs at most `most_bytes` of weights.
   explicit Projections(std::int64_t most_bytes) : left_(most_bytes) {}
   Tensor operator()(const Tensor& x, const Tensor& weight, const Tensor& bias = {}) const;
-  Tensor operator()(const nn::Linear& layer, const Tensor& x) const { return (*this)(x, layer.weight, layer.bias); }
+  /// Computes it for a layer, which has a weight or a matrix of a file.
+  template <class Layer>
+  Tensor operator()(const Layer& layer, const Tensor& x) const {
+    return layer.matrix ? layer.matrix->linear(x, layer.bias) : (*this)(x, layer.weight, layer.bias);
+  }
 
  private:
   struct Met {

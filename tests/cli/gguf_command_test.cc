@@ -35,6 +35,7 @@ TEST(GgufCommand, InfoSaysWhatTheFileHolds) {
             "vocabulary   29   context 32\n"
             "parameters   4464   32.0 bits each\n"
             "tensors      21 F32\n"
+            "in memory    the matrices stay mapped as they are; computed in f32\n"
             "tokenizer    llama\n");
   const auto json = nlohmann::json::parse(attn_says("info --json " + path).out);
   EXPECT_EQ(json.at("tensors").at("F32"), 21);

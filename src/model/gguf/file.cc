@@ -165,6 +165,10 @@ const GgufFile::Entry* GgufFile::find(std::string_view name) const {
   return found == state_->places.end() ? nullptr : &state_->header.tensors[found->second];
 }
 
+std::span<const std::byte> GgufFile::data(const Entry& entry) const {
+  return state_->parts[entry.part].bytes->all().subspan(entry.begin, entry.bytes);
+}
+
 void GgufFile::decode_rows(const Entry& entry, std::int64_t first, std::int64_t count, float* to) const {
   const std::int64_t row = entry.sizes.back(), rows = entry.sizes.product() / row;
   if (first < 0 || count < 0 || first > rows || count > rows - first)
@@ -172,7 +176,7 @@ void GgufFile::decode_rows(const Entry& entry, std::int64_t first, std::int64_t 
                                      first + count, io::one_line(entry.name), rows));
   const gguf::Type& type = gguf::types()[entry.type_index];
   const std::int64_t bytes = row / type.elements * type.bytes;
-  const std::byte* const data = state_->parts[entry.part].bytes->all().data() + entry.begin;
+  const std::byte* const data = this->data(entry).data();
   constexpr std::int64_t at_once = 1 << 16;  // numbers; less is not worth a thread
   const std::int64_t group = std::max<std::int64_t>(1, at_once / row), groups = (count + group - 1) / group;
   runtime::parallel_for(groups, [&](std::int64_t i) {

@@ -3,6 +3,8 @@
 #include <attn/gguf.h>
 #include <attn/model.h>
 
+#include "model/gguf/matrix.h"
+
 #include <map>
 #include <string>
 
@@ -25,8 +27,15 @@ void check_weights(const GgufFile& file, const ModelConfig& config);
 /// Returns the narrowest dtype that holds all of the file's weights: f16 or bf16 if all are, else f32.
 Dtype dtype_of(const GgufFile& file);
 
-/// Decodes the weights into the parameters of a model of that config.
-void load_weights(const GgufFile& file, const ModelConfig& config, const std::map<std::string, Tensor>& parameters);
+/// Returns whether the matrices of a model of that dtype can stay as the file has them.
+bool keeps_matrices(const GgufFile& file, const ModelConfig& config, Dtype dtype);
+
+/// A matrix that is to stay as the file has it, by the name of its parameter.
+using Matrices = std::map<std::string, std::shared_ptr<Matrix>>;
+
+/// Gives the matrices their tensors, and decodes the other weights into the parameters of a model of that config.
+void load_weights(const GgufFile& file, const ModelConfig& config, const std::map<std::string, Tensor>& parameters,
+                  const Matrices& matrices = {});
 
 /// Returns the text of a tokenizer.json with the tokenizer of the metadata, as Hugging Face's library has it.
 /// ValueError names a kind of tokenizer or pre-tokenizer that attn does not read, or a list that is wrong.

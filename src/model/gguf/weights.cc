@@ -53,9 +53,22 @@ Dtype dtype_of(const GgufFile& file) {
   return Dtype::f32;
 }
 
-void load_weights(const GgufFile& file, const ModelConfig& config, const std::map<std::string, Tensor>& parameters) {
+bool keeps_matrices(const GgufFile& file, const ModelConfig& config, Dtype dtype) {
+  const std::vector<Stored> all = stored_tensors(architecture_of(file), config);
+  return std::all_of(all.begin(), all.end(), [&](const Stored& one) {
+    return !one.is_matrix() || Matrix::multiplies(types()[file.find(one.name)->type_index], dtype);
+  });
+}
+
+void load_weights(const GgufFile& file, const ModelConfig& config, const std::map<std::string, Tensor>& parameters,
+                  const Matrices& matrices) {
   constexpr std::int64_t at_once = 1 << 22;  // numbers that are decoded before they are copied
   for (const Stored& one : stored_tensors(architecture_of(file), config)) {
+    const auto matrix = matrices.find(one.parameter);
+    if (matrix != matrices.end()) {
+      matrix->second->add(file, one);
+      continue;
+    }
     const GgufFile::Entry& entry = *file.find(one.name);
     const bool vector = one.sizes.size() == 1;
     const std::int64_t rows = vector ? 1 : one.sizes[0], width = one.sizes.back();

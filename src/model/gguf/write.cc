@@ -125,7 +125,8 @@ std::vector<std::string> written_types() {
   return names;
 }
 
-void write(const std::string& path, const LanguageModel& model, const Tokenizer* tokenizer, const std::string& type) {
+void write(const std::string& path, const LanguageModel& asked, const Tokenizer* tokenizer, const std::string& type) {
+  const LanguageModel model = asked.decoded();
   const ModelConfig& config = model.config;
   const Architecture& architecture = architecture_of(config);
   Metadata metadata;
