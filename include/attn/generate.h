@@ -13,7 +13,7 @@
 // The declarations of this header are in the library attn::model, as those of model.h.
 namespace attn {
 
-/// How the next token is chosen. Order: repetition penalty, temperature, top_k, top_p, one random draw.
+/// How the next token is chosen. Order: repetition penalty, temperature, top_k, top_p, min_p, one random draw.
 struct SampleOptions {
   double temperature = 1;  ///< logits are divided by it; 0: always the most likely token, the first of equals
   std::int64_t top_k = 0;  ///< keep only the k most likely tokens, the first of equals; 0: all
@@ -23,6 +23,9 @@ struct SampleOptions {
   /// Divides the positive logits of tokens that have occurred and multiplies their negative ones. Source: Keskar 2019
   /// (1909.05858).
   double repetition_penalty = 1;
+  /// Keep only tokens that are at least min_p times as probable as the most likely one; 0: all. Source: Nguyen 2024
+  /// (2407.01082).
+  double min_p = 0;
 };
 
 /// Returns the next token from logits [V] of any floating dtype, computed in f64. `before`: the tokens so far. Draws
@@ -39,21 +42,51 @@ enum class Finish {
   stopped,  ///< the caller's function returned false
 };
 
+/// Speculative decoding: cheap guesses of the next tokens, which the model then computes in one pass. A guess counts if
+/// the model chooses the same token, so the text is the one without a draft, token for token: greedy, and sampled with
+/// the same random numbers. Source: Leviathan 2023 (2211.17192); here exact, because a row's bits do not depend on how
+/// many are computed together.
+struct Draft {
+  /// A smaller model with the same tokens; ids that only one of the two has are never guessed. It chooses with the
+  /// options and the random numbers of the text.
+  const LanguageModel* model = nullptr;
+  /// Above 0: guess what followed the last `ngram` tokens (then fewer, down to 1) where they came before. Where they
+  /// did not, the model guesses, if there is one.
+  std::int64_t ngram = 0;
+  std::int64_t tokens = 7;  ///< at most so many guesses at a time; fewer while they are wrong
+};
+
 struct GenerateOptions {
   std::int64_t tokens = 100;  ///< at most this many new tokens
   SampleOptions sample = {};
   /// Seeds each prompt's own generator, so that a prompt gives the same text alone and with others.
   std::uint64_t seed = 0;
+  /// Texts of each prompt, whose tokens are computed once. Text n is the one of `seed` + n. Where a text is named by an
+  /// index, below and in the result, text n of prompt p is p * samples + n.
+  std::int64_t samples = 1;
   std::optional<std::vector<std::int64_t>> end_tokens = std::nullopt;  ///< default: those of the model's config
   /// use a KV cache; without it each token recomputes the whole text, with the same tokens as result
   bool cache = true;
-  /// Called for each new token of each prompt; returning false ends that prompt's text after this token.
-  std::function<bool(std::size_t prompt, std::int64_t token)> on_token = {};
+  /// Go on with this cache, which has a sequence for each text: tokens of the text that it holds are not computed
+  /// again, what is not the text's beginning is removed. Afterwards it holds each text without its last token. Its
+  /// storage (int8), its window and its sinks apply.
+  ModelCache* model_cache = nullptr;
+  Draft draft = {};
+  /// Return the log-probability of each new token: log softmax(logits), in f32 (f64 for f64), before everything that
+  /// SampleOptions and on_logits do. The bits are those of LanguageModel::log_probabilities.
+  bool log_probabilities = false;
+  /// Called with the logits [V] of each text's next token, which it may change in place, before the token is chosen.
+  /// `text`: prompt and new tokens.
+  std::function<void(std::size_t index, const std::vector<std::int64_t>& text, const Tensor& logits)> on_logits = {};
+  /// Called for each new token of each text; returning false ends that text after this token.
+  std::function<bool(std::size_t index, std::int64_t token)> on_token = {};
 };
 
 struct Generated {
   std::vector<std::int64_t> tokens;  ///< the new tokens
   Finish finish = Finish::length;
+  std::vector<double> log_probabilities;        ///< of the new tokens, if the call asks for them
+  std::int64_t guessed = 0, guessed_right = 0;  ///< tokens that the draft guessed, and those that the model chose too
 };
 
 /// Continues each prompt; the prompts run together, their next tokens as one batch.
@@ -61,7 +94,8 @@ struct Generated {
 /// then count from the first remaining token.
 /// Threads  any number at once with a model in eval mode; a model in training mode is switched to eval meanwhile
 /// Errors   ValueError for a prompt without tokens, an id outside the vocabulary, options out of range
-/// Bits     the tokens do not depend on the use of a cache, the other prompts or the threads
+/// Bits     the tokens do not depend on the use of a cache (in the model's dtype, without a window), a draft, the other
+///          prompts or the threads
 ATTN_API std::vector<Generated> generate(const LanguageModel& model,
                                          const std::vector<std::vector<std::int64_t>>& prompts,
                                          const GenerateOptions& options = {});
@@ -69,15 +103,13 @@ ATTN_API std::vector<Generated> generate(const LanguageModel& model,
 struct GenerateTextOptions {
   GenerateOptions tokens = {};
   std::vector<std::string> stop = {};  ///< the text ends before the first of these; none may be empty
-  /// Called with each piece of each prompt's text as soon as it is final: whole characters, and nothing that may be the
-  /// beginning of a stop text. Returning false ends that prompt's text.
-  std::function<bool(std::size_t prompt, std::string_view piece)> on_text = {};
+  /// Called with each piece of each text as soon as it is final: whole characters, and nothing that may be the
+  /// beginning of a stop text. Returning false ends that text.
+  std::function<bool(std::size_t index, std::string_view piece)> on_text = {};
 };
 
-struct GeneratedText {
-  std::string text;  ///< the new text, without the prompt
-  std::vector<std::int64_t> tokens;
-  Finish finish = Finish::length;
+struct GeneratedText : Generated {
+  std::string text = {};  ///< the new text, without the prompt
 };
 
 /// Encodes each prompt (special tokens included), calls `generate` and decodes the result. Bytes that are not UTF-8

@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 // The declarations of this header are in a separate library: link attn::model (which brings attn with it).
@@ -82,8 +84,21 @@ struct ATTN_API ModelConfig {
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
-/// The KV cache of every layer for some sequences: with it the next token costs the work of one token. A call that
-/// fails leaves it unchanged. Movable, not copyable, as KvCache.
+struct ModelCacheOptions {
+  std::int64_t sequences = 1;
+  Dtype dtype = Dtype::f32;  ///< that of the model
+  KvStorage storage = KvStorage::same;
+  /// rows of a page: 16, 32, 64, 128 or 256; copies of a sequence share the pages of what they have in common. 0: each
+  /// sequence has one block, which is contiguous and never shared for long
+  std::int64_t page_rows = 0;
+  /// Above 0: a token sees the `window` tokens up to itself and the first `sinks` tokens of its sequence, and the pages
+  /// between them are freed (page_rows 0 then means 64). The model computes other numbers than without a window.
+  /// Source   Xiao 2023 (2309.17453); positions stay those of the text, so the context limits its length as ever
+  std::int64_t window = 0, sinks = 0;
+};
+
+/// The KV cache of every layer for some sequences: with it the next token costs the work of one token. It knows the
+/// tokens whose keys and values it holds. A call that fails leaves it unchanged. Movable, not copyable, as KvCache.
 ///
 /// Threads   as KvCache
 class ATTN_API ModelCache {
@@ -91,13 +106,23 @@ class ATTN_API ModelCache {
   /// Makes room for `sequences` sequences, each of up to `context` tokens.
   ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype dtype = Dtype::f32,
              KvStorage storage = KvStorage::same);
+  ModelCache(const ModelConfig& config, const ModelCacheOptions& options);
   ModelCache(ModelCache&&) noexcept = default;
   ModelCache& operator=(ModelCache&&) noexcept = default;
-  std::int64_t sequences() const { return static_cast<std::int64_t>(handles_.size()); }
+  std::int64_t sequences() const { return static_cast<std::int64_t>(sequences_.size()); }
+  const ModelCacheOptions& options() const { return options_; }
   /// Returns the tokens of a sequence so far. ValueError for a sequence that does not exist, here and below.
   std::int64_t length(std::int64_t sequence) const;
-  /// Removes the tokens from position `length` on.
+  /// Returns those tokens.
+  const std::vector<std::int64_t>& tokens(std::int64_t sequence) const;
+  /// Returns how many tokens every layer holds in memory; with a window fewer than `length`.
+  std::int64_t held(std::int64_t sequence) const;
+  /// Removes the tokens from position `length` on. ValueError if tokens that the next one would see in its window have
+  /// been freed.
   void truncate(std::int64_t sequence, std::int64_t length);
+  /// Removes what is not the beginning of `ids`, and returns how many tokens are left: those that need not be computed
+  /// again. 0 if the window of the next token has been freed.
+  std::int64_t keep_common(std::int64_t sequence, std::span<const std::int64_t> ids);
   /// Sequence i becomes a copy of what sequence from[i] was, as beam search continues with the best beams. The copies
   /// share pages until one of them grows; the shared page is copied then. ValueError unless `from` has one entry per
   /// sequence.
@@ -105,9 +130,20 @@ class ATTN_API ModelCache {
 
  private:
   friend class LanguageModel;
-  const std::vector<KvSequence>& handles(std::int64_t sequence) const;
+  struct Sequence {
+    std::vector<KvSequence> handles;  // one in each layer's cache
+    std::vector<std::int64_t> tokens;
+  };
+  const Sequence& at(std::int64_t sequence) const;
+  Sequence& at(std::int64_t sequence) { return const_cast<Sequence&>(std::as_const(*this).at(sequence)); }
+  /// Returns the mask of a call: what the model's and the cache's windows let a token see.
+  Mask mask(const Mask& of_model) const;
+  bool can_truncate(std::int64_t sequence, std::int64_t length) const;
+  /// Frees the pages that no token from here on sees.
+  void free_pages(std::int64_t sequence);
+  ModelCacheOptions options_;
   std::vector<KvCache> layers_;
-  std::vector<std::vector<KvSequence>> handles_;  // for each sequence its handle in each layer's cache
+  std::vector<Sequence> sequences_;
 };
 
 /// A decoder-only transformer.
@@ -161,10 +197,17 @@ class ATTN_API LanguageModel : public nn::Module {
   Tensor operator()(const Tensor& ids) const { return forward(ids); }
   /// Returns the mean cross entropy of targets i64 [B, T] (targets of -100 are left out).
   Tensor loss(const Tensor& ids, const Tensor& targets) const;
+  /// Returns log p(targets[b, t] | ids[b, ..t]), [B, T] in f32 (f64 for f64), with gradients; 0 for targets of -100.
+  /// With `cu_seqlens` [N + 1] the ids [total] are sequences one after another (docs/packed.md), the result is [total].
+  /// Bits     those that `generate` returns for a text that it said (GenerateOptions::log_probabilities)
+  Tensor log_probabilities(const Tensor& ids, const Tensor& targets, const Tensor& cu_seqlens = {}) const;
 
   /// Return the input of the output layer, [B, T, C], and the output layer applied to it, [.., V].
   Tensor hidden(const Tensor& ids) const;
   Tensor logits(const Tensor& hidden) const;
+  /// Computes hidden() of sequences one after another: ids [total] -> [total, C]; each sequence has at most `context`
+  /// tokens. cu_seqlens as in AttentionOptions. The bits are those of each sequence alone.
+  Tensor hidden_packed(const Tensor& ids, const Tensor& cu_seqlens) const;
   /// Computes hidden() for ids that continue sequences of a cache: row b continues sequences[b] (default: b), and the
   /// cache then holds these ids too. Nothing is recorded for gradients, and dropout is off. The bits are those of
   /// computing the whole sequence.

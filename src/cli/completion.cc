@@ -42,7 +42,7 @@ const std::string* values_of(const Parser& verb, const std::string& option) {
 }
 
 bool takes_file(const std::string& option) {
-  constexpr std::array options{"--weights", "--svg", "--out", "--log", "--model", "--prompts"};
+  constexpr std::array options{"--weights", "--svg", "--out", "--log", "--model", "--prompts", "--draft"};
   return std::find(options.begin(), options.end(), option) != options.end();
 }
 /// Returns whether the verb's argument is a file or a folder.

@@ -1,5 +1,6 @@
 // src/cli/generate.cc: implements attn generate: continues prompts with a model from a folder.
 #include "cli/memory.h"
+#include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 
@@ -13,19 +14,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cstdlib>
+#include <chrono>
 #include <memory>
 
 namespace attn::cli {
 namespace {
 
 struct Arguments {
-  std::string folder, prompt = "\n", prompts, dtype;
+  ModelOptions model;
+  std::string prompt = "\n", prompts;
   std::vector<std::string> stop;
-  std::string temperature = "1", top_p = "1", repetition_penalty = "1";
-  GenerateTextOptions options{.tokens = {.tokens = 200}};
-  bool stream = false, json = false;
+  std::int64_t samples = 1;
+  bool stream = false, json = false, log_probabilities = false;
   Option prompt_given, prompts_given;
 };
 
@@ -69,58 +69,80 @@ const char* name_of(Finish finish) {
   return names[static_cast<int>(finish)];
 }
 
-std::string as_json(const std::vector<std::string>& prompts, const std::vector<GeneratedText>& texts) {
+std::string as_json(const std::vector<std::string>& prompts, const std::vector<GeneratedText>& texts,
+                    const Arguments& arguments, double seconds) {
   std::string result = "{\n  \"attn_generate\": 1,\n  \"texts\": [";
-  for (std::size_t i = 0; i < texts.size(); ++i)
+  std::int64_t tokens = 0, guessed = 0, right = 0;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    const GeneratedText& text = texts[i];
     result +=
-        runtime::format("{}\n    {{\"prompt\": {}, \"text\": {}, \"finish\": \"{}\", \"tokens\": [{}]}}", i ? "," : "",
-                        explain_detail::json_string(prompts[i]), explain_detail::json_string(texts[i].text),
-                        name_of(texts[i].finish), runtime::join(texts[i].tokens, ", "));
-  return result + "\n  ]\n}\n";
+        runtime::format("{}\n    {{\"prompt\": {}, \"text\": {}, \"finish\": \"{}\", \"tokens\": [{}]", i ? "," : "",
+                        explain_detail::json_string(prompts[i / static_cast<std::size_t>(arguments.samples)]),
+                        explain_detail::json_string(text.text), name_of(text.finish), runtime::join(text.tokens, ", "));
+    if (arguments.log_probabilities) {
+      std::string numbers;
+      for (const double x : text.log_probabilities)
+        numbers += (numbers.empty() ? "" : ", ") + explain_detail::json_number(x, Dtype::f64);
+      result += ", \"log_probabilities\": [" + numbers + "]";
+    }
+    result += "}";
+    tokens += std::ssize(text.tokens);
+    guessed += text.guessed;
+    right += text.guessed_right;
+  }
+  result += "\n  ],\n";
+  if (!arguments.model.draft.empty())
+    result += runtime::format("  \"draft\": {{\"guessed\": {}, \"right\": {}, \"acceptance\": {}}},\n", guessed, right,
+                              explain_detail::json_number(
+                                  guessed ? static_cast<double>(right) / static_cast<double>(guessed) : 0, Dtype::f64));
+  return result + runtime::format("  \"seconds\": {:.3f},\n  \"tokens_per_second\": {:.1f}\n}}\n", seconds,
+                                  seconds > 0 ? static_cast<double>(tokens) / seconds : 0);
 }
 
 void run(const Arguments& arguments) {
-  if (arguments.folder.empty())
-    throw UsageError{
-        "a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, Mistral or Qwen"};
+  check_options(arguments.model);
   if (arguments.prompt_given.given() && arguments.prompts_given.given())
     throw UsageError{"--prompt and --prompts do not go together"};
   const std::vector<std::string> prompts =
       arguments.prompts_given.given() ? lines_of(arguments.prompts) : std::vector{arguments.prompt};
-  if (arguments.stream && prompts.size() > 1) throw UsageError{"--stream is for one prompt"};
+  const bool one = prompts.size() == 1 && arguments.samples == 1;
+  if (arguments.stream && !one) throw UsageError{"--stream is for one text"};
   if (arguments.stream && arguments.json) throw UsageError{"--stream and --json do not go together"};
-  GenerateTextOptions options = arguments.options;
-  // strtod gives infinity or 0 for numbers outside the range of double
-  const auto number_of = [](const std::string& text) { return std::strtod(text.c_str(), nullptr); };
-  options.tokens.sample.temperature = number_of(arguments.temperature);
-  options.tokens.sample.top_p = number_of(arguments.top_p);
-  options.tokens.sample.repetition_penalty = number_of(arguments.repetition_penalty);
-  options.stop = arguments.stop;
-  std::optional<Dtype> dtype;
-  if (!arguments.dtype.empty())
-    dtype = std::array{Dtype::f32, Dtype::f64, Dtype::bf16,
-                       Dtype::f16}[choose("--dtype", arguments.dtype, {"f32", "f64", "bf16", "f16"})];
+  if (arguments.log_probabilities && !arguments.json) throw UsageError{"--log-probabilities needs --json"};
 
   keep_freed_memory();
-  const Tokenizer tokenizer = Tokenizer::load(arguments.folder);
-  const std::vector<std::vector<std::int64_t>> ids = encoded(tokenizer, prompts, arguments);
-  const LanguageModel model = LanguageModel::load(arguments.folder, dtype);
-  const bool stream = arguments.stream || (prompts.size() == 1 && !arguments.json && isatty(STDOUT_FILENO));
+  const SpeakingModel loaded = load_model(arguments.model);
+  const std::vector<std::vector<std::int64_t>> ids = encoded(loaded.tokenizer, prompts, arguments);
+  GenerateTextOptions options{.tokens = generate_options(arguments.model, loaded), .stop = arguments.stop};
+  options.tokens.samples = arguments.samples;
+  options.tokens.log_probabilities = arguments.log_probabilities;
+  std::optional<ModelCache> cache;
+  if (arguments.samples > 0 && !prompts.empty()) {
+    ModelCacheOptions cache_of = cache_options(arguments.model, loaded.model);
+    cache_of.sequences = std::ssize(prompts) * arguments.samples;
+    if (arguments.samples > 1) cache_of.page_rows = 64;  // samples share the pages of their prompt
+    cache.emplace(loaded.model.config, cache_of);
+    options.tokens.model_cache = &*cache;
+  }
+  const bool stream = arguments.stream || (one && !arguments.json && isatty(STDOUT_FILENO));
   if (stream) {
     GenerateTextOptions nothing = options;  // generates no tokens: errors are reported before the prompt is printed
     nothing.tokens.tokens = std::min<std::int64_t>(options.tokens.tokens, 0);
-    generate_text_of_ids(model, tokenizer, ids, nothing);
+    generate_text_of_ids(loaded.model, loaded.tokenizer, ids, nothing);
     print(prompts[0]);
     options.on_text = [](std::size_t, std::string_view piece) {
       print(piece);
       return true;
     };
   }
-  const std::vector<GeneratedText> texts = generate_text_of_ids(model, tokenizer, ids, options);
-  if (arguments.json) return print(as_json(prompts, texts));
+  const auto start = std::chrono::steady_clock::now();
+  const std::vector<GeneratedText> texts = generate_text_of_ids(loaded.model, loaded.tokenizer, ids, options);
+  const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
+  if (arguments.json) return print(as_json(prompts, texts, arguments, spent.count()));
   if (stream) return print("\n");
   std::string shown;
-  for (std::size_t i = 0; i < texts.size(); ++i) shown += (i ? "---\n" : "") + prompts[i] + texts[i].text + "\n";
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    shown += (i ? "---\n" : "") + prompts[i / static_cast<std::size_t>(arguments.samples)] + texts[i].text + "\n";
   print(shown);
 }
 
@@ -130,43 +152,24 @@ Verb add_generate(Parser app) {
   Parser parser = app.add_verb("generate", "A language model goes on with a text");
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
-  parser
-      .option("FOLDER", a.folder,
-              "A GGUF file, or config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's "
-              "GPT-2, Llama, Mistral or Qwen")
-      .type_name("");
+  add_model_options(parser, a.model, {.tokens = 200, .temperature = "1", .min_p = "0"});
   a.prompt_given =
       parser.option("--prompt", a.prompt, "The text to go on with; a line's end without it").type_name("TEXT");
   a.prompts_given = parser.option("--prompts", a.prompts, "A prompt a line, all at once; - is stdin").type_name("FILE");
-  parser.option("--tokens", a.options.tokens.tokens, "At most so many new tokens (200)")
-      .type_name("N")
-      .check(whole_number);
-  parser.option("--temperature", a.temperature, "Logits are divided by it (1); 0: always the likeliest")
-      .type_name("X")
-      .check(number);
-  parser.option("--top-k", a.options.tokens.sample.top_k, "Only the K likeliest (0: all)")
-      .type_name("K")
-      .check(whole_number);
-  parser.option("--top-p", a.top_p, "Only the fewest that have this probability together (1)")
-      .type_name("P")
-      .check(number);
-  parser.option("--repetition-penalty", a.repetition_penalty, "Above 1: what was said is less likely (1)")
-      .type_name("X")
-      .check(number);
-  parser.option("--seed", a.options.tokens.seed, "Of the draws (0); the same seed, the same text")
+  parser.option("--samples", a.samples, "Texts of each prompt (1), as of seed, seed + 1, ...")
       .type_name("N")
       .check(whole_number);
   parser.option("--stop", a.stop, "The text ends before this one; may be given more than once")
       .type_name("TEXT")
       .one_value();
-  parser.option("--dtype", a.dtype, "Weights as f32, f64, bf16 or f16; as they are without it").type_name("NAME");
   parser.flag("--stream", a.stream, "Each piece as soon as it is there, as on a terminal");
-  parser.flag("--json", a.json, "Texts, tokens and why each ended as JSON");
+  parser.flag("--json", a.json, "Texts, tokens, why each ended, tokens a second, as JSON");
+  parser.flag("--log-probabilities", a.log_probabilities, "In the JSON, log p of each token, as in training");
   parser.footer(
-      "What is printed depends neither on the other prompts nor on the number of threads.\n"
+      "What is printed depends neither on the other prompts, nor on a draft, nor on the number of threads.\n"
       "\nExample\n  attn generate model --prompt \"The licenses for\" --tokens 100 --temperature 0.8 --top-k 40");
   return {parser, [arguments](const std::vector<std::string>& rest) {
-            if (arguments->folder.empty() && rest.size() == 1) arguments->folder = rest[0];
+            if (arguments->model.folder.empty() && rest.size() == 1) arguments->model.folder = rest[0];
             else no_more(rest);
             run(*arguments);
           }};

@@ -1,67 +1,132 @@
 // src/model/cache.cc: keeps one KV cache for each layer of a model; all layers hold the same sequences.
 #include <attn/model.h>
 
-namespace attn {
+#include "attention/cache/sinks.h"
+#include "runtime/format.h"
 
-ModelCache::ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype dtype, KvStorage storage) {
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+ModelCacheOptions checked(ModelCacheOptions options) {
+  if (options.sequences < 1)
+    throw ValueError(runtime::format("ModelCache: sequences is {}; it must be at least 1", options.sequences));
+  if (options.window < 0)
+    throw ValueError(runtime::format("ModelCache: window is {}; it must be 0 (all) or more", options.window));
+  if (options.sinks < 0 || (options.sinks > 0 && options.window == 0))
+    throw ValueError(runtime::format("ModelCache: sinks is {}; it must be {}", options.sinks,
+                                     options.sinks < 0 ? "0 or more" : "0 without a window, which sees all"));
+  if (options.window > 0 && options.page_rows == 0) options.page_rows = 64;
+  return options;
+}
+
+}  // namespace
+
+ModelCache::ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype dtype, KvStorage storage)
+    : ModelCache(config, {.sequences = sequences, .dtype = dtype, .storage = storage}) {}
+
+ModelCache::ModelCache(const ModelConfig& config, const ModelCacheOptions& given) : options_(checked(given)) {
   config.check();
-  if (sequences < 1)
-    throw ValueError("ModelCache: sequences is " + std::to_string(sequences) + "; it must be at least 1");
-  // Each sequence has one block that grows, so that the rows of a head are contiguous.
+  // Without pages each sequence has one block that grows, so that the rows of a head are contiguous.
+  const std::int64_t rows = options_.page_rows, pages = rows > 0 ? (config.context + rows - 1) / rows : 1;
   const KvCacheOptions options{.key_heads = config.key_value_heads(),
                                .head_dim = config.dim_of_head(),
-                               .page_rows = 0,
-                               .pages = sequences,
-                               .dtype = dtype,
-                               .storage = storage};
-  handles_.resize(static_cast<std::size_t>(sequences));
+                               .page_rows = rows,
+                               .pages = options_.sequences * pages,
+                               .dtype = options_.dtype,
+                               .storage = options_.storage};
+  sequences_.resize(static_cast<std::size_t>(options_.sequences));
   for (std::int64_t layer = 0; layer < config.layers; ++layer) {
     KvCache& cache = layers_.emplace_back(options);
-    for (auto& handles : handles_) handles.push_back(cache.create());
+    for (Sequence& sequence : sequences_) sequence.handles.push_back(cache.create());
   }
 }
 
-const std::vector<KvSequence>& ModelCache::handles(std::int64_t sequence) const {
+const ModelCache::Sequence& ModelCache::at(std::int64_t sequence) const {
   if (layers_.empty()) throw ValueError("ModelCache: it is empty (moved from)");
   if (sequence < 0 || sequence >= sequences())
     throw ValueError("ModelCache: sequence is " + std::to_string(sequence) + "; it must be from 0 to " +
                      std::to_string(sequences() - 1));
-  return handles_[static_cast<std::size_t>(sequence)];
+  return sequences_[static_cast<std::size_t>(sequence)];
 }
 
 std::int64_t ModelCache::length(std::int64_t sequence) const {
-  const std::vector<KvSequence>& own = handles(sequence);
-  return layers_.front().length(own.front());
+  const Sequence& own = at(sequence);
+  return layers_.front().length(own.handles.front());
+}
+
+const std::vector<std::int64_t>& ModelCache::tokens(std::int64_t sequence) const { return at(sequence).tokens; }
+
+std::int64_t ModelCache::held(std::int64_t sequence) const {
+  const Sequence& own = at(sequence);
+  const std::int64_t first = layers_.front().first(own.handles.front());
+  return length(sequence) - first + std::min(first, options_.sinks);
+}
+
+Mask ModelCache::mask(const Mask& of_model) const {
+  if (options_.window == 0) return of_model;
+  const Mask window = Mask::window(options_.window - 1, 0);
+  return of_model & (options_.sinks > 0 ? window | Mask::prefix(options_.sinks) : window);
+}
+
+bool ModelCache::can_truncate(std::int64_t sequence, std::int64_t length) const {
+  // the next token sees itself and window - 1 before it
+  const Sequence& own = at(sequence);
+  const std::int64_t first = layers_.front().first(own.handles.front());
+  return first <= std::max(options_.sinks, length - options_.window + 1);
+}
+
+void ModelCache::free_pages(std::int64_t sequence) {
+  if (options_.window == 0) return;
+  const Sequence& own = at(sequence);
+  const std::int64_t unseen = length(sequence) - options_.window + 1;
+  for (std::size_t layer = 0; layer < layers_.size() && unseen > options_.sinks; ++layer)
+    evict_behind_sinks(layers_[layer], own.handles[layer], unseen, options_.sinks);
 }
 
 void ModelCache::truncate(std::int64_t sequence, std::int64_t length) {
-  const std::vector<KvSequence>& own = handles(sequence);
+  Sequence& own = at(sequence);
+  if (length > 0 && length < this->length(sequence) && !can_truncate(sequence, length))
+    throw ValueError(runtime::format("ModelCache: length is {}; the window of {} tokens before it has been freed",
+                                     length, options_.window));
   for (std::size_t layer = 0; layer < layers_.size(); ++layer)
-    if (layers_[layer].length(own[layer]) != length) layers_[layer].truncate(own[layer], length);
+    if (layers_[layer].length(own.handles[layer]) != length) layers_[layer].truncate(own.handles[layer], length);
+  own.tokens.resize(std::min(own.tokens.size(), static_cast<std::size_t>(length)));
+}
+
+std::int64_t ModelCache::keep_common(std::int64_t sequence, std::span<const std::int64_t> ids) {
+  const std::vector<std::int64_t>& own = at(sequence).tokens;
+  const auto differ = std::mismatch(own.begin(), own.end(), ids.begin(), ids.end()).first;
+  std::int64_t length = differ - own.begin();
+  if (differ != own.end() && !can_truncate(sequence, length)) length = 0;
+  truncate(sequence, length);
+  return length;
 }
 
 void ModelCache::reorder(const std::vector<std::int64_t>& from) {
   if (static_cast<std::int64_t>(from.size()) != sequences())
     throw ValueError("ModelCache: from names " + std::to_string(from.size()) +
                      " sequences; it must name one for each of the " + std::to_string(sequences()));
-  std::vector<std::vector<KvSequence>> forks(from.size());
-  const auto release = [&](const std::vector<std::vector<KvSequence>>& all) {
-    for (const std::vector<KvSequence>& own : all)
-      for (std::size_t layer = 0; layer < own.size(); ++layer) layers_[layer].release(own[layer]);
+  std::vector<Sequence> forks(from.size());
+  const auto release = [&](const std::vector<Sequence>& all) {
+    for (const Sequence& own : all)
+      for (std::size_t layer = 0; layer < own.handles.size(); ++layer) layers_[layer].release(own.handles[layer]);
   };
   try {
     for (std::size_t i = 0; i < from.size(); ++i) {
-      const std::vector<KvSequence>& source = handles(from[i]);
-      forks[i].reserve(layers_.size());
+      const Sequence& source = at(from[i]);
+      forks[i].tokens = source.tokens;
+      forks[i].handles.reserve(layers_.size());
       for (std::size_t layer = 0; layer < layers_.size(); ++layer)
-        forks[i].push_back(layers_[layer].fork(source[layer]));
+        forks[i].handles.push_back(layers_[layer].fork(source.handles[layer]));
     }
   } catch (...) {
     release(forks);
     throw;
   }
-  release(handles_);
-  handles_ = std::move(forks);
+  release(sequences_);
+  sequences_ = std::move(forks);
 }
 
 }  // namespace attn

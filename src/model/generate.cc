@@ -3,7 +3,10 @@
 #include <attn/generate.h>
 #include <attn/ops.h>
 
+#include "model/draft.h"
 #include "model/generate_internal.h"
+#include "model/reader.h"
+#include "runtime/format.h"
 
 #include <algorithm>
 
@@ -18,108 +21,156 @@ struct Text {
   std::size_t prompt = 0;  // number of tokens of the prompt
   Generator generator;
   bool over = false;
-  Finish finish = Finish::length;
+  Generated result = {};
 };
-
-/// Returns the index of the first token that the model still sees of a text of n tokens. It depends on n and the
-/// context only, so that the result is the same with and without a cache.
-std::int64_t first_seen(std::int64_t n, std::int64_t context) {
-  const std::int64_t half = std::max<std::int64_t>(context / 2, 1);
-  return n <= context ? 0 : (n - context + half - 1) / half * half;
-}
 
 class Run {
  public:
   Run(const LanguageModel& model, const std::vector<Ids>& prompts, const GenerateOptions& options)
-      : model_(model), options_(options), end_(options.end_tokens.value_or(model.config.end_tokens)) {
+      : options_(options), end_(options.end_tokens.value_or(model.config.end_tokens)),
+        reader_(model, cache_of(model, prompts.size())),
+        guesser_(options.draft, texts_of(prompts, options), options.sample, end_) {
     for (const Ids& prompt : prompts)
-      texts_.push_back({.ids = prompt, .prompt = prompt.size(), .generator = Generator(options.seed)});
-    if (options.cache && !prompts.empty())
-      cache_.emplace(model.config, static_cast<std::int64_t>(prompts.size()), model.dtype());
-    seen_from_.resize(prompts.size());
+      for (std::int64_t n = 0; n < options.samples; ++n)
+        texts_.push_back({.ids = prompt,
+                          .prompt = prompt.size(),
+                          .generator = Generator(options.seed + static_cast<std::uint64_t>(n))});
   }
 
   std::vector<Generated> all() {
-    for (std::int64_t n = 0; n < options_.tokens; ++n) {
-      std::vector<std::size_t> open;
-      for (std::size_t i = 0; i < texts_.size(); ++i)
-        if (!texts_[i].over) open.push_back(i);
-      if (open.empty()) break;
-      const std::vector<Tensor> logits = next_logits(open);
-      for (std::size_t i = 0; i < open.size(); ++i) add(open[i], logits[i]);
-    }
+    if (options_.samples > 1 && options_.tokens > 0) share_prompts();
+    for (std::vector<std::size_t> open = still_open(); !open.empty(); open = still_open()) step(open);
     std::vector<Generated> result;
-    for (const Text& text : texts_)
-      result.push_back({.tokens = Ids(text.ids.begin() + static_cast<std::ptrdiff_t>(text.prompt), text.ids.end()),
-                        .finish = text.finish});
+    for (std::size_t i = 0; i < texts_.size(); ++i) {
+      Text& text = texts_[i];
+      text.result.tokens.assign(text.ids.begin() + static_cast<std::ptrdiff_t>(text.prompt), text.ids.end());
+      if (options_.model_cache != nullptr) drop_guesses(i);
+      result.push_back(std::move(text.result));
+    }
     return result;
   }
 
  private:
-  void add(std::size_t i, const Tensor& logits) {
+  static std::size_t texts_of(const std::vector<Ids>& prompts, const GenerateOptions& options) {
+    return prompts.size() * static_cast<std::size_t>(options.samples);
+  }
+
+  ModelCache* cache_of(const LanguageModel& model, std::size_t prompts) {
+    if (!options_.cache || prompts == 0) return nullptr;
+    if (options_.model_cache != nullptr) return options_.model_cache;
+    // samples share the pages of their prompt
+    own_cache_.emplace(model.config,
+                       ModelCacheOptions{.sequences = static_cast<std::int64_t>(prompts) * options_.samples,
+                                         .dtype = model.dtype(),
+                                         .page_rows = options_.samples > 1 ? 64 : 0});
+    return &*own_cache_;
+  }
+
+  ModelCache* cache() {
+    return options_.model_cache != nullptr ? options_.model_cache : own_cache_ ? &*own_cache_ : nullptr;
+  }
+
+  /// Computes each prompt without its last token once, for all of its texts.
+  void share_prompts() {
+    if (cache() == nullptr) return;
+    std::vector<std::int64_t> from;
+    for (std::size_t i = 0; i < texts_.size(); ++i) {
+      const std::size_t first = i - i % static_cast<std::size_t>(options_.samples);
+      from.push_back(static_cast<std::int64_t>(first));
+      const Ids before(texts_[i].ids.begin(), texts_[i].ids.end() - 1);
+      if (i == first && !before.empty()) reader_.read({.sequence = from.back(), .ids = &before});
+    }
+    cache()->reorder(from);
+  }
+
+  std::vector<std::size_t> still_open() const {
+    std::vector<std::size_t> open;
+    for (std::size_t i = 0; i < texts_.size(); ++i)
+      if (!texts_[i].over && left(i) > 0) open.push_back(i);
+    return open;
+  }
+
+  std::int64_t left(std::size_t i) const {
+    return options_.tokens - (std::ssize(texts_[i].ids) - static_cast<std::int64_t>(texts_[i].prompt));
+  }
+
+  /// Adds to each text in `open` its next token, and the guesses behind it that are right.
+  void step(const std::vector<std::size_t>& open) {
+    std::vector<Guesser::Wanted> guessable;
+    for (const std::size_t i : open)
+      guessable.push_back({.text = i,
+                           .ids = &texts_[i].ids,
+                           .generator = &texts_[i].generator,
+                           .most = std::min(left(i) - 1, reader_.room(std::ssize(texts_[i].ids)))});
+    const std::vector<Ids> guesses = guesser_.guess(guessable);
+    std::vector<Ids> ids;
+    for (std::size_t n = 0; n < open.size(); ++n) {
+      ids.push_back(texts_[open[n]].ids);
+      for (const std::int64_t guess : guesses[n])
+        if (guess < reader_.model().config.vocab_size) ids.back().push_back(guess);
+        else break;
+    }
+    std::vector<Reader::Wanted> wanted;
+    for (std::size_t n = 0; n < open.size(); ++n)
+      wanted.push_back({.sequence = static_cast<std::int64_t>(open[n]),
+                        .ids = &ids[n],
+                        .rows = 1 + std::ssize(ids[n]) - std::ssize(texts_[open[n]].ids)});
+    const std::vector<Tensor> logits = reader_.logits(wanted);  // [1 + guesses, V] each
+    for (std::size_t n = 0; n < open.size(); ++n) {
+      Text& text = texts_[open[n]];
+      const std::size_t before = text.ids.size(), guessed = ids[n].size() - before;
+      std::size_t right = 0;
+      for (std::size_t row = 0;; ++row) {
+        add(open[n], logits[n][static_cast<std::int64_t>(row)]);
+        // after an end token the text has not grown
+        if (row == guessed || text.ids.size() == before + row || text.ids.back() != ids[n][before + row]) break;
+        ++right;
+        if (text.over) break;
+      }
+      guesser_.learn(open[n], guessed, right);
+      text.result.guessed += static_cast<std::int64_t>(guessed);
+      text.result.guessed_right += static_cast<std::int64_t>(right);
+    }
+  }
+
+  /// Adds the token that follows from the logits [V].
+  void add(std::size_t i, Tensor logits) {
     Text& text = texts_[i];
+    const Tensor of_model = logits;
+    if (options_.on_logits) {
+      logits = logits.clone();
+      options_.on_logits(i, text.ids, logits);
+    }
     const std::int64_t token = sample(logits, text.ids, options_.sample, text.generator);
     if (std::find(end_.begin(), end_.end(), token) != end_.end()) {
       text.over = true;
-      text.finish = Finish::end;
+      text.result.finish = Finish::end;
       return;
     }
     text.ids.push_back(token);
+    if (options_.log_probabilities) {
+      const Tensor rows = of_model.unsqueeze(0).to(of_model.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32);
+      text.result.log_probabilities.push_back(-cross_entropy(rows, tensor<std::int64_t>({token})).item());
+    }
     if (options_.on_token && !options_.on_token(i, token)) {
       text.over = true;
-      text.finish = Finish::stopped;
+      text.result.finish = Finish::stopped;
     }
   }
 
-  /// Returns the logits [V] for the next token of each text in `open`, the indices of the texts that go on.
-  std::vector<Tensor> next_logits(const std::vector<std::size_t>& open) {
-    std::vector<Tensor> rows(open.size());  // [1, C]
-    std::vector<std::size_t> steps;         // those of `open` whose cache lacks only the last token
-    for (std::size_t i = 0; i < open.size(); ++i) {
-      if (one_token_behind(open[i])) steps.push_back(i);
-      else rows[i] = whole(open[i]);
-    }
-    if (!steps.empty()) {
-      Ids last, sequences;
-      for (const std::size_t i : steps) {
-        last.push_back(texts_[open[i]].ids.back());
-        sequences.push_back(static_cast<std::int64_t>(open[i]));
-      }
-      const Tensor hidden = model_.hidden(tensor<std::int64_t>(last).unsqueeze(1), *cache_, sequences).select(1, 0);
-      for (std::size_t n = 0; n < steps.size(); ++n) rows[steps[n]] = hidden.narrow(0, static_cast<std::int64_t>(n), 1);
-    }
-    const Tensor logits = model_.logits(rows.size() == 1 ? rows[0] : cat(rows, 0));
-    std::vector<Tensor> result;
-    for (std::size_t i = 0; i < open.size(); ++i) result.push_back(logits[static_cast<std::int64_t>(i)]);
-    return result;
-  }
-
-  std::int64_t first(std::size_t i) const {
-    return first_seen(static_cast<std::int64_t>(texts_[i].ids.size()), model_.config.context);
-  }
-
-  bool one_token_behind(std::size_t i) const {
-    const auto n = static_cast<std::int64_t>(texts_[i].ids.size());
-    return cache_ && first(i) == seen_from_[i] && n > 1 &&
-           cache_->length(static_cast<std::int64_t>(i)) == n - 1 - seen_from_[i];
-  }
-
-  /// Runs the model on all tokens of a text that it still sees; returns the last row of hidden(), [1, C].
-  Tensor whole(std::size_t i) {
+  /// Leaves nothing but the text in the caller's cache.
+  void drop_guesses(std::size_t i) {
     const Ids& ids = texts_[i].ids;
-    seen_from_[i] = first(i);
-    const Tensor in = tensor<std::int64_t>(Ids(ids.begin() + seen_from_[i], ids.end())).unsqueeze(0);
-    if (!cache_) return model_.hidden(in).select(1, -1);
-    cache_->truncate(static_cast<std::int64_t>(i), 0);
-    return model_.hidden(in, *cache_, {static_cast<std::int64_t>(i)}).select(1, -1);
+    const auto seen = static_cast<std::size_t>(first_seen(std::ssize(ids), reader_.model().config.context));
+    cache()->keep_common(static_cast<std::int64_t>(i), std::span(ids).subspan(seen));
   }
 
-  const LanguageModel& model_;
   const GenerateOptions& options_;
   const Ids end_;
   std::vector<Text> texts_;
-  std::optional<ModelCache> cache_;
-  std::vector<std::int64_t> seen_from_;  // for each text, the index of the first token in the cache
+  std::optional<ModelCache> own_cache_;
+  const Reader reader_;
+  Guesser guesser_;
 };
 
 /// Turns dropout off while the object lives. It does not write to a model in eval mode, so several threads may generate
@@ -140,13 +191,34 @@ class Evaluating {
   const bool before_;
 };
 
+void check_options(const LanguageModel& model, std::size_t prompts, const GenerateOptions& options) {
+  const auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
+    if (value < least)
+      throw ValueError(runtime::format("generate: {} is {}; it must be {}{}", name, value, least ? "at least " : "",
+                                       least ? std::to_string(least) : "0 or more"));
+  };
+  at_least("tokens", options.tokens, 0);
+  at_least("samples", options.samples, 1);
+  at_least("draft.tokens", options.draft.tokens, 1);
+  at_least("draft.ngram", options.draft.ngram, 0);
+  if (options.model_cache == nullptr) return;
+  const ModelCache& cache = *options.model_cache;
+  const auto texts = static_cast<std::int64_t>(prompts) * options.samples;
+  if (!options.cache) throw ValueError("generate: model_cache is given and cache is false");
+  if (cache.sequences() != texts)
+    throw ValueError(runtime::format("generate: model_cache has {} sequences; it must have {}, one for each text",
+                                     cache.sequences(), texts));
+  if (cache.options().dtype != model.dtype())
+    throw DtypeError(runtime::format("generate: model_cache is {}; it must be {} as the model",
+                                     name_of(cache.options().dtype), name_of(model.dtype())));
+}
+
 }  // namespace
 
 std::vector<Generated> generate(const LanguageModel& model, const std::vector<Ids>& prompts,
                                 const GenerateOptions& options) {
   check_sample(options.sample);
-  if (options.tokens < 0)
-    throw ValueError("generate: tokens is " + std::to_string(options.tokens) + "; it must be 0 or more");
+  check_options(model, prompts.size(), options);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const std::string name = prompts.size() == 1 ? "the prompt" : "prompt " + std::to_string(i);
     if (prompts[i].empty()) throw ValueError("generate: " + name + " is empty; it must have a token");
@@ -156,7 +228,7 @@ std::vector<Generated> generate(const LanguageModel& model, const std::vector<Id
                          std::to_string(model.config.vocab_size - 1));
   }
   const NoGrad no_grad;
-  const Evaluating evaluating(model);
+  const Evaluating evaluating(model), evaluating_draft(options.draft.model != nullptr ? *options.draft.model : model);
   return Run(model, prompts, options).all();
 }
 

@@ -42,7 +42,8 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
                  tokenizer, model.config.vocab_size);
   for (const std::string& stop : options.stop)
     if (stop.empty()) throw ValueError("generate: a stop text is empty; each must have a character");
-  std::vector<GeneratedText> result(prompts.size());
+  const auto samples = static_cast<std::size_t>(std::max<std::int64_t>(options.tokens.samples, 0));
+  std::vector<GeneratedText> result(prompts.size() * samples);
   const Tokenizer::State& state = state_of(tokenizer);
   std::vector<TextStream> streams;
   for (const std::vector<std::int64_t>& prompt : prompts) {
@@ -51,7 +52,7 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
     const bool begins = std::all_of(prompt.begin(), prompt.end(), [&](std::int64_t id) {
       return !state.has(id) || state.special[static_cast<std::size_t>(id)];
     });
-    streams.emplace_back(options.stop, state.strip_space && begins);
+    for (std::size_t n = 0; n < samples; ++n) streams.emplace_back(options.stop, state.strip_space && begins);
   }
   const auto say = [&](std::size_t i, const std::string& piece) {
     result[i].text += piece;
@@ -67,10 +68,10 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
     return own && go_on && !streams[i].stopped();
   };
   const std::vector<Generated> generated = generate(model, prompts, by_token);
-  for (std::size_t i = 0; i < prompts.size(); ++i) {
+  for (std::size_t i = 0; i < generated.size(); ++i) {
     say(i, streams[i].finish());
-    result[i].tokens = generated[i].tokens;
-    result[i].finish = streams[i].stopped() ? Finish::stop : generated[i].finish;
+    static_cast<Generated&>(result[i]) = generated[i];
+    if (streams[i].stopped()) result[i].finish = Finish::stop;
   }
   return result;
 }

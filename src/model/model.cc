@@ -31,6 +31,12 @@ void check_ids(const ModelConfig& config, const Tensor& ids, std::int64_t before
                      (before ? " after " + tokens(before) : "") + "; the context holds " + tokens(config.context));
 }
 
+void check_targets(const Tensor& ids, const Tensor& targets) {
+  if (!(targets.sizes() == ids.sizes()))
+    throw ShapeError("LanguageModel: targets has shape " + to_string(targets.sizes()) + "; it must be that of ids, " +
+                     to_string(ids.sizes()));
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(const ModelConfig& config, std::shared_ptr<const Parts> parts)
@@ -117,18 +123,58 @@ Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::ve
       positions.data<std::int64_t>()[static_cast<std::int64_t>(b) * ids.size(1) + t] = before[b] + t;
   }
   const NoGrad no_grad;
+  const std::vector<std::int64_t> tokens = ids.to_int_vector();
+  const auto columns = static_cast<std::ptrdiff_t>(ids.size(1));
+  for (const std::int64_t row : rows) cache.free_pages(row);
   try {
-    return run(ids, positions, [&](std::int64_t layer, const Heads& heads) {
+    const Tensor result = run(ids, positions, [&](std::int64_t layer, const Heads& heads) {
       std::vector<KvSequence> handles;
-      for (const std::int64_t row : rows) handles.push_back(cache.handles(row)[static_cast<std::size_t>(layer)]);
+      for (const std::int64_t row : rows) handles.push_back(cache.at(row).handles[static_cast<std::size_t>(layer)]);
       KvCache& kept = cache.layers_[static_cast<std::size_t>(layer)];
       kept.append(handles, heads.k, heads.v);
-      return attention_cached(heads.q, kept, handles, {.mask = config.mask()}).output;
+      return attention_cached(heads.q, kept, handles, {.mask = cache.mask(config.mask())}).output;
     });
+    for (std::size_t b = 0; b < rows.size(); ++b) {
+      const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(b) * columns;
+      std::vector<std::int64_t>& own = cache.at(rows[b]).tokens;
+      own.insert(own.end(), first, first + columns);
+    }
+    return result;
   } catch (...) {  // removes the rows that some layers have already appended
     for (std::size_t b = 0; b < rows.size(); ++b) cache.truncate(rows[b], before[b]);
     throw;
   }
+}
+
+Tensor LanguageModel::hidden_packed(const Tensor& ids, const Tensor& cu_seqlens) const {
+  if (!ids.defined() || ids.dim() != 1)
+    throw ShapeError("LanguageModel: ids has shape " + (ids.defined() ? to_string(ids.sizes()) : "[]") +
+                     "; packed sequences are [total]");
+  if (!cu_seqlens.defined() || cu_seqlens.dim() != 1 || !is_integral(cu_seqlens.dtype()))
+    throw ValueError("LanguageModel: cu_seqlens must be i32 or i64 [N + 1]");
+  const std::vector<std::int64_t> ends = cu_seqlens.to_int_vector();
+  if (ends.empty() || ends.front() != 0 || ends.back() != ids.size(0))
+    throw ValueError("LanguageModel: cu_seqlens must begin with 0 and end with " + std::to_string(ids.size(0)) +
+                     ", the number of ids");
+  const Tensor positions = empty({ids.size(0)}, Dtype::i64);
+  std::int64_t* const position = positions.data<std::int64_t>();
+  // attention() itself refuses other faults of cu_seqlens
+  for (std::size_t n = 0; n + 1 < ends.size(); ++n) {
+    if (ends[n + 1] - ends[n] > config.context)
+      throw ValueError("LanguageModel: sequence " + std::to_string(n) + " has " + tokens(ends[n + 1] - ends[n]) +
+                       "; the context holds " + tokens(config.context));
+    for (std::int64_t i = std::max<std::int64_t>(ends[n], 0); i < std::min(ends[n + 1], ids.size(0)); ++i)
+      position[i] = i - ends[n];
+  }
+  return run(ids.unsqueeze(0), positions,
+             [&](std::int64_t, const Heads& heads) {
+               return attention(heads.q, heads.k, heads.v,
+                                {.mask = config.mask(),
+                                 .cu_seqlens_q = cu_seqlens,
+                                 .dropout_p = is_training() ? config.dropout : 0})
+                   .output;
+             })
+      .select(0, 0);
 }
 
 LanguageModel::Heads LanguageModel::heads(const Tensor& ids, std::int64_t layer) const {
@@ -156,10 +202,15 @@ Tensor LanguageModel::forward(const Tensor& ids) const { return logits(hidden(id
 
 Tensor LanguageModel::loss(const Tensor& ids, const Tensor& targets) const {
   const Tensor y = forward(ids);
-  if (!(targets.sizes() == ids.sizes()))
-    throw ShapeError("LanguageModel: targets has shape " + to_string(targets.sizes()) + "; it must be that of ids, " +
-                     to_string(ids.sizes()));
+  check_targets(ids, targets);
   return cross_entropy(y.flatten(0, 1), targets.reshape({-1}));
+}
+
+Tensor LanguageModel::log_probabilities(const Tensor& ids, const Tensor& targets, const Tensor& cu_seqlens) const {
+  const Tensor y = logits(cu_seqlens.defined() ? hidden_packed(ids, cu_seqlens) : hidden(ids));
+  check_targets(ids, targets);
+  const Tensor rows = y.reshape({-1, y.size(-1)}).to(dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32);
+  return -cross_entropy(rows, targets.reshape({-1}), {.reduction = Reduction::none}).reshape(ids.sizes());
 }
 
 }  // namespace attn

@@ -78,6 +78,7 @@ void check_sample(const SampleOptions& o) {
   if (!(o.top_p > 0 && o.top_p <= 1)) refuse("top_p", o.top_p, "above 0, at most 1");
   if (!(o.repetition_penalty > 0 && std::isfinite(o.repetition_penalty)))
     refuse("repetition_penalty", o.repetition_penalty, "above 0, and finite");
+  if (!(o.min_p >= 0 && o.min_p <= 1)) refuse("min_p", o.min_p, "from 0 to 1");
 }
 
 std::int64_t sample(const Tensor& given, const Ids& before, const SampleOptions& options, Generator& generator) {
@@ -106,6 +107,9 @@ std::int64_t sample(const Tensor& given, const Ids& before, const SampleOptions&
   }
   std::vector<double> probabilities = softmax(tensor<double>(scaled), 0).to_vector();
   keep_nucleus(probabilities, options.top_p);
+  const double least = options.min_p * *std::max_element(probabilities.begin(), probabilities.end());
+  for (double& p : probabilities)
+    if (p < least) p = 0;
   double rest = generator.uniform_f64() * std::accumulate(probabilities.begin(), probabilities.end(), 0.0);
   std::size_t last = 0;
   for (std::size_t i = 0; i < ids.size(); ++i) {

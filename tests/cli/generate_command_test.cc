@@ -90,6 +90,53 @@ TEST_F(GenerateCommand, EndsBeforeAStopText) {
   EXPECT_EQ(ended.at("finish"), "stop");
 }
 
+TEST_F(GenerateCommand, ADraftChangesNoToken) {
+  const std::string options = "--prompt abcabcab --tokens 12 --seed 3 --json --log-probabilities";
+  const Json plain = Json::parse(says(options).out);
+  EXPECT_FALSE(plain.contains("draft"));
+  EXPECT_GE(plain.at("seconds").get<double>(), 0);
+  EXPECT_GE(plain.at("tokens_per_second").get<double>(), 0);
+  for (const std::string& draft : {std::string("ngram"), path(), "ngram --draft-tokens 2"}) {
+    const Said said = says(options + " --draft " + draft);
+    ASSERT_EQ(said.code, 0) << said.err;
+    const Json json = Json::parse(said.out);
+    EXPECT_EQ(json.at("texts"), plain.at("texts"));
+    const Json& facts = json.at("draft");
+    EXPECT_GT(facts.at("guessed"), 0);
+    if (draft == path()) { EXPECT_EQ(facts.at("acceptance"), 1); }  // the model itself
+  }
+  const Json& text = plain.at("texts").at(0);
+  EXPECT_EQ(text.at("log_probabilities").size(), text.at("tokens").size());
+  const Generated said = generate(LanguageModel::load(path()), {Tokenizer::load(path()).encode("abcabcab")},
+                                  {.tokens = 12, .seed = 3, .log_probabilities = true})[0];
+  EXPECT_EQ(text.at("log_probabilities").get<std::vector<double>>(), said.log_probabilities);
+  Tokenizer::train("hgfedcba \n\xE6\x88\x91 other", Tokenizer::Kind::characters).save(folder_.file("other"));
+  LanguageModel::load(path()).save(folder_.file("other"));
+  const std::string other = says("--prompt a --draft " + folder_.file("other")).err;
+  EXPECT_NE(other.find("has other tokens: "), std::string::npos) << other;
+}
+
+TEST_F(GenerateCommand, SamplesCachesAndMinP) {
+  const Json samples = Json::parse(says("--prompt abc --tokens 12 --samples 3 --seed 4 --json").out).at("texts");
+  ASSERT_EQ(samples.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(
+        samples.at(i),
+        Json::parse(says("--prompt abc --tokens 12 --json --seed " + std::to_string(4 + i)).out).at("texts").at(0));
+  const std::string shown = says("--prompt abc --tokens 3 --samples 2").out;
+  EXPECT_NE(shown.find("\n---\nabc"), std::string::npos) << shown;
+  EXPECT_EQ(says("--prompt abc --tokens 20 --min-p 1").out, says("--prompt abc --tokens 20 --temperature 0").out);
+  const std::string plain = says("--prompt abc --tokens 12").out;
+  EXPECT_EQ(says("--prompt abc --tokens 12 --window 16 --sinks 0").out, plain);  // the whole context
+  EXPECT_NE(says("--prompt abc --tokens 12 --window 2").out, plain);
+  EXPECT_EQ(says("--prompt abc --tokens 12 --cache int8").code, 0);
+  EXPECT_EQ(says("--prompt abc --samples 0").err, "attn: generate: samples is 0; it must be at least 1\n");
+  EXPECT_EQ(says("--prompt abc --samples 2 --stream").err, "attn generate: --stream is for one text\n");
+  EXPECT_EQ(says("--prompt abc --log-probabilities").err, "attn generate: --log-probabilities needs --json\n");
+  EXPECT_EQ(says("--prompt abc --window -1").err, "attn: ModelCache: window is -1; it must be 0 (all) or more\n");
+  EXPECT_EQ(says("--prompt abc --top-p 2 --lang zh").err, "attn: generate：top_p 是 2；必须大于 0 且不超过 1\n");
+}
+
 TEST_F(GenerateCommand, MistakesAreOneLine) {
   EXPECT_EQ(attn_says("generate").err,
             "attn generate: a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, "

@@ -4,6 +4,7 @@
 #include <attn/ops.h>
 #include <attn/runtime.h>
 
+#include "model/lively.h"
 #include "model/tiny_models.h"
 #include "support/errors.h"
 
@@ -18,17 +19,8 @@
 namespace attn {
 namespace {
 
-using testing::error_of;
+using testing::error_of, testing::lively;
 using Ids = std::vector<std::int64_t>;
-
-/// A model that says many different things.
-LanguageModel lively(ModelConfig config, Dtype dtype = Dtype::f32) {
-  Generator generator(5);
-  config.tied_head = false;  // a tied one repeats itself
-  LanguageModel model(config, dtype, &generator);
-  for (const Tensor& weight : model.parameters()) weight.detach().add_(randn(weight.sizes(), generator).to(dtype), 0.7);
-  return model;
-}
 
 // the third longer than a context of 12
 const std::vector<Ids> prompts = {{1, 2, 3}, {4}, {5, 6, 7, 8, 9, 10, 11, 12, 1, 2, 3, 4, 5, 6, 7}, {1, 2, 3}};

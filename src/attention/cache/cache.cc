@@ -2,6 +2,7 @@
 #include "runtime/format.h"
 
 #include "attention/cache/cache_state.h"
+#include "attention/cache/sinks.h"
 #include "attention/cache/storage.h"
 
 #include <algorithm>
@@ -120,6 +121,7 @@ KvSequence KvCache::fork(KvSequence sequence) {
   to.table = std::move(table);
   to.length = from.length;
   to.first = from.first;
+  to.sinks = from.sinks;
   return made;
 }
 
@@ -128,7 +130,7 @@ void KvCache::release(KvSequence sequence) {
   State::Sequence& gone = s.find("release", sequence);
   for (const std::int32_t page : gone.table)
     if (page != State::evicted) s.pool.drop(page);
-  gone = {.table = {}, .length = 0, .first = 0, .generation = gone.generation + 1, .alive = false};
+  gone = {.table = {}, .length = 0, .first = 0, .sinks = 0, .generation = gone.generation + 1, .alive = false};
   s.unused.push_back(sequence.index);
 }
 
@@ -143,19 +145,29 @@ void KvCache::truncate(KvSequence sequence, std::int64_t length) {
     if (cut.table.back() != State::evicted) s.pool.drop(cut.table.back());
   cut.length = length;
   cut.first = std::min(cut.first, length);
+  cut.sinks = std::min(cut.sinks, length);
 }
 
-void KvCache::evict(KvSequence sequence, std::int64_t position) {
-  State& s = mutable_state();
-  State::Sequence& cut = s.find("evict", sequence);
+void KvCache::State::evict(KvSequence sequence, std::int64_t position, std::int64_t sinks) {
+  Sequence& cut = find("evict", sequence);
   if (position < 0 || position > cut.length)
     throw ValueError(runtime::format("evict: position is {}; it must be from 0 to {}, the length of the sequence",
                                      position, cut.length));
-  for (auto page = static_cast<std::size_t>(position / s.page_rows); page-- > 0 && cut.table[page] != State::evicted;) {
-    s.pool.drop(cut.table[page]);
-    cut.table[page] = State::evicted;
+  // an earlier call may have masked keys behind fewer sinks
+  const std::int64_t kept = std::min(sinks, cut.first > cut.sinks ? cut.sinks : position);
+  for (std::int64_t page = position / page_rows; --page >= (kept + page_rows - 1) / page_rows;) {
+    std::int32_t& entry = cut.table[static_cast<std::size_t>(page)];
+    if (entry != evicted) pool.drop(entry);
+    entry = evicted;
   }
   cut.first = std::max(cut.first, position);
+  cut.sinks = kept;
+}
+
+void KvCache::evict(KvSequence sequence, std::int64_t position) { mutable_state().evict(sequence, position, 0); }
+
+void evict_behind_sinks(KvCache& cache, KvSequence sequence, std::int64_t position, std::int64_t sinks) {
+  const_cast<KvCache::State&>(cache.state()).evict(sequence, position, sinks);
 }
 
 std::int64_t KvCache::length(KvSequence sequence) const { return state().find("length", sequence).length; }

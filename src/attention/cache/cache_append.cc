@@ -192,9 +192,11 @@ KvCache::Rows KvCache::State::gather(const std::vector<const Sequence*>& batch, 
   const auto collect = [&](const PagedRows& rows, std::int64_t heads, std::int64_t dim) {
     const Tensor result = zeros({static_cast<std::int64_t>(batch.size()), heads, longest, dim}, computed);
     for (std::size_t b = 0; b < batch.size(); ++b)
-      for (std::int64_t j = batch[b]->first; j < batch[b]->length;) {
+      for (std::int64_t j = 0; j < batch[b]->length;) {
+        if (j == batch[b]->sinks && (j = std::max(j, batch[b]->first)) == batch[b]->length) break;
+        const std::int64_t end = j < batch[b]->sinks ? batch[b]->sinks : batch[b]->length;
         const PagePlace place{batch[b]->table[static_cast<std::size_t>(j / page_rows)], j % page_rows};
-        const std::int64_t count = std::min(page_rows - place.row, batch[b]->length - j),
+        const std::int64_t count = std::min(page_rows - place.row, end - j),
                            start = (static_cast<std::int64_t>(b) * heads * longest + j) * dim;
         if (computed == Dtype::f64) rows.read(place, count, result.data<double>() + start, longest * dim);
         else rows.read(place, count, result.data<float>() + start, longest * dim);

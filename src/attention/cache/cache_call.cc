@@ -42,7 +42,9 @@ AttentionOptions with_positions(AttentionOptions options, const Batch& batch, st
     options.query_start = of_each(batch, [&](std::size_t b) { return batch[b]->length - rows[b]; });
   }
   if (std::any_of(batch.begin(), batch.end(), [](const auto* s) { return s->first > 0; })) {
-    const Mask kept = ~Mask::prefix(of_each(batch, [&](std::size_t b) { return batch[b]->first; }));
+    Mask kept = ~Mask::prefix(of_each(batch, [&](std::size_t b) { return batch[b]->first; }));
+    if (std::any_of(batch.begin(), batch.end(), [](const auto* s) { return s->sinks > 0; }))
+      kept = kept | Mask::prefix(of_each(batch, [&](std::size_t b) { return batch[b]->sinks; }));
     options.mask = options.mask.is_all() ? kept : options.mask & kept;
   }
   return options;

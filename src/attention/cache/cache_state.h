@@ -18,6 +18,7 @@ struct KvCache::State {
   struct Sequence {
     std::vector<std::int32_t> table;  // the page of each page_rows rows: ceil(length / page_rows) entries
     std::int64_t length = 0, first = 0;
+    std::int64_t sinks = 0;  // keys at the beginning that are kept though they are below `first`
     std::uint32_t generation = 0;
     bool alive = false;
   };
@@ -47,6 +48,8 @@ struct KvCache::State {
   void note_history(const Tensor& new_k, const Tensor& new_v);
   /// Appends T rows to each sequence: k [B, Hk, T, D] and v [B, Hv, T, Dv], already checked.
   void append(const std::vector<Sequence*>& batch, const Tensor& new_k, const Tensor& new_v);
+  /// Masks the keys from `sinks` to `position`, and frees their pages.
+  void evict(KvSequence sequence, std::int64_t position, std::int64_t sinks);
   KvCache::Rows gather(const std::vector<const Sequence*>& batch, Dtype dtype) const;
 };
 

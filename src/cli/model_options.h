@@ -1,0 +1,46 @@
+// src/cli/model_options.h: declares what attn generate and attn chat share: how the next token is chosen, the cache,
+// the draft; and loads the model, its tokenizer and the draft.
+#pragma once
+#include "cli/parser.h"
+
+#include <attn/generate.h>
+
+#include <optional>
+#include <string>
+
+namespace attn::cli {
+
+/// The options as they are given.
+struct ModelOptions {
+  std::string folder, dtype, draft, storage = "same", language;
+  std::string temperature, top_p = "1", min_p, repetition_penalty = "1";
+  std::int64_t top_k = 0, tokens = 0, draft_tokens = 7, window = 0, sinks = 4;
+  std::uint64_t seed = 0;
+  Option draft_tokens_given, sinks_given, language_given;
+};
+
+/// What differs between the verbs when nothing is given.
+struct ModelDefaults {
+  std::int64_t tokens;
+  const char *temperature, *min_p;
+};
+/// Adds the options to a verb.
+void add_model_options(Parser& parser, ModelOptions& options, const ModelDefaults& defaults);
+
+/// A model and what it needs to say something.
+struct SpeakingModel {
+  Tokenizer tokenizer;
+  LanguageModel model;
+  std::optional<LanguageModel> draft;
+};
+
+/// Throws a UsageError for options that say nothing together.
+void check_options(const ModelOptions& given);
+/// Loads what the options name. Throws a ValueError if the tokens of the draft are not those of the model.
+SpeakingModel load_model(const ModelOptions& given);
+/// Returns the options of the library's call; they point to `loaded`.
+GenerateOptions generate_options(const ModelOptions& given, const SpeakingModel& loaded);
+/// Returns the options of the cache of one text.
+ModelCacheOptions cache_options(const ModelOptions& given, const LanguageModel& model);
+
+}  // namespace attn::cli

@@ -1,0 +1,44 @@
+// src/model/reader.h: declares how a model reads texts while they grow: with a cache, or all of each text again.
+#pragma once
+#include <attn/model.h>
+
+#include <vector>
+
+namespace attn {
+
+/// Returns the index of the first token that a model still sees of a text of n tokens: if the text outgrows the
+/// context, its oldest tokens are dropped, half a context at a time. It depends on n and the context only, so that the
+/// result is the same with and without a cache.
+std::int64_t first_seen(std::int64_t n, std::int64_t context);
+
+class Reader {
+ public:
+  /// Without a cache each call computes the whole texts.
+  Reader(const LanguageModel& model, ModelCache* cache) : model_(model), cache_(cache) {}
+
+  /// A text whose last `rows` tokens are each to be followed by a next one.
+  struct Wanted {
+    std::int64_t sequence = 0;  // in the cache
+    const std::vector<std::int64_t>* ids = nullptr;
+    std::int64_t rows = 1;  // 1 + room() at most
+  };
+  /// Returns the logits after each of those tokens, [rows, V] for each text. The cache then holds the texts.
+  std::vector<Tensor> logits(const std::vector<Wanted>& texts) const;
+
+  /// Returns how many tokens a text of n tokens may get before its oldest are dropped.
+  std::int64_t room(std::int64_t n) const { return model_.config.context + first_seen(n, model_.config.context) - n; }
+
+  /// Computes the tokens of a text, and no logits.
+  void read(const Wanted& text) const;
+  const LanguageModel& model() const { return model_; }
+
+ private:
+  struct Part;
+  Part part(const Wanted& text) const;
+  /// Computes the parts as one batch; sets their rows of hidden().
+  void compute(std::vector<Part*> parts) const;
+  const LanguageModel& model_;
+  ModelCache* const cache_;
+};
+
+}  // namespace attn
