@@ -202,6 +202,12 @@ TEST(Examples, SixteenDimensions) {
                  "cross_attention_weights_2", "cross_context_vector_2"});
 }
 
+TEST(Examples, ImportanceRatio) {
+  const std::string text = output_of("importance_ratio");
+  EXPECT_NE(text.find("importance ratios that are exactly 1.0: 60 of 60\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("their mean is above 1\n"), std::string::npos) << text;
+}
+
 /// What torch writes behind the numbers: the operation that made them.
 TEST(Examples, NameTheOperationAsTorchDoes) {
   const std::string text = output_of("self_attention");
