@@ -5,6 +5,7 @@
 #include <attn/autograd.h>
 #include <attn/bias.h>
 #include <attn/cache.h>
+#include <attn/chat.h>
 #include <attn/dims.h>
 #include <attn/dtype.h>
 #include <attn/error.h>

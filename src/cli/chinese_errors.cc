@@ -81,7 +81,7 @@ constexpr Translation kErrors[] = {
     {"attention: top_k of weights is {}; it must be from 1 to the number of keys, {}",
      "attention：要返回的 top_k 是 {0}；必须在 1 到键的个数 {1} 之间"},
     {"split: byte {} at offset {} is not UTF-8", "文本偏移 {1} 处的字节 {0} 不是 UTF-8"},
-    // attn generate
+    // attn generate, attn chat
     {"a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, Mistral or Qwen",
      "缺少模型的文件夹：attn train 写的，或 Hugging Face 的 GPT-2、Llama、Mistral、Qwen"},
     {"{} and {} do not go together", "{0} 与 {1} 不能同时用"},
@@ -92,6 +92,18 @@ constexpr Translation kErrors[] = {
     {"generate: {} is {}; it must be {}", "generate：{0} 是 {1}；必须{2*}"},
     {"generate: the draft {} has other tokens: {} is \"{}\" there and \"{}\" in the model; both must have the same",
      "generate：--draft 的模型 {0} 词元不同：编号 {1} 在其中是“{2}”，在模型中是“{3}”；两者必须相同"},
+    {"chat: {} has no chat template; give the format: {}", "chat：{0} 没有对话模板；请给出格式：{1}"},
+    {"chat: the chat template of {} is that of {}; attn knows {}, which may be given as the format",
+     "chat：{0} 的对话模板属于 {1}；attn 只认识 {2}，可以用 --format 给出"},
+    {"chat: the chat template of {} is unknown; attn knows {}, which may be given as the format",
+     "chat：不认识 {0} 的对话模板；attn 只认识 {1}，可以用 --format 给出"},
+    {"chat: the message has {} tokens with what stands around it; the context holds {}",
+     "chat：这条消息连同格式有 {0} 个词元；上下文最多容纳 {1} 个"},
+    {"({}: Ctrl-C stops an answer, Ctrl-D ends the chat)", "（{0}：Ctrl-C 停止回答，Ctrl-D 结束对话）"},
+    {"(Ctrl-D ends the chat; or Ctrl-C again)", "（Ctrl-D 结束对话，或再按一次 Ctrl-C）"},
+    {"(the answer was cut off after {} tokens)", "（回答在 {0} 个词元后被截断）"},
+    {"(the answer was cut off after 1 token)", "（回答在 1 个词元后被截断）"},
+    {"(the context is full: the oldest message was left out)", "（上下文已满：最早的一条消息已略去）"},
     // masks, expressions, weights
     {"{} \"{}\": column {}, at the end: {}", "{0} “{1}”：第 {2} 列，末尾：{3*}"},
     {"{} \"{}\": column {}, at \"{}\": {}", "{0} “{1}”：第 {2} 列，“{3}”处：{4*}"},

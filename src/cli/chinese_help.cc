@@ -25,6 +25,7 @@ constexpr Translation kHelp[] = {
     {"How fast, beside what this machine could at most", "测速，并与本机的理论上限比较"},
     {"A language model from a text, on this machine", "在本机上用文本训练一个语言模型"},
     {"A language model goes on with a text", "用语言模型续写文本"},
+    {"A conversation with a language model", "与语言模型对话"},
     {"A GGUF file as a model's folder, or a folder as a GGUF file", "把 GGUF 文件转为模型的文件夹，或反过来"},
     {"Completion for bash, zsh or fish", "bash、zsh 或 fish 的命令补全"},
     // attn explain
@@ -173,6 +174,12 @@ constexpr Translation kHelp[] = {
     {"In the JSON, log p of each token, as in training", "在 JSON 中给出每个词元的对数概率，与训练时相同"},
     {"What is printed depends neither on the other prompts, nor on a draft, nor on the number of threads.",
      "输出不取决于其他提示，不取决于 --draft，也不取决于线程数。"},
+    // attn chat
+    {"What the model is told before the first message", "第一条消息之前告诉模型的话（系统提示）"},
+    {"chatml, llama3, gemma or mistral; without it the model's own chat template says",
+     "对话格式：chatml、llama3、gemma 或 mistral；不给则由模型自带的模板决定"},
+    {"Each line of stdin is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.",
+     "标准输入的每一行是一条消息。Ctrl-C 停止回答，Ctrl-D 结束对话。"},
     // attn convert
     {"A GGUF file, or a model's folder", "GGUF 文件，或模型的文件夹"},
     {"Where it goes: FILE.gguf, or a folder for config.json, model.safetensors, tokenizer.json",

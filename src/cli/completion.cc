@@ -29,6 +29,8 @@ const std::map<std::string, std::string>& values_of_options() {
                                                          {"run --dtype", "f32 f64 bf16 f16"},
                                                          {"train --dtype", "f32 bf16"},
                                                          {"generate --dtype", "f32 f64 bf16 f16"},
+                                                         {"chat --dtype", "f32 f64 bf16 f16"},
+                                                         {"--format", "chatml llama3 gemma mistral"},
                                                          {"convert --dtype", "f32 f64 bf16 f16"},
                                                          {"--type", "F32 F16 BF16 Q8_0 Q4_0"}};
   return values;
@@ -47,7 +49,7 @@ bool takes_file(const std::string& option) {
 }
 /// Returns whether the verb's argument is a file or a folder.
 bool names_file(const Parser& verb) {
-  constexpr std::array verbs{"run", "train", "generate", "convert", "info"};
+  constexpr std::array verbs{"run", "train", "generate", "chat", "convert", "info"};
   return std::find(verbs.begin(), verbs.end(), verb.name()) != verbs.end();
 }
 
@@ -181,7 +183,7 @@ std::string fish(const Parser& app) {
       "-d Version\n";
   script += runtime::format("complete -c attn -n '__attn_verb help' -a '{}'\n", verb_names(app));
   script += "complete -c attn -n '__attn_verb completion' -a 'bash zsh fish'\n";
-  return script + "complete -c attn -n '__attn_verb run train generate' -F\n";
+  return script + "complete -c attn -n '__attn_verb run train generate chat' -F\n";
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ extern char** environ;
 namespace attn::testing {
 
 RandomMistakes::RandomMistakes(std::uint64_t seed, const Folder& folder) : draw_(seed), folder_(folder) {
-  for (const char* name : {"explain", "run", "info", "verify", "bench", "train", "generate", "convert", "completion"}) {
+  for (const char* name :
+       {"explain", "run", "info", "verify", "bench", "train", "generate", "chat", "convert", "completion"}) {
     Verb verb{.name = name, .options = {}};
     std::istringstream help(attn_says(verb.name + " --help").out);
     for (std::string line; std::getline(help, line);) {
@@ -130,7 +131,7 @@ std::vector<std::string> RandomMistakes::mistake(const Verb& verb) {
       break;
     default: break;
   }
-  if (verb.name == "run" || verb.name == "generate") return {wrong_file()};
+  if (verb.name == "run" || verb.name == "generate" || verb.name == "chat") return {wrong_file()};
   if (verb.name == "train") return {wrong_value("FILE")};
   return {"--n" + garbage()};
 }

@@ -1,6 +1,7 @@
 // tests/cli/terminal.h: a program run on a terminal of its own, and what the terminal then shows.
 #pragma once
 #include <fcntl.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/ioctl.h>
 #include <sys/wait.h>
@@ -59,9 +60,10 @@ struct Shown {
 };
 
 /// Runs a program with stdout and stderr on a new terminal of `width` columns. `watch` sees what came so far, and the
-/// program's id.
+/// program's id. If something is `typed`, stdin is the terminal too.
 inline Shown on_terminal(std::vector<std::string> arguments, int width,
-                         const std::function<void(const std::string&, pid_t)>& watch = {}) {
+                         const std::function<void(const std::string&, pid_t)>& watch = {},
+                         const std::string& typed = "") {
   const int master = ::posix_openpt(O_RDWR | O_NOCTTY);
   if (master < 0 || ::grantpt(master) != 0 || ::unlockpt(master) != 0) std::abort();
   const std::string name = ::ptsname(master);
@@ -75,12 +77,24 @@ inline Shown on_terminal(std::vector<std::string> arguments, int width,
   argv.push_back(nullptr);
   posix_spawn_file_actions_t files;
   posix_spawn_file_actions_init(&files);
+  if (!typed.empty()) {
+    posix_spawn_file_actions_addopen(&files, 0, name.c_str(), O_RDWR | O_NOCTTY, 0);
+    if (::write(master, typed.data(), typed.size()) != static_cast<ssize_t>(typed.size())) std::abort();
+  }
   for (const int descriptor : {1, 2})
     posix_spawn_file_actions_addopen(&files, descriptor, name.c_str(), O_RDWR | O_NOCTTY, 0);
   posix_spawn_file_actions_addclose(&files, master);
   posix_spawn_file_actions_addclose(&files, kept);
+  posix_spawnattr_t attributes;  // Ctrl-C is not ignored, whatever the test's own caller ignores
+  posix_spawnattr_init(&attributes);
+  sigset_t defaults;
+  sigemptyset(&defaults);
+  sigaddset(&defaults, SIGINT);
+  posix_spawnattr_setsigdefault(&attributes, &defaults);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
   pid_t id = 0;
-  if (::posix_spawn(&id, arguments[0].c_str(), &files, nullptr, argv.data(), environ) != 0) std::abort();
+  if (::posix_spawn(&id, arguments[0].c_str(), &files, &attributes, argv.data(), environ) != 0) std::abort();
+  posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   ::close(kept);
   Shown shown{};
