@@ -37,8 +37,8 @@ class ATTN_API Optimizer {
   /// Sets the gradients of all parameters to undefined.
   void zero_grad() const;
 
-  /// Returns copies of the state, named "state.<parameter>.step", "state.<parameter>.exp_avg", ..., where <parameter>
-  /// counts through all groups. Options are not included.
+  /// Returns copies of the state, named "state.N.step", "state.N.exp_avg", ..., where N counts the parameters of
+  /// all groups from 0. Options are not included.
   StateDict state_dict() const;
   /// Loads a state of state_dict(), before or after the parameters' values. A parameter's state is whole or absent.
   /// ValueError, one line, names what is missing, unexpected or of another shape; then nothing was changed.

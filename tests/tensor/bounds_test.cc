@@ -69,6 +69,28 @@ TEST(Bounds, PlacesThatNoElementHas) {
   EXPECT_EQ(Tensor::from_blob(memory, {0, 2}, Dtype::f64, {near, far}).clone().numel(), 0);
 }
 
+TEST(Bounds, RowsWithoutElementsTakeNoTime) {
+  const std::int64_t many = std::int64_t{1} << 40;
+  for (const Dims& sizes : {Dims{many, 0}, Dims{many, 3, 0}, Dims{0, many}, Dims{many, 0, 2}}) {
+    const Tensor x = zeros(sizes);
+    for (int d = 0; d < x.dim(); ++d) {
+      EXPECT_EQ(cumsum(x, d).sizes(), sizes);
+      EXPECT_EQ(softmax(x, d).sizes(), sizes);
+      EXPECT_EQ(log_softmax(x, d).sizes(), sizes);
+      EXPECT_EQ(cat({x, x}, d).numel(), 0);
+      EXPECT_EQ(x.index_select(d, tensor<std::int64_t>({})).numel(), 0);
+    }
+    EXPECT_EQ(x.transpose(0, 1).contiguous().numel(), 0);
+    EXPECT_EQ((x + 1).to(Dtype::bf16).numel(), 0);
+    EXPECT_EQ(layer_norm(x, {x.size(-1)}).sizes(), sizes);
+    const Tensor leaf = zeros(sizes).requires_grad_();
+    leaf.index_select(-1, tensor<std::int64_t>({})).sum().backward();
+    EXPECT_EQ(leaf.grad().sizes(), sizes);
+  }
+  EXPECT_EQ(matmul(zeros({many, 0, 3}), zeros({3, 4})).numel(), 0);
+  EXPECT_EQ(matmul(zeros({many, 0, 3}, Dtype::i64), zeros({3, 4}, Dtype::i64)).numel(), 0);
+}
+
 TEST(Bounds, PrintOptions) {
   const Tensor x = arange(40.0f).reshape({20, 2});
   const std::string all = to_string(x, {.threshold = far});

@@ -79,7 +79,7 @@ void round_to(const T* from, std::int64_t count, float scale, std::int8_t* to) {
 }
 
 /// Converts `count` int8 values in place from two's complement to the form in which the cache stores them.
-void to_form(kernels::Element kept, std::int64_t count, std::int8_t* bytes) {
+inline void to_form(kernels::Element kept, std::int64_t count, std::int8_t* bytes) {
   if (kept == kernels::Element::i8) return;
   for (std::int64_t d = 0; d < count; ++d) bytes[d] = kernels::other_form(bytes[d]);
 }
