@@ -8,8 +8,6 @@
 namespace attn::explain_detail {
 namespace {
 
-using Kind = Mask::Expression::Kind;
-
 struct Part {
   Hidden reason;
   Tensor sees;  // bool [B, H, Tq, Tk]
@@ -17,8 +15,8 @@ struct Part {
 
 Hidden reason_of(const Mask::Expression& expression) {
   switch (expression.kind) {
-    case Kind::causal: return Hidden::causal;
-    case Kind::window: return Hidden::window;
+    case Mask::Expression::Kind::causal: return Hidden::causal;
+    case Mask::Expression::Kind::window: return Hidden::window;
     default: return Hidden::mask;
   }
 }
@@ -40,7 +38,7 @@ void walk(const Mask::Expression::Part& whole, F&& visit) {
 std::vector<Hidden> hidden_pairs(const Mask& mask, const Dims& pairs, const Lengths& lengths) {
   std::vector<Part> parts;
   walk(mask.expression(), [&](const Mask::Expression::Part& part) {
-    if (part->kind == Kind::both) return true;
+    if (part->kind == Mask::Expression::Kind::both) return true;
     parts.push_back({reason_of(*part), Mask(part).dense(pairs[0], pairs[1], pairs[2], pairs[3], lengths)});
     return false;
   });

@@ -1,4 +1,4 @@
-// src/explain/shown.h: says which steps of an explanation are drawn.
+// src/explain/shown.h: says which steps of an explanation are drawn, and of what kind they are.
 #pragma once
 #include <attn/explain.h>
 
@@ -6,6 +6,13 @@ namespace attn::explain_detail {
 
 /// Throws a ValueError that lists the steps for a name in `only` that is none of them.
 void check_only(const Explanation& explanation);
+/// Return whether a step has a number for each pair of query and key, and whether it is q, k or v.
+inline bool is_pairs(const ExplainStep& step) {
+  return step.kind == ExplainStep::Kind::pairs || step.kind == ExplainStep::Kind::weights;
+}
+inline bool is_vectors_of_qkv(const ExplainStep& step) {
+  return step.name == "q" || step.name == "k" || step.name == "v";
+}
 bool shows(const Explanation& explanation, const ExplainStep& step);
 /// Returns whether one of these steps is made with that parameter.
 bool uses(const Explanation& explanation, const std::vector<std::size_t>& steps, const std::string& parameter);

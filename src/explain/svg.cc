@@ -21,13 +21,10 @@ using Anchor = SvgCanvas::Anchor;
 
 constexpr int kLine = SvgCanvas::line, kCharacter = SvgCanvas::character, kMargin = SvgCanvas::margin;
 constexpr int kWidth = 1180;       // matrices that are wider together stand below each other
-constexpr int kGap = 28;           // between matrices
+constexpr int kPanelGap = 28;      // between matrices
 constexpr int kLongestLabel = 48;  // columns of a token
 constexpr int kShortLabel = 9;     // columns of a label that a matrix of pairs makes room for
-constexpr std::int64_t kMostRows = 48, kMostKeys = 32, kMostColumns = 16;
-
-bool is_pairs(const ExplainStep& step) { return step.kind == Kind::pairs || step.kind == Kind::weights; }
-bool is_vectors_of_qkv(const ExplainStep& step) { return step.name == "q" || step.name == "k" || step.name == "v"; }
+constexpr std::int64_t kMostDrawnRows = 48, kMostKeys = 32, kMostColumns = 16;
 
 /// One matrix: a head of a step, for one sentence.
 struct Panel {
@@ -60,7 +57,7 @@ struct Panel {
 class Drawing {
  public:
   explicit Drawing(const Explanation& explanation)
-      : explanation_(explanation), view_(choose_view(explanation, kMostRows, kMostKeys)) {}
+      : explanation_(explanation), view_(choose_view(explanation, kMostDrawnRows, kMostKeys)) {}
 
   std::string draw() {
     const auto& steps = explanation_.steps;
@@ -132,7 +129,7 @@ class Drawing {
     const std::vector<std::int64_t> ids = of_ids.values.to_int_vector();
     for (std::size_t b = 0; b < step.rows.size(); ++b) {
       int x = kMargin;
-      const std::size_t count = step.rows[b].size(), shown = std::min<std::size_t>(count, kMostRows);
+      const std::size_t count = step.rows[b].size(), shown = std::min<std::size_t>(count, kMostDrawnRows);
       for (std::size_t i = 0; i < shown; ++i) {
         const std::string word = cut(step.rows[b][i], kLongestLabel), id = std::to_string(ids[b * count + i]);
         const int width = std::max(SvgCanvas::width_of(word), SvgCanvas::width_of(id)) + 14;
@@ -232,7 +229,7 @@ class Drawing {
         return end == first || (same_rows && used + next.width() <= kWidth);
       };
       for (; end < panels.size() && fits(panels[end]); ++end) {
-        used += panels[end].width() + kGap;
+        used += panels[end].width() + kPanelGap;
         top = std::max(top, panels[end].head_height());
         tallest = std::max(tallest, static_cast<int>(panels[end].rows.index.size()));
       }
@@ -244,7 +241,7 @@ class Drawing {
       int x = kMargin + labels;
       for (; first < end; ++first) {
         matrix(panels[first], x, y_ + top);
-        x += panels[first].width() + kGap;
+        x += panels[first].width() + kPanelGap;
       }
       y_ += top + tallest * kLine + 8;
     }

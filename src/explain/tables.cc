@@ -2,6 +2,7 @@
 #include "explain/tables.h"
 #include "explain/numbers.h"
 #include "explain/heat_colours.h"
+#include "explain/shown.h"
 #include "explain/utf8.h"
 
 #include <algorithm>
@@ -12,8 +13,6 @@ namespace {
 
 using Kind = ExplainStep::Kind;
 constexpr int kGap = 2;  // columns between numbers
-
-bool is_pairs(const ExplainStep& step) { return step.kind == Kind::pairs || step.kind == Kind::weights; }
 
 const std::vector<std::string>& heads_of_columns(const ExplainStep& step, std::int64_t sentence) {
   static const std::vector<std::string> none;

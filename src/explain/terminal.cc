@@ -18,9 +18,6 @@ namespace {
 using Kind = ExplainStep::Kind;
 constexpr int kMostRows = 24;
 
-bool is_pairs(const ExplainStep& step) { return step.kind == Kind::pairs || step.kind == Kind::weights; }
-bool is_vectors_of_qkv(const ExplainStep& step) { return step.name == "q" || step.name == "k" || step.name == "v"; }
-
 class Terminal {
  public:
   Terminal(const Explanation& explanation, const TextOptions& options)

@@ -20,7 +20,7 @@ void swap_bytes(const Tensor& tensor) {
   for (std::int64_t i = 0; i < tensor.numel(); ++i, at += size) std::reverse(at, at + size);
 }
 
-Tensor load(const io::Source& source) {
+Tensor load_array(const io::Source& source) {
   const io::NpyHeader header = io::read_npy_header(source);
   Dims sizes = header.sizes;
   if (header.fortran_order) std::reverse(sizes.begin(), sizes.end());
@@ -47,8 +47,8 @@ auto with_pieces(const char* function, const Tensor& tensor, Take take) {
 
 }  // namespace
 
-Tensor load_npy(const std::string& path) { return load(io::FileSource("load_npy", path)); }
-Tensor parse_npy(std::span<const std::byte> bytes) { return load(io::MemorySource("parse_npy", bytes)); }
+Tensor load_npy(const std::string& path) { return load_array(io::FileSource("load_npy", path)); }
+Tensor parse_npy(std::span<const std::byte> bytes) { return load_array(io::MemorySource("parse_npy", bytes)); }
 
 void save_npy(const std::string& path, const Tensor& tensor) {
   with_pieces("save_npy", tensor, [&](const auto& pieces) { io::write_whole("save_npy", path, pieces); });

@@ -14,7 +14,7 @@ namespace attn::io {
 namespace {
 
 constexpr std::string_view magic = "\x93NUMPY";
-constexpr std::uint64_t longest_header = 1 << 20;
+constexpr std::uint64_t longest_npy_header = 1 << 20;
 
 constexpr std::array<std::pair<std::string_view, Dtype>, 6> held_types{{{"f4", Dtype::f32},
                                                                         {"f8", Dtype::f64},
@@ -24,9 +24,9 @@ constexpr std::array<std::pair<std::string_view, Dtype>, 6> held_types{{{"f4", D
                                                                         {"b1", Dtype::boolean}}};
 
 /// Reads the dictionary and tracks the position in the file, for errors.
-class HeaderReader {
+class NpyHeaderReader {
  public:
-  HeaderReader(const Source& source, std::string_view text, std::uint64_t begin)
+  NpyHeaderReader(const Source& source, std::string_view text, std::uint64_t begin)
       : source_(source), text_(text), begin_(begin) {}
 
   void read(NpyHeader& header) {
@@ -168,14 +168,14 @@ NpyHeader read_npy_header(const Source& source) {
   const std::uint64_t length_bytes = major == 1 ? 2 : 4;
   source.read(start.size(), &length, length_bytes);
   const std::uint64_t begin = start.size() + length_bytes;
-  if (length > longest_header || length > source.size() - begin)
+  if (length > longest_npy_header || length > source.size() - begin)
     source.fail(runtime::format("the header has {} bytes; {}", length,
-                                length > longest_header ? "at most 1048576 are allowed" : "the file ends before"),
+                                length > longest_npy_header ? "at most 1048576 are allowed" : "the file ends before"),
                 start.size());
   std::string text(length, '\0');
   source.read(begin, text.data(), length);
   NpyHeader header;
-  HeaderReader(source, text, begin).read(header);
+  NpyHeaderReader(source, text, begin).read(header);
   header.data_begin = begin + length;
   const std::uint64_t bytes = checked_bytes(source, header.sizes, header.dtype, begin),
                       there = source.size() - header.data_begin;

@@ -10,7 +10,7 @@ namespace {
 
 /// Computes, with z = (x - mean) / sqrt(var + eps) and g = dy * weight: dx = (g - mean g - z mean(g z)) / sqrt(var +
 /// eps), dweight = sum dy z.
-Gradients gradients(const Backward& at, const Dims& normalized, double eps) {
+Gradients layer_norm_gradients(const Backward& at, const Dims& normalized, double eps) {
   const Tensor x = widen(at.saved(0)), weight = at.saved(1), dy = widen(at.grad());
   Dims dims;
   for (int d = -normalized.size(); d < 0; ++d) dims.push_back(d);
@@ -40,7 +40,7 @@ Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, 
   if (!wants_grad(x) && !wants_grad(weight) && !wants_grad(bias)) return y;
   record({"NativeLayerNormBackward0", {x, weight, bias}, {x, weight}}, {y},
          [normalized_shape, eps](const Backward& at) {
-           return grad_enabled() ? gradients(at, normalized_shape, eps)
+           return grad_enabled() ? layer_norm_gradients(at, normalized_shape, eps)
                                  : norm_gradients(at, normalized_shape, eps, /*rms=*/false);
          });
   return y;

@@ -43,15 +43,15 @@ void integer_product(const kernels::GemmProblem& p) {
 /// bf16. Otherwise half floats become f32; only a right operand is passed unchanged if the kernels can widen it
 /// themselves.
 bool by_pairs(const Tensor& x) { return x.dtype() == Dtype::bf16 && kernels::multiplies_bf16(); }
-bool is_half(const Tensor& x) { return x.dtype() == Dtype::bf16 || x.dtype() == Dtype::f16; }
+bool holds_half(const Tensor& x) { return x.dtype() == Dtype::bf16 || x.dtype() == Dtype::f16; }
 Tensor left_operand(const Tensor& x) {
   if (by_pairs(x)) return x.detach();
-  const bool transposed = is_half(x) && x.dim() >= 2 && x.stride(-1) != 1 && x.stride(-2) == 1;
+  const bool transposed = holds_half(x) && x.dim() >= 2 && x.stride(-1) != 1 && x.stride(-2) == 1;
   // converting in memory order takes a twentieth of the time of converting in row-major order
   return transposed ? widened(x.transpose(-1, -2)).transpose(-1, -2) : widened(x);
 }
 Tensor right_operand(const Tensor& x) {
-  return is_half(x) && kernels::multiplies_half_b() ? x.detach() : left_operand(x);
+  return holds_half(x) && kernels::multiplies_half_b() ? x.detach() : left_operand(x);
 }
 
 /// What is applied to each sum of products: a bias, then an activation.

@@ -10,7 +10,7 @@ namespace attn {
 namespace {
 
 /// Computes, with r = 1 / sqrt(mean x^2 + eps), z = x r and g = dy w: dx = (g - z mean(g z)) r, dw = sum dy z.
-Gradients gradients(const Backward& at, const Dims& normalized, double eps) {
+Gradients rms_norm_gradients(const Backward& at, const Dims& normalized, double eps) {
   const Tensor x = widen(at.saved(0)), weight = at.saved(1), dy = widen(at.grad());
   Dims dims;
   for (int d = -normalized.size(); d < 0; ++d) dims.push_back(d);
@@ -38,7 +38,7 @@ Tensor rms_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, st
   });
   if (!wants_grad(x) && !wants_grad(weight)) return y;
   record({"RmsNormBackward0", {x, weight}, {x, weight}}, {y}, [normalized_shape, added](const Backward& at) {
-    return grad_enabled() ? gradients(at, normalized_shape, added)
+    return grad_enabled() ? rms_norm_gradients(at, normalized_shape, added)
                           : norm_gradients(at, normalized_shape, added, /*rms=*/true);
   });
   return y;

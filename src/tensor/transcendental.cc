@@ -47,12 +47,6 @@ Tensor transcendental(const char* function, Unary op, const Tensor& given, const
   });
 }
 
-void check_floating(const char* function, const Tensor& x) {
-  if (!is_floating(x.dtype()))
-    throw DtypeError(std::string(function) + ": x is " + std::string(name_of(x.dtype())) +
-                     "; it must be f32, f64, bf16 or f16");
-}
-
 constexpr double pi = 3.14159265358979323846;
 
 // The derivatives as tensor operations; kernels/ref/slope.cc computes the same steps.
@@ -121,13 +115,13 @@ Tensor sigmoid(const Tensor& x, Tensor out) {
 }
 
 Tensor silu(const Tensor& x, Tensor out) {
-  check_floating("silu", x);
+  check_floating_point("silu", x);
   return record("SiluBackward0", transcendental("silu", Unary::silu, x, out),
                 wrt(x, [](auto& dy, auto& x) { return times_slope(dy, x, kernels::Slope::silu, silu_slope); }, x));
 }
 
 Tensor gelu(const Tensor& x, GeluApproximate approximate, Tensor out) {
-  check_floating("gelu", x);
+  check_floating_point("gelu", x);
   const Unary op = approximate == GeluApproximate::tanh ? Unary::gelu_tanh : Unary::gelu_none;
   const auto vjp = [approximate](auto& dy, auto& x) {
     return approximate == GeluApproximate::tanh ? times_slope(dy, x, kernels::Slope::gelu_tanh, gelu_tanh_slope)

@@ -15,13 +15,13 @@ namespace attn::cases {
 namespace {
 
 /// The largest size that a line may name, so that a typing error does not allocate all memory.
-constexpr std::int64_t largest = std::int64_t{1} << 24;
+constexpr std::int64_t largest_size = std::int64_t{1} << 24;
 
 struct Count {
   const char* name;
   std::int64_t Case::* value;
   std::int64_t Case::* follows = nullptr;  // the field whose value is used if this one is not given
-  std::int64_t least = 1, most = largest;
+  std::int64_t least = 1, most = largest_size;
 };
 constexpr Count counts[] = {{"B", &Case::batch},
                             {"Hq", &Case::q_heads},

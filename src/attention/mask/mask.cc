@@ -11,7 +11,7 @@ namespace {
 using Expression = Mask::Expression;
 using Kind = Expression::Kind;
 
-constexpr int most_levels = 2000;
+constexpr int most_depth = 2000;
 constexpr std::int64_t most_parts = 100'000;
 
 Mask make(Expression expression) {
@@ -22,8 +22,8 @@ Mask make(Expression expression) {
   if (expression.parts > most_parts)
     throw ValueError("Mask: the expression has more than " + std::to_string(most_parts) +
                      " parts; join many masks as one tensor");
-  if (expression.depth > most_levels)
-    throw ValueError("Mask: the expression is more than " + std::to_string(most_levels) +
+  if (expression.depth > most_depth)
+    throw ValueError("Mask: the expression is more than " + std::to_string(most_depth) +
                      " levels deep; join many masks in pairs, or as one tensor");
   return Mask(std::make_shared<const Expression>(std::move(expression)));
 }

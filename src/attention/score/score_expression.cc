@@ -15,12 +15,12 @@ using Node = ScoreExpression::Node;
 using Op = Node::Op;
 using Kind = Node::Kind;
 
-constexpr int most_levels = 1000;
+constexpr int most_depth = 1000;
 
 ScoreExpression make(Node node) {
   for (const Node::Part& part : node.parts) node.depth = std::max(node.depth, part->depth + 1);
-  if (node.depth > most_levels)
-    throw ValueError(runtime::format("ScoreExpression: the expression is more than {} levels deep", most_levels));
+  if (node.depth > most_depth)
+    throw ValueError(runtime::format("ScoreExpression: the expression is more than {} levels deep", most_depth));
   return ScoreExpression(std::make_shared<const Node>(std::move(node)));
 }
 
