@@ -125,7 +125,6 @@ TEST(GenerateOptions, AnInt8CacheSaysTheSameInABatchAndStepByStep) {
   for (std::size_t i = 0; i < 3; ++i) {
     ModelCache alone(model.config, 1, Dtype::f32, KvStorage::int8);
     Ids text = prompts[i];
-    Ids said;
     const Generated one = generate(model, {text}, {.tokens = 30, .model_cache = &alone})[0];
     EXPECT_EQ(one.tokens, all[i].tokens);
     differs = differs || one.tokens != generate(model, {text}, {.tokens = 30})[0].tokens;

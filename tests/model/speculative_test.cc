@@ -29,7 +29,7 @@ LanguageModel near(const LanguageModel& model, double change) {
   LanguageModel result(model.config, model.dtype(), &generator);
   const auto to = result.parameters(), from = model.parameters();
   for (std::size_t i = 0; i < to.size(); ++i) {
-    to[i].detach().copy_(from[i]);
+    to[i].detach().copy_(from[i].detach());
     to[i].detach().add_(randn(to[i].sizes(), generator).to(model.dtype()), change);
   }
   return result;
