@@ -67,10 +67,16 @@ export class LessonPlayer {
     return !step?.question || this.given.has(`${this.lesson.id}.${this.at}`);
   }
 
-  /** What the column shows: the step the lesson is about and its inputs; its numbers covered before the answer. */
+  /** What the column shows: the step the lesson is about and its inputs; covered until the answer is given. */
   view() {
-    const name = this.step()?.focus?.step;
-    return name ? {only: name, covered: this.answered() ? null : name} : {};
+    const step = this.step(), name = step?.focus?.step;
+    return name ? {only: name, covered: this.answered() ? [] : this.#answers(step)} : {};
+  }
+
+  /** The steps in which the answer can be read: what the step is about, what the question is about, what is masked. */
+  #answers({focus, question: {check}}) {
+    const masked = this.page.explanation?.steps.filter(step => step.hidden) ?? [];
+    return [focus.step, check.step, ...check.kind === 'masked' ? masked.map(step => step.name) : []];
   }
 
   reveal() {

@@ -55,11 +55,10 @@ export class StepsColumn {
   /**
    * Shows the steps.
    * @param {Display} display
-   * @param {{only?: string|null, covered?: string|null}} lesson the step that is shown, with what it is made of, and
-   * one
+   * @param {{only?: string|null, covered?: string[]}} lesson the step that is shown, with what it is made of, and those
    *        whose numbers are covered
    */
-  show(display, {only = null, covered = null} = {}) {
+  show(display, {only = null, covered = []} = {}) {
     this.display = display;
     let groups = grouped(display.explanation);
     const wanted = groups.find(group => group.steps.some(step => step.name === only));
@@ -73,7 +72,8 @@ export class StepsColumn {
     groups.forEach((group, at) => {
       const section = this.sections.get(group.key) || this.#add(group);
       if (this.root.children[at] !== section.element) this.root.insertBefore(section.element, this.root.children[at]);
-      section.element.classList.toggle('covered', group.steps.some(step => step.name === covered));
+      section.element.classList.toggle('covered', [...group.parameters, ...group.steps].some(step =>
+        covered.includes(step.name)));
       section.body.dataset.covered = say('covered');
       this.#fill(section, group, numbers.get(group.key));
     });

@@ -63,11 +63,10 @@ def lessons_from_first_to_last(page):
                 assert len(page.run("document.querySelector('.idea').innerText")) > 5
                 page.same_as_command()
                 assert page.json()["language"] == language
-                if page.run("Boolean(document.querySelector('.question'))"):
-                    hidden = page.run("""getComputedStyle(document.querySelector('.covered .body > *')).visibility""")
-                    assert hidden == "hidden", f"{lesson['id']} {at}: the answer can be seen"
-                    page.click(".choice")
-                    assert page.run("Boolean(document.querySelector('.why'))")
+                hidden = page.run("""getComputedStyle(document.querySelector('.covered .body > *')).visibility""")
+                assert hidden == "hidden" and not page.run(TOLD), f"{lesson['id']} {at}: {page.run(TOLD)} tell it"
+                page.click(".choice")
+                assert page.run("Boolean(document.querySelector('.why'))")
                 assert not page.run("Boolean(document.querySelector('.covered'))")
                 focus, shown = page.run("attn.page.lesson.step().focus"), page.report("inspected")
                 if focus and focus["row"] is not None and focus["column"] is not None:
@@ -81,6 +80,21 @@ def lessons_from_first_to_last(page):
                     assert page.run("document.querySelector('.controls').offsetParent !== null")
                 else:
                     page.click("#lesson button.main")
+
+
+# What tells the answer of a lesson's step before it is given: matrices in view, and the answer's own words outside of
+# the question.
+TOLD = """(() => {
+  const {question: {check, choices, answer}} = attn.page.lesson.step(), language = document.documentElement.lang;
+  const seen = [...document.querySelectorAll('.block, .heads')].filter(e => !e.closest('[hidden]') &&
+    getComputedStyle(e).visibility !== 'hidden');
+  const found = seen.filter(e => e.dataset.step === check.step || e.matches('.heads') && check.step === 'weights' ||
+    check.kind === 'masked' && e.querySelector('td.hid')).map(e => e.dataset.step ?? 'heads');
+  const right = choices[answer][language.startsWith('zh') ? 'zh' : 'en'];
+  const text = [...document.querySelectorAll('.idea, .lessoncode, .step h2, .step .formula, .step .note, #inspector')]
+    .map(e => e.innerText).join(' ');
+  return found.concat(/[.[]/.test(right) && text.includes(right) ? [right] : []);
+})()"""
 
 
 @test

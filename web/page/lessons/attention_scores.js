@@ -188,9 +188,9 @@ export const attentionScores = {
     },
     {
       "idea": {
-        "en": ["After the softmax the masked columns have the weight 0, and the others share the whole row.",
+        "en": ["After the softmax the masked columns have the weight 0.",
                "Lengths say it in the shortest way: 4, 3 and 2 keys."],
-        "zh": ["softmax 之后，被遮住的列权重为 0，整行的权重由其余的列分配。",
+        "zh": ["softmax 之后，被遮住的列权重为 0。",
                "用长度表示掩码最简洁：三句话分别有 4、3、2 个键。"]
       },
       "state": {"text": ["我叫张三", "他是谁", "李四"], "to": null, "options": {}},
@@ -221,9 +221,9 @@ export const attentionScores = {
     },
     {
       "idea": {
-        "en": ["Padding must not change a sentence: computed alone, each has to give the same numbers.",
-               "Here they are compared bit by bit."],
-        "zh": ["填充不能改变句子的结果：单独计算每句话，得到的数必须相同。", "这里逐个二进制位比较。"]
+        "en": ["Does padding change what a sentence gets?",
+               "Here each sentence is computed alone too, and the results are compared bit by bit."],
+        "zh": ["填充会不会改变一句话的结果？", "这里把每句话再单独计算一遍，逐个二进制位比较。"]
       },
       "state": {"text": ["我叫张三", "他是谁", "李四"], "to": null, "options": {}},
       "focus": {"step": "context", "row": 0, "column": 0, "batch": 2},
@@ -250,8 +250,8 @@ export const attentionScores = {
     {
       "idea": {
         "en": ["PAD also has rows of its own, as a query; nobody needs their result.",
-               "A row that sees no key gets the context 0."],
-        "zh": ["PAD 作为查询也有自己的行，但这些结果没有用处。", "看不到任何键的行，上下文向量为 0。"]
+               "Such a row sees no key, so there is nothing to mix."],
+        "zh": ["PAD 作为查询也有自己的行，但这些结果没有用处。", "这样的行看不到任何键，也就没有值可以加权。"]
       },
       "state": {"text": ["我叫张三", "他是谁", "李四"], "to": null, "options": {}},
       "focus": {"step": "context", "row": 3, "column": 0, "batch": 2},

@@ -28,7 +28,7 @@ function read(value, name) {
 /**
  * The lessons: {id, title, source, steps: [{idea, state: {text, to, options}, focus: {step, row, column, batch, head},
  * code: {cpp, python}, question: {text, choices, answer, why}}]}; every text is {en, zh}. A focus may be null, its
- * batch and head missing (0), and so may a question. `shows` and `check` are for tools/check_lessons.
+ * batch and head missing (0). `shows` and `check` are for tools/check_lessons.
  */
 export const lessons = [selfAttention, prefixMeans, attentionScores, einsumHeads, sixteenDimensions].map((lesson) =>
   read(lesson, ""),

@@ -94,9 +94,9 @@ export const prefixMeans = {
     {
       "idea": {
         "en": ["Attention masks before the softmax: the score of a masked pair counts as -∞.",
-               "Since e^-∞ is 0, such a key gets the weight 0, and the rest of the row still adds up to 1."],
+               "Since e^-∞ is 0, such a key gets the weight 0."],
         "zh": ["注意力在 softmax 之前加掩码：被遮住的位置，分数记为 −∞。",
-               "e 的 −∞ 次方等于 0，所以这些键的权重为 0，其余权重之和仍为 1。"]
+               "e 的 −∞ 次方等于 0，所以这些键的权重为 0。"]
       },
       "state": {"text": "each token looks back and never looks ahead", "to": null,
                 "options": {"score_mod": "0 * s", "mask": "causal"}},
@@ -156,8 +156,8 @@ export const prefixMeans = {
     {
       "idea": {
         "en": ["The word “looks” occurs twice, and both times it has the same vector, hence the same query.",
-               "Only what it may see is different."],
-        "zh": ["looks 出现了两次，两次的向量相同，所以查询也相同。", "不同的只是各自能看到的范围。"]
+               "But it stands at two places: it is the third token and the seventh."],
+        "zh": ["looks 出现了两次，两次的向量相同，所以查询也相同。", "但它出现在两个位置：第三个和第七个词元。"]
       },
       "state": {"text": "each token looks back and never looks ahead", "to": null, "options": {"mask": "causal"}},
       "focus": {"step": "context", "row": 6, "column": 0},
@@ -186,9 +186,9 @@ export const prefixMeans = {
     {
       "idea": {
         "en": ["If the numbers of q and k have variance 1, a dot product of 16 of them has variance 16.",
-               "Such scores make the softmax all or nothing, so they are divided by √16."],
+               "The scaled score is divided by √16 = 4, so that its variance is 1 again."],
         "zh": ["如果 q、k 各分量的方差为 1，16 维的点积方差就是 16。",
-               "分数这么大，softmax 会几乎只选一个键，所以要除以 √16。"]
+               "缩放打分再除以 √16 = 4，让方差回到 1。"]
       },
       "state": {"text": "each token looks back and never looks ahead", "to": null,
                 "options": {"mask": "causal", "score": "dot", "dim": 16, "dk": 16}},

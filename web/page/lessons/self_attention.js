@@ -7,9 +7,9 @@ export const selfAttention = {
     {
       "idea": {
         "en": ["A model does not read letters: the text is first cut into tokens, here into words.",
-               "The comma is left out, so this sentence has six of them."],
+               "Everything that follows is computed for each token."],
         "zh": ["模型并不直接读文字：文本要先切分成词元（token），这里一个单词就是一个词元。",
-               "逗号不算词元，所以这句话有 6 个词元。"]
+               "之后的每一步，都是对每个词元计算。"]
       },
       "state": {"text": "Life is short, eat dessert first", "to": null, "options": {}},
       "focus": {"step": "tokens", "row": 0, "column": null},
@@ -22,7 +22,8 @@ export const selfAttention = {
       },
       "shows": {"step": "tokens"},
       "question": {
-        "text": {"en": "How many tokens will there be?", "zh": "一共会得到几个词元？"},
+        "text": {"en": "There is a comma in this sentence. How many tokens will there be?",
+                 "zh": "这句话里还有一个逗号。一共会得到几个词元？"},
         "choices": ["5", "6", "7"],
         "answer": 1,
         "check": {"kind": "rows", "step": "tokens"},
@@ -279,7 +280,16 @@ export const selfAttention = {
                    "q, k, v = (run[name].values for name in \"qkv\")",
                    "print(attn.attention(q, k, v).round(4))"]
       },
-      "shows": {"step": "context"}
+      "shows": {"step": "context"},
+      "question": {
+        "text": {"en": "q and k have the shape [6, 2], v has [6, 4]. What shape does attention return?",
+                 "zh": "q 和 k 的形状是 [6, 2]，v 的形状是 [6, 4]。attention 返回的形状是什么？"},
+        "choices": ["[6, 2]", "[6, 6]", "[6, 4]"],
+        "answer": 2,
+        "check": {"kind": "shape", "step": "context"},
+        "why": {"en": "A row for each query, and each row is a mixture of values. The weights would be [6, 6].",
+                "zh": "每个查询一行，每行都是值的加权和。[6, 6] 是权重的形状。"}
+      }
     }
   ]
 };

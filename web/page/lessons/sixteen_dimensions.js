@@ -243,8 +243,9 @@ export const sixteenDimensions = {
     {
       "idea": {
         "en": ["Weights cannot all grow: the softmax shares out 1 in each row.",
-               "So on the way back through the softmax each row of gradients adds up to 0."],
-        "zh": ["权重不可能都变大：softmax 使每行之和固定为 1。", "所以经过 softmax 反向传播之后，梯度的每行之和为 0。"]
+               "So on the way back each gradient loses the weighted mean of its row and is multiplied by its weight."],
+        "zh": ["权重不可能都变大：softmax 使每行之和固定为 1。",
+               "所以反向传播经过 softmax 时，每个梯度先减去该行梯度的加权平均，再乘以自己的权重。"]
       },
       "state": {"text": "Life is short, eat dessert first", "to": null, "options": {"gradients": true}},
       "focus": {"step": "d_scores", "row": 1, "column": 1},
