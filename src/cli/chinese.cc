@@ -3,6 +3,8 @@
 
 #include "cli/terminal.h"
 
+#include <initializer_list>
+
 namespace attn::cli {
 namespace {
 
@@ -28,10 +30,21 @@ bool matches(std::string_view pattern, std::string_view text, std::vector<std::s
   return true;
 }
 
-std::string translated(std::span<const Translation> table, std::string_view text) {
+using Table = std::span<const Translation>;
+
+/// Returns the first entry of the tables that a text matches, and what is in its holes; null if there is none.
+const Translation* entry_of(std::initializer_list<Table> tables, std::string_view text,
+                            std::vector<std::string_view>& holes) {
+  for (const Table table : tables)
+    for (const Translation& entry : table)
+      if (matches(entry.english, text, holes)) return &entry;
+  return nullptr;
+}
+
+std::string translated(std::initializer_list<Table> tables, std::string_view text) {
   std::vector<std::string_view> holes;
-  for (const auto& [english, chinese] : table) {
-    if (!matches(english, text, holes)) continue;
+  if (const Translation* const entry = entry_of(tables, text, holes)) {
+    const std::string_view chinese = entry->chinese;
     std::string result;
     for (std::size_t at = 0; at < chinese.size(); ++at) {
       if (chinese[at] != '{') {
@@ -40,7 +53,10 @@ std::string translated(std::span<const Translation> table, std::string_view text
       }
       const std::string_view given = holes.at(static_cast<std::size_t>(chinese.at(at + 1) - '0'));
       const bool marked = chinese.at(at + 2) == '*';
-      result += marked ? translated(chinese_reasons(), given) : std::string(given);
+      result += marked
+                    ? translated({chinese_reasons(), chinese_model_reasons(), chinese_errors(), chinese_model_errors()},
+                                 given)
+                    : std::string(given);
       at += marked ? 3 : 2;
     }
     return result;
@@ -62,7 +78,9 @@ Language command_language(const std::vector<std::string>& arguments) {
   return environment_language();
 }
 
-std::string error_in_chinese(std::string_view english) { return translated(chinese_errors(), english); }
+std::string error_in_chinese(std::string_view english) {
+  return translated({chinese_errors(), chinese_model_errors()}, english);
+}
 
 std::string help_in_chinese(std::string_view english) {
   std::string result;
@@ -74,7 +92,7 @@ std::string help_in_chinese(std::string_view english) {
     const std::size_t name_end = line.starts_with("  ") ? line.find("  ", 2) : std::string_view::npos;
     const std::size_t words = name_end == std::string_view::npos ? 0 : line.find_first_not_of(' ', name_end);
     if (words != std::string_view::npos) result += line.substr(0, words), line.remove_prefix(words);
-    result += translated(chinese_help(), line) + "\n";
+    result += translated({chinese_help()}, line) + "\n";
   }
   return result;
 }

@@ -10,15 +10,18 @@
 namespace attn::cli {
 
 /// An English text and its Chinese; {} in the English is any text, {0}, {1} ... in the Chinese are those texts as they
-/// are, for they may be the user's words; {2*} is the text in Chinese if it is one of the reasons.
+/// are, for they may be the user's words; {2*} is the text in Chinese if it is one of the reasons or errors.
 struct Translation {
   std::string_view english, chinese;
 };
-/// The help's lines and descriptions of options; the errors of the command and of the library; what stands inside those
-/// errors and is no word of the user: why a number or an expression is refused.
+/// The help's lines and descriptions of options; the errors of the command line and of explain, and those of calls,
+/// models and files; what stands inside those errors and is no word of the user: why a number or an expression is
+/// refused.
 std::span<const Translation> chinese_help();
 std::span<const Translation> chinese_errors();
+std::span<const Translation> chinese_model_errors();
 std::span<const Translation> chinese_reasons();
+std::span<const Translation> chinese_model_reasons();
 
 /// Returns the language that --lang among the arguments before -- names, else that of the environment.
 Language command_language(const std::vector<std::string>& arguments);

@@ -111,13 +111,14 @@ constexpr Translation kErrors[] = {
      "{0}：“{1}”；rows 要行号，如 rows(0, 5)；top_k 要个数，如 top_k(3)；其余不带参数"},
     {"{}: {}: a number must be a whole number, not \"{}\"", "{0}：{1} 里的数必须是整数，而不是“{2}”"},
     // files
+    {"{}: cannot be read: {}", "{0}：无法读取：{1*}"},
+    {"{}: cannot be read", "{0}：无法读取"},
+    {"stdout: cannot write: {}", "标准输出：无法写入：{0*}"},
+    {"{}: cannot write: {}", "{0}：无法写入：{1*}"},
+    {"{}: cannot write", "{0}：无法写入"},
     {"{}: No such file or directory", "{0}：没有这个文件或文件夹"},
     {"{}: Is a directory", "{0}：是一个文件夹"},
     {"{}: Permission denied", "{0}：没有权限"},
-    {"{}: cannot be read: {}", "{0}：无法读取：{1}"},
-    {"{}: cannot be read", "{0}：无法读取"},
-    {"stdout: cannot write: {}", "标准输出：无法写入：{0}"},
-    {"{}: cannot write", "{0}：无法写入"},
 };
 
 /// The texts in the marked holes of the errors above.
@@ -140,7 +141,8 @@ constexpr Translation kReasons[] = {
     {"at least {}", "至少为 {0}"},
     {"above 0, at most 1", "大于 0 且不超过 1"},
     {"from {} to {}", "在 {0} 到 {1} 之间"},
-    {"{} to {}", "在 {0} 到 {1} 之间"},
+    {"0 to {}", "在 0 到 {0} 之间"},
+    {"1 to {}", "在 1 到 {0} 之间"},
 };
 
 }  // namespace

@@ -112,6 +112,54 @@ TEST(ChineseCommand, AnErrorSaysTheSame) {
   EXPECT_FALSE(is_chinese(attn_says("explain hi --heads 0", "LC_ALL=en_US.UTF-8").err));
 }
 
+TEST(ChineseCommand, AnErrorOfModelsAndFilesSaysTheSame) {
+  const Folder here;
+  const std::string folder = here / "model";
+  for (const auto& [name, content] : {std::pair{"text", "the cat sat on the mat and the dog sat on the cat"},
+                                      {"empty", ""},
+                                      {"call", R"({"q": [[1, 2]], "k": [[1, 2, 3]], "v": [[1, 2]]})"},
+                                      {"nan", R"({"q": [[1, NaN]]})"},
+                                      {"mixed", R"({"q": [[1, 2], [3]]})"},
+                                      {"lines", "a\n\nb\n"}})
+    here.write(std::string("model_") + name, content);
+  const std::string train = "train " + folder + "_text --out " + folder + " --size nano --context 8 --steps 2 ";
+  ASSERT_EQ(attn_says(train + "--tokens characters").code, 0);
+  const auto says = [&](const std::string& arguments, std::string wanted) {
+    for (std::size_t at; (at = wanted.find('@')) != std::string::npos;) wanted.replace(at, 1, folder);
+    EXPECT_EQ(attn_says(arguments, kChinese).err, wanted) << arguments;
+  };
+  says("run", "attn run: 缺少文件：需要含 q、k、v 的 JSON 或 safetensors 文件\n");
+  says("run " + folder + "_empty", "attn: run：@_empty 是空的\n");
+  says("run " + folder + "_text", "attn: run：@_text 既不是 JSON，也不是 safetensors\n");
+  says("run " + folder + "_nan",
+       "attn: run：@_nan 第 1 行第 12 列不是 JSON；请写成 \"nan\"、\"inf\"、\"-inf\"，带引号\n");
+  says("run " + folder + "_mixed", "attn: run：q 中各列表的长度不同；都必须填满 [2, 2]\n");
+  says("run " + folder + "_call", "attn: attention：k 的形状是 [1, 3]；要与 q [1, 2] 相配，最后一维必须是 2\n");
+  says("run " + folder + "_call --dtype f99",
+       "attn run: --dtype：没有类型“f99”；可用的有 f32 (float32), f64 (float64), bf16 (bfloat16), f16 (float16), i64 "
+       "(int64), i32 (int32), bool\n");
+  says("train", "attn train: 缺少文本，例如：attn train /usr/share/common-licenses/GPL-3\n");
+  says("train " + folder + "_empty --out " + folder + "_new", "attn: @_empty：没有文本\n");
+  says("train /nowhere", "attn: /nowhere：无法读取：没有这个文件或文件夹\n");
+  says(train, "attn: @ 中已有训练（第 2 步，共 2 步）：用 --resume 继续，或换一个 --out 重新开始\n");
+  says(train + "--resume --batch 3", "attn train: --batch 是 3，@ 中的训练是 12；去掉它，或换一个 --out 重新开始\n");
+  says("train " + folder + "_text --out " + folder + "_new --context 4000",
+       "attn: Trainer：文本只有 49 个词元；窗口为 4000 时至少需要 4445 个：换更长的文本，或更短的上下文\n");
+  says("generate",
+       "attn generate: 缺少文件夹：attn train 写出的模型，或 Hugging Face 的 GPT-2、Llama、Mistral、Qwen\n");
+  says("generate " + folder + " --prompt '~'", "attn: encode：“~”不在分词器的 12 个字符之中\n");
+  says("generate " + folder + " --prompts " + folder + "_lines", "attn: @_lines：第 2 行是空的；每行是一个提示\n");
+  says("generate " + folder + " --prompt a --temperature -1",
+       "attn: generate：temperature 是 -1；必须不小于 0 且有限\n");
+  says("generate " + folder + " --prompt a --tokens -1", "attn: generate：tokens 是 -1；必须不小于 0\n");
+  says("convert " + folder, "attn convert: 需要模型和新的文件夹或 GGUF 文件，例如：attn convert model.gguf model\n");
+  says("convert " + folder + "_text " + folder + "_new",
+       "attn: GgufFile：@_text：文件不以 GGUF 开头；需要 GGUF 文件或模型的文件夹（第 0 字节）\n");
+  says("generate " + folder + "_text", "attn: Tokenizer::load：@_text：不是 JSON（第 2 字节）\n");
+  says("bench --only frobnicate", "attn bench: 没有哪一行含有“frobnicate”（attn bench --list 会列出所有行）\n");
+  says("verify --list --quick", "attn verify: --list 只能单独用：它以文本列出整张表\n");
+}
+
 // A range, "{} to {}", is the reason that most texts look like.
 TEST(ChineseCommand, AReasonIsNotTakenForARange) {
   EXPECT_EQ(attn_says("explain hi --mask 'window(3)'", kChinese).err,
@@ -133,6 +181,9 @@ TEST(ChineseCommand, WordsOfTheUserStayAsTheyAre) {
                      "attn: 没有命令“x to y”；可用的有 explain, run, info, verify, bench, train, generate, "
                      "chat, convert, completion\n"},
            std::pair{"info 'not enough memory'", "attn: GgufFile: not enough memory：没有这个文件或文件夹\n"},
+           std::pair{"run 'a is b; it must be c'", "attn: a is b; it must be c：无法读取：没有这个文件或文件夹\n"},
+           std::pair{"bench --only 'no text'",
+                     "attn bench: 没有哪一行含有“no text”（attn bench --list 会列出所有行）\n"},
            std::pair{"verify all 'not enough memory'",
                      "attn verify: “not enough memory”是多余的参数（见 attn verify --help）\n"},
            std::pair{"explain hi --heads 'from 1 to 2'", "attn explain: --heads：必须是整数，而不是“from 1 to 2”\n"},
