@@ -62,18 +62,20 @@ export class Engine {
 
   /**
    * Loads a model and its tokenizer. The engine copies what it needs; the files are not kept.
-   * @param {Object<string, Uint8Array>} files  config.json, model.safetensors, tokenizer.json
+   * @param {Object<string, Uint8Array>} files  config.json, model.safetensors, tokenizer.json; or a GGUF file, all
+   *     parts of it
    * @returns {Promise<{layers: number, heads: number, width: number, context: number, vocabulary: number,
    *     parameters: number}>}
    */
   async load(files) {
-    const given = Object.entries(files), folder = encoded(FOLDER);
+    const given = Object.entries(files), [gguf] = Object.keys(files).filter((name) => /\.gguf$/i.test(name)).sort();
+    const path = encoded('config.json' in files || gguf === undefined ? FOLDER : `${FOLDER}/${gguf}`);
     return this.#run(() => {
       const held = this.#files.files;
       for (const [name, bytes] of given) held.set(`${FOLDER}/${name}`, bytes);
       this.#hasModel = false;
       try {
-        const facts = JSON.parse(this.#asked('engine_load', folder));
+        const facts = JSON.parse(this.#asked('engine_load', path));
         this.#hasModel = true;
         return facts;
       } finally {

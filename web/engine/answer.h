@@ -2,6 +2,7 @@
 #pragma once
 #include <cstddef>
 #include <exception>
+#include <new>
 #include <string>
 
 /// A function that JavaScript calls by its name.
@@ -21,7 +22,9 @@ int answer(Make&& make) {
   try {
     answer_text() = make();
     return 0;
-  } catch (const std::exception& error) { answer_text() = error.what(); }
+  } catch (const std::bad_alloc&) { answer_text() = "not enough memory"; } catch (const std::exception& error) {
+    answer_text() = error.what();
+  }
   return 1;
 }
 

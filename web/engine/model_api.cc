@@ -29,9 +29,9 @@ const Loaded& the_model() {
   return *loaded;
 }
 
-std::string load(const std::string& folder) {
+std::string load(const std::string& path) {
   loaded.reset();
-  loaded = std::make_unique<Loaded>(Loaded{LanguageModel::load(folder), Tokenizer::load(folder)});
+  loaded = std::make_unique<Loaded>(Loaded{LanguageModel::load(path), Tokenizer::load(path)});
   const ModelConfig& config = loaded->model.config;
   return Json{{"layers", config.layers},   {"heads", config.heads},           {"width", config.width},
               {"context", config.context}, {"vocabulary", config.vocab_size}, {"parameters", config.parameters()}}
@@ -67,7 +67,7 @@ using attn::web::answer;
 using attn::web::Json;
 using attn::web::request_text;
 
-/// The request is the model's folder.
+/// The request is the model's folder or GGUF file.
 ATTN_EXPORT(engine_load) int engine_load() {
   return answer([] { return attn::web::load(request_text()); });
 }

@@ -204,6 +204,32 @@ async function digest(engine) {
   console.log(`digest of verify --quick: ${made.text}`);
 }
 
+/** The same model as a GGUF file: a head and a text are the command's, with the file's tensors as they are stored. */
+async function ggufModel(engine, folder, at) {
+  for (const type of ['F32', 'Q8_0']) {
+    const file = path.join(folder, `${type}.gguf`);
+    check(native.run(['convert', folder, file, '--type', type]).error === null, `attn convert to ${type}`);
+    const facts = await engine.load({ [`${type}.gguf`]: new Uint8Array(fs.readFileSync(file)) });
+    check(facts.layers === 4 && facts.heads === 4 && facts.vocabulary === 300, `${type}: ${JSON.stringify(facts)}`);
+    check(held.at(-1).files.size === 0, `files kept after a load of ${type}: ${held.at(-1).files.size}`);
+    const json = native.run(['explain', '--model', file, at.text, '--layer', '2', '--head', '1', '--gradients',
+      '--json', '--lang', 'en']).text;
+    check((await engine.explainModel(at)) === json, `explainModel of ${type}`);
+    const made = await engine.generate({ prompt: 'This', tokens: 40, temperature: 0.8, seed: 3 });
+    const said = JSON.parse(native.run(['generate', file, '--prompt', 'This', '--tokens', '40', '--temperature', '0.8',
+      '--seed', '3', '--json']).text).texts[0].text;
+    check(made === said, `generate of ${type}: command ${JSON.stringify(said)}, engine ${JSON.stringify(made)}`);
+  }
+  const whole = new Uint8Array(fs.readFileSync(path.join(folder, 'F32.gguf')));
+  const beyond = { length: 2 ** 32 + whole.length, subarray: (from, to) => whole.subarray(from, to) };
+  const large = await outcome(engine.load({ 'large.gguf': beyond }));  // its size in 32 bits is that of the whole file
+  check(/memory/.test(large.error ?? ''), `a GGUF file of more than 4 GiB: ${large.error}`);
+  for (const size of [0, 3, 40, 5000, whole.length - 1]) {
+    const cut = await outcome(engine.load({ 'cut.gguf': whole.subarray(0, size) }));
+    check(/model\/cut\.gguf/.test(cut.error ?? ''), `a GGUF file cut to ${size} bytes: ${cut.error}`);
+  }
+}
+
 /** A model that the command has trained: its facts, a head, a text, and a text that the page ends. */
 async function model(engine) {
   const folder = fs.mkdtempSync(path.join(os.tmpdir(), 'attn-'));
@@ -233,6 +259,7 @@ async function model(engine) {
   let count = 0;
   await engine.generate({ prompt: 'This', tokens: 60, seed: 3 }, () => ++count < 3);
   check(count === 3, `a text that is ended after 3 pieces had ${count}`);
+  await ggufModel(engine, out, at);
   const missing = await outcome(engine.load({ 'config.json': files['config.json'] }));
   check(/model\/model\.safetensors: No such file/i.test(missing.error ?? ''), `load without weights: ${missing.error}`);
   check(held.at(-1).files.size === 0, `files kept after a load that fails: ${held.at(-1).files.size}`);
