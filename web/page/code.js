@@ -102,17 +102,18 @@ class Code {
 }
 
 /** The call for a head of a model; Python has none. */
-function modelCode({text, options, language}, {layer, head}) {
+function modelCode({text, options, language}, {layer, head, file}) {
   const [first] = text, minus = first.startsWith('-'), fields = [`.layer = ${layer}`, `.head = ${head}`];
-  const command = [`attn explain --model FOLDER${minus ? '' : ` ${shell(first)}`} --layer ${layer} --head ${head}`];
+  const words = minus ? '' : ` ${shell(first)}`, from = file ?? 'FOLDER';
+  const command = [`attn explain --model ${shell(from)}${words} --layer ${layer} --head ${head}`];
   if (options.gradients) command.push('--gradients');
   if (language !== 'en') command.push(`--lang ${language}`);
   if (minus) command.push(`-- ${shell(first)}`);
   if (options.gradients) fields.push('.gradients = true');
   if (language !== 'en') fields.push(`.language = ${cppValue('language', language)}`);
   const cpp = '#include <attn/attn.h>\n#include <iostream>\n\nint main() {\n' +
-    '  const auto model = attn::LanguageModel::load("FOLDER");\n' +
-    '  const auto tokenizer = attn::Tokenizer::load("FOLDER");\n' +
+    `  const auto model = attn::LanguageModel::load(${quoted(from)});\n` +
+    `  const auto tokenizer = attn::Tokenizer::load(${quoted(from)});\n` +
     `  const auto run = attn::explain_model(model, tokenizer, ${quoted(first)}, {${fields.join(', ')}});\n` +
     '  std::cout << attn::to_text(run);\n}\n';
   return {command: command.join(' '), python: '', cpp};
@@ -128,8 +129,9 @@ const wordsPython = words => Object.entries(words).map(([text, list]) =>
  * The mask alone and the whole call.
  * @param {object} state
  * @param {{rows: number, keys: number, cross: boolean}} size how many tokens each side has
- * @param {{model?: object|null, matrices?: string[], words?: Object<string, string[]>|null}} from the layer and
- *        head of a model; the names of own matrices; the words of each text where the library would cut otherwise
+ * @param {{model?: object|null, matrices?: string[], words?: Object<string, string[]>|null}} from the layer, head and
+ *        GGUF file (null: a folder) of a model; the names of own matrices; the words of each text where the library
+ *        would cut otherwise
  * @returns {{command: string, python: string, cpp: string, mask: {command: string, python: string, cpp: string}}}
  */
 export function callCode(state, size, {model = null, matrices = [], words: cut = null} = {}) {

@@ -94,7 +94,8 @@ export class Controls {
           .filter((_, n) => state.headCount > 1 && n !== state.head)]});
     this.shown = new Field({name: 'shown', type: 'choice', choices: state => {
       const runs = runsOf(state);
-      return [['difference', say('difference_of', runs)], ['before', runs.before], ['after', runs.after]];
+      return [['difference', say('difference_of', runs)], ['before', runs.before], ['after', runs.after],
+        ['both', say('side_by_side')]];
     },
       get: state => state.shown, set: value => page.redraw(state => { state.shown = value; }),
       shown: state => state.compare !== ''});

@@ -1,8 +1,9 @@
-// web/page/display.js: which numbers each matrix shows: the engine's, a difference from a reference, with something
-// switched off, or the pull of one number.
+// web/page/display.js: which numbers each matrix shows: the engine's, a difference from a reference, two runs beside
+// each other, with something switched off, or the pull of one number.
 import {isPairs} from './explanation.js';
 import {isOff, rowsOff, switchOff} from './what_if.js';
 import {pulls} from './trace.js';
+import {newState} from './state.js';
 import {signedClass, weightClass} from './colours.js';
 import {short, weight} from './numbers.js';
 import {say} from './words.js';
@@ -25,7 +26,8 @@ export function runsOf({compare, before, head, off}) {
 export function modeText(mode, state) {
   if (!mode || mode === 'plain') return null;
   const runs = runsOf(state);
-  return mode === 'before' ? runs.before : mode === 'difference' ? say('difference_of', runs) : say(`mode_${mode}`);
+  if (mode === 'before') return runs.before;
+  return mode === 'difference' || mode === 'both' ? say(`${mode}_of`, runs) : say(`mode_${mode}`);
 }
 
 /** What is on screen: an explanation, the state of the view, and what it is compared with. */
@@ -42,7 +44,24 @@ export class Display {
     this.off = switchOff(explanation, state.off);
     this.pulled = state.pull && state.pin && explanation.step(state.pin.step) ? this.#pulls() : null;
     this.other = /^head:/.test(state.compare) ? Math.min(+state.compare.slice(5), explanation.heads - 1) : null;
-    this.largestShown = new Map();
+    this.beside = state.compare && state.shown === 'both' && !this.pulled ? this.#beside() : null;
+  }
+
+  /** The run that is compared with, as a display of its own; null if nothing is held. */
+  #beside() {
+    const {explanation, state, reference, other} = this, own = {...state, compare: '', pull: false};
+    if (other !== null) return new Display(explanation, {...own, head: other}, null);
+    if (reference) return new Display(reference, {...own, off: newState().off}, null);
+    return isOff(state.off) ? new Display(explanation, {...own, off: newState().off}, null) : null;
+  }
+
+  /** The step of the other run that is shown beside a step; null if there is none, or its numbers are the same. */
+  #partner(step) {
+    const {beside} = this, partner = beside?.explanation.step(step.name);
+    if (!partner || partner.kind !== step.kind || step.kind === 'words') return null;
+    const here = [this.plain(step), this.explanation.rowLabels(step, this.sentence)];
+    const there = [beside.plain(partner), beside.explanation.rowLabels(partner, beside.sentence)];
+    return JSON.stringify(here) === JSON.stringify(there) ? null : partner;
   }
 
   #pulls() {
@@ -81,11 +100,15 @@ export class Display {
       ? this.explanation.matrix(step, this.sentence, this.head) : null;
   }
 
-  /** How a step is shown: 'plain', 'off', 'difference', 'before', 'pull' or 'stale'. */
+  /** How a step is shown: 'plain', 'off', 'difference', 'before', 'both', 'pull' or 'stale'. */
   mode(step) {
     if (this.pulled) return this.#isBefore(step) ? 'pull' : 'stale';
     if (this.off.stale.has(step.name)) return 'stale';
-    if (this.state.compare && this.before(step)) return this.state.shown === 'after' ? 'plain' : this.state.shown;
+    if (this.beside) {
+      if (this.#partner(step)) return 'both';
+    } else if (this.state.compare && this.state.shown !== 'both' && this.before(step)) {
+      return this.state.shown === 'after' ? 'plain' : this.state.shown;
+    }
     return this.off.matrices.has(`${step.name}.${Math.min(this.sentence, step.batch - 1)}.${this.headOf(step)}`)
       ? 'off' : 'plain';
   }
@@ -106,15 +129,26 @@ export class Display {
     }));
   }
 
-  /** Everything MatrixView.show needs. */
-  data(step, title) {
+  /** The matrices of a step as they are drawn: one without a name, or the two runs with theirs. */
+  runs(step, title) {
+    if (this.mode(step) !== 'both') return [{name: '', data: this.data(step, title)}];
+    const {before, after} = runsOf(this.state), {beside} = this, partner = this.#partner(step);
+    const largest = Math.max(...[this.plain(step), beside.plain(partner)].map(largestOf),
+                             this.explanation.largest(step), beside.explanation.largest(partner));
+    return [{name: before, data: beside.data(partner, `${title}, ${before}`, largest)},
+            {name: after, data: this.data(step, `${title}, ${after}`, largest)}];
+  }
+
+  /** Everything MatrixView.show needs; `scale`: the largest magnitude of both runs, which have the same colours. */
+  data(step, title, scale = null) {
     const mode = this.mode(step), {explanation, sentence} = this, values = this.values(step, mode);
     const reasonOf = this.#reasonOf(step);
     const columns = explanation.columnLabels(step, sentence), keys = columns.length;
     const signed = mode === 'difference' || mode === 'pull' || step.kind !== 'weights';
-    const largest = mode === 'difference' || mode === 'pull' ? largestOf(values)
+    const largest = scale !== null ? scale : mode === 'difference' || mode === 'pull' ? largestOf(values)
       : Math.max(explanation.largest(step), mode === 'off' ? largestOf(values) : 0);
-    const digits = step.kind === 'checks' || step.kind === 'ids' ? 0 : keys <= 12 ? 4 : keys <= 16 ? 3 : 2;
+    const [four, three] = scale !== null ? [4, 6] : [12, 16];  // two matrices have half of the room each
+    const digits = step.kind === 'checks' || step.kind === 'ids' ? 0 : keys <= four ? 4 : keys <= three ? 3 : 2;
     const size = value => signed ? signedClass(value, largest) : weightClass(value, keys);
     const write = step.kind === 'weights' ? weight : short;
     const plus = mode === 'difference' || mode === 'pull';

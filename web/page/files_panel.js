@@ -1,5 +1,5 @@
-// web/page/files_panel.js: files dropped onto the page: own matrices, or a small language model with its layers and
-// heads.
+// web/page/files_panel.js: files dropped onto the page: own matrices, or a small language model (a folder's files or a
+// GGUF file) with its layers and heads.
 import {make} from './elements.js';
 import {say} from './words.js';
 import {Field} from './fields.js';
@@ -8,6 +8,14 @@ import {readSafetensors} from './safetensors.js';
 const MATRICES = ['w_query', 'w_key', 'w_value', 'embedding', 'w_output', 'query_vector', 'score_w', 'score_w_query',
                   'score_w_key'];
 
+/** The GGUF file among the names of files: its parts in order; none if there is none. */
+function ggufParts(names) {
+  const parts = names.filter(each => /\.gguf$/i.test(each)).sort();
+  const models = new Set(parts.map(each => each.replace(/-\d{5}-of-\d{5}\.gguf$/i, '')));
+  if (models.size > 1) throw new Error(say('one_model', {names: parts.join(', ')}));
+  return parts;
+}
+
 /** The panel of the files. */
 export class FilesPanel {
   /** @param {object} page main.js: engine, ask, change, fail */
@@ -15,6 +23,7 @@ export class FilesPanel {
     this.page = page;
     this.matrices = null;
     this.model = null;
+    this.file = null;  // the name of a model's GGUF file
     this.taken = 0;  // how often the numbers came from elsewhere than before
     this.at = {layer: 0, model_head: 0};
     this.options = {prompt: 'The ', tokens: 60, temperature: 0.8, seed: 1};
@@ -66,15 +75,17 @@ export class FilesPanel {
     this.page.ask();
   }
 
-  /** Takes files: a safetensors file with w_query is a set of matrices, a config.json among them a model's folder. */
+  /** Takes files: safetensors with w_query are matrices, a GGUF file is a model, so is a folder with config.json. */
   async take(list) {
     const files = {};
     try {
       for (const file of list) files[file.name] = new Uint8Array(await file.arrayBuffer());
-      if ('config.json' in files) {
+      const [gguf] = 'config.json' in files ? [] : ggufParts(Object.keys(files));
+      if ('config.json' in files || gguf) {
         if (this.model) this.said.textContent = this.output.textContent = '';
         this.model = null;  // the engine lets go of the old one before it reads
         this.model = await this.page.engine.load(files);
+        this.file = gguf ?? null;
         this.matrices = null;
         this.at = {layer: 0, model_head: 0};
         this.said.textContent = say('model_loaded', this.model);

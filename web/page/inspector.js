@@ -89,7 +89,8 @@ export class Inspector {
               make('p.small', {text: say('computed_here')}),
               ...step.operation === 'softmax' ? display.rowsOff(step).map(text => make('p.small', {text})) : []];
     }
-    const before = display.before(step)[place.row][place.column];
+    const before = display.before(step)?.[place.row][place.column];
+    if (before === undefined) return [now];  // runs of other tokens
     return [now, make('p.small', {text: say('two_runs',
         {...runsOf(display.state), first: write(before), second: write(own)})})];
   }

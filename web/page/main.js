@@ -374,7 +374,8 @@ class Page {
     const {explanation, state, filesPanel} = this, size = this.size();
     const matrices = Object.keys(filesPanel.matrices || {}), {at} = filesPanel;
     const words = this.questions.wordsOf(state, explanation);
-    return callCode(state, size, {model: filesPanel.model && {layer: at.layer, head: at.model_head}, matrices, words});
+    const model = filesPanel.model && {layer: at.layer, head: at.model_head, file: filesPanel.file};
+    return callCode(state, size, {model, matrices, words});
   }
 
   saveView() {

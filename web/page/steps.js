@@ -30,6 +30,12 @@ function grouped(explanation) {
 }
 const sameInputs = (a, b) => a.inputs.length === b.inputs.length;
 
+/** A matrix with the name of its run, which is shown where there are two. */
+function newRun(view) {
+  const name = make('p.small', {hidden: true});
+  return {view, name, element: make('div.run', {}, name, view.element)};
+}
+
 /** The name of a step for people: "W_q", "词嵌入 x". */
 export const titleOf = step => step.title || step.name;
 
@@ -109,19 +115,26 @@ export class StepsColumn {
   }
 
   #block(step, section) {
-    const place = at => at && {step: step.name, row: at[0], column: at[1]};
-    const view = new MatrixView({
-      point: at => this.events.point(place(at)), pin: at => this.events.pin(place(at)),
-      paint: (row, column) => this.events.paint(row, column, view),
+    const place = at => {  // in the run of now: the other one may have more tokens
+      const {values, columns} = view.data, inside = at && at[0] < values.length && at[1] < columns.length;
+      return inside ? {step: step.name, row: at[0], column: at[1]} : null;
+    };
+    const newView = () => new MatrixView({
+      point: at => this.events.point(place(at)), pin: at => place(at) && this.events.pin(place(at)),
+      paint: (row, column) => place([row, column]) && this.events.paint(row, column, view),
       painting: () => isPairs(step) && this.events.painting(),
     });
+    const view = newView(), run = newRun(view);
     const title = make('strong'), formula = make('code.formula');
     const zoom = make('span.zoom', {hidden: true},
-      make('button', {type: 'button', text: '−', 'data-label': 'zoom_out', on: {click: () => view.zoomBy(-1)}}),
-      make('button', {type: 'button', text: '+', 'data-label': 'zoom_in', on: {click: () => view.zoomBy(1)}}));
-    const element = make('div.block', {'data-step': step.name}, make('div.caption', {}, title, formula, zoom),
-                         view.element);
-    const block = {name: step.name, element, view, title, formula, zoom, visible: false, dirty: true};
+      make('button', {type: 'button', text: '−', 'data-label': 'zoom_out', on: {click: () => zoomBy(-1)}}),
+      make('button', {type: 'button', text: '+', 'data-label': 'zoom_in', on: {click: () => zoomBy(1)}}));
+    const room = make('div.runs', {}, run.element);
+    const element = make('div.block', {'data-step': step.name}, make('div.caption', {}, title, formula, zoom), room);
+    const block = {name: step.name, element, view, run, title, formula, zoom, visible: false, dirty: true, beside: null,
+                   views: () => [...block.beside && !block.beside.element.hidden ? [block.beside.view] : [], view],
+                   addBeside: () => { room.prepend((block.beside = newRun(newView())).element); }};
+    const zoomBy = steps => block.views().forEach(each => each.zoomBy(steps));
     section.body.append(element);
     this.blocks.set(step.name, block);
     this.observer.observe(element);
@@ -171,7 +184,15 @@ export class StepsColumn {
   }
 
   #draw(block) {
-    block.view.show(this.display.data(block.step, titleOf(block.step)));
+    const runs = this.display.runs(block.step, titleOf(block.step)), two = runs.length > 1;
+    if (two && !block.beside) block.addBeside();
+    if (block.beside) block.beside.element.hidden = !two;
+    block.element.classList.toggle('two', two);
+    [...two ? [block.beside] : [], block.run].forEach(({name, view}, at) => {
+      name.hidden = !two;
+      setText(name, runs[at].name);
+      view.show(runs[at].data);
+    });
     block.zoom.hidden = !block.view.canvas;
     block.dirty = false;
   }
@@ -260,21 +281,23 @@ export class StepsColumn {
     const query = place?.token ?? ofQuery ?? (step && (isPairs(step) || !step.key_rows) ? place.row : null);
     const key = place?.token ?? (step && isPairs(step) ? place.column : step?.key_rows ? place.row : null);
     const boxes = made ? inputBoxes(made, display) : new Map();
-    for (const block of this.blocks.values()) {
-      if (!block.view.data || !block.step) continue;
+    for (const [block, view] of [...this.blocks.values()].flatMap(block => block.views().map(view => [block, view]))) {
+      if (!view.data || !block.step) continue;
       if (!place) {
-        block.view.mark(null);
+        view.mark(null);
         continue;
       }
-      const {values, columns} = block.view.data, own = block.step === step, isParameter = !block.step.operation;
+      const {values, columns} = view.data, own = block.step === step, isParameter = !block.step.operation;
       const row = own ? place.row : isParameter ? null : block.step.key_rows ? key : query;
       const column = own ? place.column : isPairs(block.step) ? key : null;
       const single = values.length === 1 && !own;
-      block.view.mark({
+      view.mark({
         row: row === null || row === undefined || row >= values.length || single ? null
             : {row, columns: columns.length},
         column: column === null || column >= columns.length ? null : {column, rows: values.length},
-        cell: own ? {row: place.row, column: place.column} : null, inputs: boxes.get(block.name) || null,
+        cell: own && place.row < values.length && place.column < columns.length
+          ? {row: place.row, column: place.column} : null,
+        inputs: view === block.view && boxes.get(block.name) || null,
       });
     }
   }
@@ -291,7 +314,7 @@ export class StepsColumn {
 
   /** Draws what is drawn in pixels again, in the colours of the theme. */
   repaint() {
-    for (const block of this.blocks.values()) block.view.draw();
+    for (const block of this.blocks.values()) for (const view of block.views()) view.draw();
     for (const section of this.sections.values())
       if (section.heads && this.display) for (const [head, button] of [...section.heads.children].entries())
         drawSmall(button.firstChild, this.display.plain(section.blocks.at(-1).step, head));

@@ -157,7 +157,7 @@ def what_is_compared_is_named(page):
     def check(held, now):
         page.set("shown", "difference")
         assert page.run(badge) == f"{now} − {held}", page.run(badge)
-        assert page.run(choices) == [f"{now} − {held}", held, now], page.run(choices)
+        assert page.run(choices) == [f"{now} − {held}", held, now, "side by side"], page.run(choices)
         page.pin("weights", 1, 2)
         text = page.inspector()
         assert f"{held}: " in text and f"{now}: " in text, text
@@ -174,7 +174,7 @@ def what_is_compared_is_named(page):
     page.panel("compare")
     check("everything on", "parts off")
     page.click("#language")
-    assert "全部打开时" in page.run(choices)
+    assert "全部打开时" in page.run(choices) and "并排" in page.run(choices)
 
 
 @test

@@ -59,7 +59,8 @@ export const english = {
   field_compare: 'Compare with', compare_head: 'head {n}',
   field_shown: 'Show',
   run_held: 'the held state', run_now: 'the state now', run_all_on: 'everything on', run_parts_off: 'parts off',
-  difference_of: '{after} − {before}', hold: 'Hold this state',
+  difference_of: '{after} − {before}', both_of: '{before} | {after}', side_by_side: 'side by side',
+  hold: 'Hold this state',
   hold_last: 'Compare with before the last change', all_on: 'Switch everything on', no_chosen: 'No chosen tokens',
   mode_off: 'with parts off: computed on this page',
   mode_pull: 'pull on the number that is kept', mode_stale: 'not computed again',
@@ -98,9 +99,10 @@ export const english = {
   operation_model: 'Computed by the model.',
 
   choose_files: 'Choose files …',
-  files_how: 'Drop files here: a safetensors file with w_query, w_key, w_value, or the files of a small model ' +
-    '(config.json, model.safetensors, tokenizer.json).',
-  no_such_files: 'No safetensors file and no config.json among {names}',
+  files_how: 'Drop files here: a safetensors file with w_query, w_key, w_value, or a small model: its GGUF file, or ' +
+    'the files of its folder (config.json, model.safetensors, tokenizer.json).',
+  no_such_files: 'No safetensors file, no GGUF file and no config.json among {names}',
+  one_model: 'One model at a time; these are several: {names}',
   no_matrices: 'None of w_query, w_key, w_value, embedding in this file; it has {names}',
   matrices_loaded: 'Own matrices: {names}', own_matrices: 'own', model: 'model',
   model_loaded: 'A model with {layers} layers of {heads} heads',

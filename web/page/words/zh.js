@@ -51,7 +51,7 @@ export const chinese = {
 
   field_compare: '与……对比', compare_head: '头 {n}', field_shown: '显示',
   run_held: '记住的状态', run_now: '当前状态', run_all_on: '全部打开时', run_parts_off: '关掉一部分后',
-  difference_of: '{after} − {before}', hold: '记住当前状态',
+  difference_of: '{after} − {before}', both_of: '{before} | {after}', side_by_side: '并排', hold: '记住当前状态',
   hold_last: '与上次改动之前对比', all_on: '全部恢复', no_chosen: '取消选中的词元',
   mode_off: '关掉一部分之后：在本页计算',
   mode_pull: '对固定的数的影响', mode_stale: '未重新计算',
@@ -85,8 +85,9 @@ export const chinese = {
 
   choose_files: '选择文件……',
   files_how: '把文件拖到这里：含 w_query、w_key、w_value 的 safetensors 文件，' +
-    '或一个小模型的文件（config.json、model.safetensors、tokenizer.json）。',
-  no_such_files: '{names} 中没有 safetensors 文件，也没有 config.json',
+    '或一个小模型：它的 GGUF 文件，或文件夹里的 config.json、model.safetensors、tokenizer.json。',
+  no_such_files: '{names} 中没有 safetensors 文件、GGUF 文件或 config.json',
+  one_model: '一次只能放一个模型；这里有几个：{names}',
   no_matrices: '文件里没有 w_query、w_key、w_value、embedding；只有 {names}',
   matrices_loaded: '自己的矩阵：{names}', own_matrices: '自己的', model: '模型',
   model_loaded: '模型有 {layers} 层，每层 {heads} 个头',
