@@ -97,6 +97,7 @@ constexpr Translation kErrors[] = {
      "chat：{0} 的对话模板属于 {1}；attn 只认识 {2}，可以用 --format 给出"},
     {"chat: the chat template of {} is unknown; attn knows {}, which may be given as the format",
      "chat：不认识 {0} 的对话模板；attn 只认识 {1}，可以用 --format 给出"},
+    {"{} is {}; attn knows {}, which may be given as the format", "{0}：{1}；attn 只认识 {2}，可以用 --format 给出"},
     {"chat: the message has {} tokens with what stands around it; the context holds {}",
      "chat：这条消息连同格式有 {0} 个词元；上下文最多容纳 {1} 个"},
     {"({}: Ctrl-C stops an answer, Ctrl-D ends the chat)", "（{0}：Ctrl-C 停止回答，Ctrl-D 结束对话）"},

@@ -334,6 +334,7 @@ constexpr Translation kReasons[] = {
     {"it must be default or llama3", "必须是 default 或 llama3"},
     {"it must be from {} to {}", "必须在 {0} 到 {1} 之间"},
     {"it must be {}", "必须是 {0}"},
+    {"packed sequences are [total]", "打包的序列的形状是 [total]"},
     {"attn's models have it {}", "attn 的模型里它是 {0}"},
     {"attn reads {}", "attn 能读 {0}"},
     {"there are {}", "有 {0}"},
