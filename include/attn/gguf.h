@@ -68,7 +68,7 @@ class ATTN_API GgufFile {
   bool boolean(std::string_view key, std::optional<bool> otherwise = std::nullopt) const;
   std::string text(std::string_view key, const std::optional<std::string>& otherwise = std::nullopt) const;
   /// Return the elements of an array; empty if there is no such key. The texts are in the mapped file, and stay as long
-  /// as a copy of this handle does; they may hold any bytes.
+  /// as a copy of this handle does; they may hold any bytes. As integers, truths are 1 and 0.
   std::vector<std::int64_t> integers(std::string_view key) const;
   std::vector<float> numbers(std::string_view key) const;
   std::vector<std::string_view> texts(std::string_view key) const;

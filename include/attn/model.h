@@ -1,5 +1,5 @@
-// include/attn/model.h: defines decoder-only language models with the architectures of GPT-2, Llama, Mistral and Qwen;
-// loads, saves and runs them.
+// include/attn/model.h: defines decoder-only language models with the architectures of GPT-2, Llama, Mistral, Qwen,
+// Gemma, Phi and SmolLM; loads, saves and runs them.
 #pragma once
 #include <attn/cache.h>
 #include <attn/nn.h>
@@ -16,14 +16,30 @@
 // The declarations of this header are in a separate library: link attn::model (which brings attn with it).
 namespace attn {
 
+/// What one layer's attention sees, where layers differ: Gemma's have windows of their own, some of SmolLM 3's have no
+/// positions.
+struct LayerConfig {
+  /// a token sees itself and the sliding_window - 1 tokens before it; 0: all before it
+  std::int64_t sliding_window = 0;
+  bool rotary = true;  ///< false: q and k are not rotated
+  double rotary_theta = 10000;
+  std::optional<nn::RotaryScaling> rotary_scaling = std::nullopt;
+  friend bool operator==(const LayerConfig&, const LayerConfig&) = default;
+};
+
 /// The architecture of a model: everything except its weights. The defaults are GPT-2's.
 struct ATTN_API ModelConfig {
-  enum class Norm { layer_norm, rms_norm };
+  enum class Norm {
+    layer_norm,
+    rms_norm,
+    rms_norm_plus_one,  ///< an RMS norm that multiplies by 1 + weight, in f32: Gemma's
+  };
   enum class Positions { learned, rotary };
   enum class Activation {
-    gelu,       ///< x/2 (1 + erf(x / sqrt 2))
-    gelu_tanh,  ///< the tanh form of gelu, GPT-2's "gelu_new"
-    swiglu,     ///< silu(x W_gate) * (x W_up). Source: Shazeer 2020 (2002.05202)
+    gelu,        ///< x/2 (1 + erf(x / sqrt 2))
+    gelu_tanh,   ///< the tanh form of gelu, GPT-2's "gelu_new"
+    swiglu,      ///< silu(x W_gate) * (x W_up). Source: Shazeer 2020 (2002.05202)
+    geglu_tanh,  ///< gelu_tanh(x W_gate) * (x W_up): Gemma's
   };
 
   std::int64_t vocab_size = 50257;  ///< V
@@ -39,15 +55,24 @@ struct ATTN_API ModelConfig {
   Positions positions = Positions::learned;
   double rotary_theta = 10000;
   std::optional<nn::RotaryScaling> rotary_scaling = std::nullopt;
+  std::int64_t rotary_dim = 0;  ///< how many elements of a head are rotated, the first ones; 0: all
   Activation activation = Activation::gelu_tanh;
   bool attention_bias = true;  ///< whether the projections to q, k and v have a bias
   /// whether the output projection of attention has a bias; default: attention_bias
   std::optional<bool> attention_out_bias = std::nullopt;
-  bool qk_norm = false;  ///< RMS norm of each head's q and k, before rotary embedding
+  bool qk_norm = false;          ///< RMS norm of each head's q and k, before rotary embedding
+  double query_scalar = 0;       ///< scores are q . k / sqrt(query_scalar); 0: head_dim
+  double attention_softcap = 0;  ///< c: scores become c tanh(score / c); 0: off
   /// a token sees itself and the sliding_window - 1 tokens before it; 0: all before it
   std::int64_t sliding_window = 0;
+  /// one for each layer, where they differ; sliding_window, rotary_theta and rotary_scaling are not used then. Empty:
+  /// all layers are as those three say
+  std::vector<LayerConfig> per_layer = {};
+  bool post_norms = false;  ///< a norm of the output of attention and of the MLP too, before it is added
   bool mlp_bias = true;
-  bool tied_head = true;  ///< the output layer shares the weights of the token embedding
+  bool scaled_embedding = false;  ///< the embedding is multiplied by sqrt(width), rounded to the model's dtype
+  double final_softcap = 0;       ///< c: logits become c tanh(logit / c); 0: off
+  bool tied_head = true;          ///< the output layer shares the weights of the token embedding
   /// dropout probability in training, for the embeddings, the attention weights and the output of each residual branch
   double dropout = 0;
   std::vector<std::int64_t> end_tokens = {};  ///< ids that end a text
@@ -56,8 +81,15 @@ struct ATTN_API ModelConfig {
   std::int64_t dim_of_head() const { return head_dim > 0 ? head_dim : heads > 0 ? width / heads : 0; }
   std::int64_t dim_of_mlp() const { return mlp_width > 0 ? mlp_width : 4 * width; }
   bool bias_of_out() const { return attention_out_bias.value_or(attention_bias); }
-  /// Returns the mask: a token sees itself and the tokens before it, all or those in the sliding window.
-  Mask mask() const;
+  std::int64_t rotated_dim() const { return rotary_dim > 0 ? rotary_dim : dim_of_head(); }
+  double score_divisor() const { return query_scalar > 0 ? query_scalar : static_cast<double>(dim_of_head()); }
+  /// Returns what a layer sees; with learned positions it has no rotary embedding.
+  LayerConfig layer(std::int64_t n) const;
+  /// Returns a layer's mask: a token sees itself and the tokens before it, all or those in the sliding window.
+  Mask mask(std::int64_t layer) const;
+  /// Returns whether texts of `a` and of `b` tokens have the same rotary frequencies in every layer. If not, the
+  /// numbers of all tokens of the text change, and a cache of its first tokens cannot be continued.
+  bool same_frequencies(std::int64_t a, std::int64_t b) const;
   /// Returns the number of weights; a tied table counts once. ValueError as `check`.
   std::int64_t parameters() const;
 
@@ -72,14 +104,14 @@ struct ATTN_API ModelConfig {
   /// that do not divide, a number that is not finite, an invalid enumerator.
   void check() const;
 
-  /// Reads a config.json of transformers' GPT-2, Llama, Mistral, Qwen 2 or Qwen 3, or one that `to_json` wrote. Error
-  /// texts begin with `name`.
+  /// Reads a config.json of transformers' GPT-2, Llama, Mistral, Qwen 2 and 3, Gemma 2 and 3 (of text), Phi-3 or
+  /// SmolLM 3, or one that `to_json` wrote. Error texts begin with `name`.
   /// Errors   FormatError for text that is not JSON; ValueError names a field that is missing, has another type or has
-  ///          a value that is not supported (another model_type, activation or kind of rotary scaling, windows that
-  ///          differ from layer to layer)
+  ///          a value that is not supported (another model_type, activation or kind of rotary scaling, experts)
   static ModelConfig from_json(const std::string& text, const std::string& name = "config.json");
-  /// Writes transformers' form if transformers has this architecture (model_type gpt2, llama, mistral, qwen2 or qwen3);
-  /// otherwise model_type "attn" with the field names of this struct. ValueError as `check`.
+  /// Writes transformers' form if transformers has this architecture (model_type gpt2, llama, mistral, qwen2, qwen3,
+  /// gemma2, gemma3_text, phi3 or smollm3); otherwise model_type "attn" with the field names of this struct.
+  /// ValueError as `check`.
   std::string to_json(Dtype dtype = Dtype::f32) const;
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
@@ -151,17 +183,22 @@ class ATTN_API ModelCache {
 ///   x = E[ids] (+ P[positions])      x += W_o attention(W_qkv norm(x))      x += mlp(norm(x))
 ///   logits = W_head norm(x)
 ///
+/// With post_norms norm(W_o ...) and norm(mlp(...)) are added.
+///
 /// Shapes   ids i64 [B, T], T <= context -> logits [B, T, V]
 /// Dtypes   f32, f64, bf16, f16: that of all weights, the activations and the logits
 /// Names    embedding, positions, blocks.0.attention_norm, blocks.0.attention.qkv (q, k, v rows one under another),
 ///          blocks.0.attention.{q_norm, k_norm} (with qk_norm), blocks.0.attention.out, blocks.0.mlp_norm,
-///          blocks.0.mlp.{gate, up, down}, norm, head (not when tied)
+///          blocks.0.mlp.{gate, up, down}, blocks.0.{attention_post_norm, mlp_post_norm} (with post_norms), norm,
+///          head (not when tied)
 /// Draws    the same random numbers as nanoGPT's model from the same state of torch's generator: for GPT-2's
 ///          architecture the weights are identical. All weights N(0, 0.02), biases 0, norms 1; the last projection of
 ///          each residual branch N(0, 0.02 / sqrt(2 layers))
-/// Bits     a row's logits do not depend on the batch, the threads or the use of a cache
+/// Bits     a row's logits do not depend on the batch, the threads or the use of a cache (dynamic and longrope
+///          scalings: they depend on the length of the text)
 /// Source   Radford 2019 (GPT-2); Touvron 2023 (2302.13971, Llama); Jiang 2023 (2310.06825, Mistral); Yang 2024
-///          (2407.10671, Qwen 2) and 2025 (2505.09388, Qwen 3)
+///          (2407.10671, Qwen 2) and 2025 (2505.09388, Qwen 3); Gemma Team 2024 (2408.00118, Gemma 2) and 2025
+///          (2503.19786, Gemma 3); Abdin 2024 (2404.14219, Phi-3)
 class ATTN_API LanguageModel : public nn::Module {
  public:
   /// Draws the weights from `generator`; null: from the global generator.
@@ -174,7 +211,7 @@ class ATTN_API LanguageModel : public nn::Module {
   /// file. If its tensors have several dtypes: that of config.json (dtype or torch_dtype) if it holds each of them
   /// without loss, else the narrowest dtype that does.
   /// The loaded model is in eval mode.
-  /// Or loads a GGUF file (of one in parts, the first) of the architectures llama, qwen2, qwen3 or gpt2. The numbers
+  /// Or loads a GGUF file (of one in parts, the first) of the architectures of docs/model.md. The numbers
   /// are of `dtype`, by default f16 or bf16 if all tensors have that type, else f32. In f32 the matrices stay blocks of
   /// the mapped file, which are decoded in registers; in bf16 they do if the processor has a bf16 dot product and all
   /// of them are in blocks or bf16. Otherwise, and without vector kernels, they are decoded. Results are the same to
@@ -211,11 +248,12 @@ class ATTN_API LanguageModel : public nn::Module {
   /// Computes hidden() for ids that continue sequences of a cache: row b continues sequences[b] (default: b), and the
   /// cache then holds these ids too. Nothing is recorded for gradients, and dropout is off. The bits are those of
   /// computing the whole sequence.
-  /// Errors   ValueError for a sequence that does not exist, is given twice, or would be longer than the context;
-  ///          DtypeError for a cache of another dtype
+  /// Errors   ValueError for a sequence that does not exist, is given twice, or would be longer than the context, or
+  ///          whose cached tokens have other rotary frequencies (ModelConfig::same_frequencies): `truncate` it to 0 and
+  ///          give all tokens; DtypeError for a cache of another dtype
   Tensor hidden(const Tensor& ids, ModelCache& cache, const std::vector<std::int64_t>& sequences = {}) const;
 
-  /// The q, k and v of one layer's attention for given ids; the mask is `config.mask()`.
+  /// The q, k and v of one layer's attention for given ids; the mask is `config.mask(layer)`.
   struct Heads {
     /// [B, Hq, T, D], [B, Hk, T, D] twice; after the norm and the rotary embedding, if the model has them
     Tensor q, k, v;
@@ -231,7 +269,8 @@ class ATTN_API LanguageModel : public nn::Module {
  private:
   LanguageModel(const ModelConfig& config, std::shared_ptr<const Parts> parts);  // weights are zeros
   template <typename Attend>
-  Tensor run(const Tensor& ids, const Tensor& positions, Attend&& attend) const;
+  Tensor run(const Tensor& ids, const Tensor& positions, const std::vector<std::int64_t>& tokens,
+             Attend&& attend) const;
   const std::shared_ptr<const Parts> parts_;  // const: moving copies the handle, as in every module
 };
 

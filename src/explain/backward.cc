@@ -28,13 +28,14 @@ Formulas formulas_of(const Forward& forward) {
     case Score::Kind::additive: return {"Σ dS w (1 - tanh²) S_q", "Σ dS w (1 - tanh²) S_k"};
     default: break;
   }
-  return {runtime::format("dS {}k / √{}", rotated, forward.q.size(-1)),
-          runtime::format("dSᵀ {}q / √{}", rotated, forward.q.size(-1))};
+  return {runtime::format("dS {}k / √{}", rotated, forward.divisor()),
+          runtime::format("dSᵀ {}q / √{}", rotated, forward.divisor())};
 }
 
 /// Returns the operations that compute dq and dk from the step `ds`.
 std::array<ExplainStep::Operation, 2> operations_of(const Forward& forward, const std::string& ds) {
-  const bool rotated = forward.rotated && forward.run != nullptr;  // else the steps q and k hold the rotated rows
+  const bool rotated = forward.rotated && forward.run != nullptr &&
+                       forward.run->q_rotated.defined();  // else the steps q and k hold the rotated rows
   const std::string q = rotated ? "q_rotated" : "q", k = rotated ? "k_rotated" : "k";
   switch (forward.options.score.kind) {
     case Score::Kind::dot: return {{{"matmul", {ds, k}}, {"matmul_transposed", {ds, q}}}};
@@ -46,7 +47,7 @@ std::array<ExplainStep::Operation, 2> operations_of(const Forward& forward, cons
     }
     default: break;
   }
-  const double divisor = std::sqrt(static_cast<double>(forward.q.size(-1)));
+  const double divisor = std::sqrt(forward.divisor());
   return {{{"matmul", {ds, k}, divisor}, {"matmul_transposed", {ds, q}, divisor}}};
 }
 

@@ -16,6 +16,8 @@ struct Forward {
   bool rotated = false;               // q and k are rotated (rotary positions)
   const Run* run = nullptr;           // the explained run with its score modifiers; null: none
   Tensor output = {}, w_output = {};  // [B, T, n], [H D, n]: the context times W_O; undefined: none
+  double score_divisor = 0;           // scores are q · k divided by its root; 0: D
+  double divisor() const { return score_divisor > 0 ? score_divisor : static_cast<double>(q.size(-1)); }
 };
 
 struct BackwardStep {

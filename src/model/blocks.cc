@@ -4,6 +4,11 @@
 
 #include <attn/ops.h>
 
+#include "model/fields.h"
+
+#include <algorithm>
+#include <cmath>
+
 namespace attn {
 namespace {
 
@@ -19,8 +24,20 @@ ModelLinear projection(std::int64_t in, std::int64_t out, bool bias, Held held) 
   return ModelLinear(in, out, bias, held.dtype, held.stored);
 }
 
-nn::RMSNorm norm_of_heads(const ModelConfig& config, Dtype dtype) {
-  return nn::RMSNorm(config.dim_of_head(), {.eps = config.norm_eps, .dtype = dtype});
+using Norm = ModelConfig::Norm;
+
+ModelNorm norm_of_width(const ModelConfig& config, Dtype dtype) {
+  return ModelNorm(config.norm, config.width, config.norm_eps, dtype);
+}
+
+ModelNorm norm_of_heads(const ModelConfig& config, Dtype dtype) {
+  const Norm kind = config.norm == Norm::layer_norm ? Norm::rms_norm : config.norm;
+  return ModelNorm(kind, config.dim_of_head(), config.norm_eps, dtype);
+}
+
+/// Returns sqrt(width) in f32, rounded to the dtype, as transformers keeps it.
+double embedding_scale_of(const ModelConfig& config, Dtype dtype) {
+  return full({1}, std::sqrt(static_cast<double>(config.width))).to(dtype).to(Dtype::f64).item();
 }
 
 }  // namespace
@@ -32,14 +49,17 @@ ModelLinear::ModelLinear(std::int64_t in, std::int64_t out, bool with_bias, Dtyp
 
 Tensor ModelTable::rows(const Tensor& ids) const { return matrix ? matrix->rows(ids) : embedding(ids, weight); }
 
-ModelNorm::ModelNorm(const ModelConfig& config, Dtype dtype)
-    : kind(config.norm), eps(config.norm_eps), weight(register_parameter("weight", ones({config.width}, dtype))),
-      bias(register_parameter(
-          "bias", config.norm == ModelConfig::Norm::layer_norm ? zeros({config.width}, dtype) : Tensor())) {}
+ModelNorm::ModelNorm(Norm kind, std::int64_t size, double eps, Dtype dtype)
+    : kind(kind), eps(eps),
+      weight(register_parameter("weight", full({size}, kind == Norm::rms_norm_plus_one ? 0.0 : 1.0, dtype))),
+      bias(register_parameter("bias", kind == Norm::layer_norm ? zeros({size}, dtype) : Tensor())) {}
 
 Tensor ModelNorm::operator()(const Tensor& x) const {
-  return kind == ModelConfig::Norm::layer_norm ? layer_norm(x, weight.sizes(), weight, bias, eps)
-                                               : rms_norm(x, weight.sizes(), weight, eps);
+  if (kind == Norm::layer_norm) return layer_norm(x, weight.sizes(), weight, bias, eps);
+  if (kind == Norm::rms_norm) return rms_norm(x, weight.sizes(), weight, eps);
+  // bf16 cannot hold 1 + w
+  const Tensor wide = weight.dtype() == Dtype::f64 ? weight : weight.to(Dtype::f32);
+  return rms_norm(x, weight.sizes(), wide + 1, eps);
 }
 
 SelfAttentionBlock::SelfAttentionBlock(const ModelConfig& config, Held held)
@@ -52,8 +72,7 @@ SelfAttentionBlock::SelfAttentionBlock(const ModelConfig& config, Held held)
       k_norm(config.qk_norm ? std::optional(register_module("k_norm", norm_of_heads(config, held.dtype)))
                             : std::nullopt) {}
 
-LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const TokenPlaces& places,
-                                                  const Projections& project) const {
+LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const Turn& turn, const Projections& project) const {
   // Splits qkv as [B, T, heads of q, k and v, D], so that in the backward pass the gradients [B, H, T, D] are joined in
   // one copy.
   std::vector<Tensor> parts = project(qkv, x)
@@ -62,9 +81,9 @@ LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const TokenPl
   if (q_norm) parts[0] = (*q_norm)(parts[0]);
   if (k_norm) parts[1] = (*k_norm)(parts[1]);
   LanguageModel::Heads result{parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2)};
-  if (places.turn.cos.defined()) {
-    result.q = rotary(result.q, places.turn.cos, places.turn.sin);
-    result.k = rotary(result.k, places.turn.cos, places.turn.sin);
+  if (turn.rotary != nullptr) {
+    result.q = turn.rotary->rotated(result.q, turn.tables);
+    result.k = turn.rotary->rotated(result.k, turn.tables);
   }
   return result;
 }
@@ -75,34 +94,60 @@ Tensor SelfAttentionBlock::joined(const Tensor& x, const Projections& project) c
 
 MlpBlock::MlpBlock(const ModelConfig& config, Held held)
     : activation(config.activation),
-      gate(activation == ModelConfig::Activation::swiglu
-               ? std::optional(
-                     register_module("gate", projection(config.width, config.dim_of_mlp(), config.mlp_bias, held)))
-               : std::nullopt),
+      gate(is_gated(activation) ? std::optional(register_module(
+                                      "gate", projection(config.width, config.dim_of_mlp(), config.mlp_bias, held)))
+                                : std::nullopt),
       up(register_module("up", projection(config.width, config.dim_of_mlp(), config.mlp_bias, held))),
       down(register_module("down", projection(config.dim_of_mlp(), config.width, config.mlp_bias, held))) {}
 
 Tensor MlpBlock::operator()(const Tensor& x, const Projections& project) const {
-  if (gate) return project(down, silu(project(*gate, x)) * project(up, x));
-  return project(down, gelu(project(up, x), activation == ModelConfig::Activation::gelu_tanh ? GeluApproximate::tanh
-                                                                                             : GeluApproximate::none));
+  using Activation = ModelConfig::Activation;
+  const auto activated = [&](const Tensor& y) {
+    if (activation == Activation::swiglu) return silu(y);
+    return gelu(y, activation == Activation::gelu ? GeluApproximate::none : GeluApproximate::tanh);
+  };
+  if (gate) return project(down, activated(project(*gate, x)) * project(up, x));
+  return project(down, activated(project(up, x)));
 }
 
 DecoderBlock::DecoderBlock(const ModelConfig& config, Held held)
-    : attention_norm(register_module("attention_norm", ModelNorm(config, held.dtype))),
+    : attention_norm(register_module("attention_norm", norm_of_width(config, held.dtype))),
       attention(register_module("attention", SelfAttentionBlock(config, held))),
-      mlp_norm(register_module("mlp_norm", ModelNorm(config, held.dtype))),
-      mlp(register_module("mlp", MlpBlock(config, held))) {}
+      attention_post_norm(config.post_norms
+                              ? std::optional(register_module("attention_post_norm", norm_of_width(config, held.dtype)))
+                              : std::nullopt),
+      mlp_norm(register_module("mlp_norm", norm_of_width(config, held.dtype))),
+      mlp(register_module("mlp", MlpBlock(config, held))),
+      mlp_post_norm(config.post_norms
+                        ? std::optional(register_module("mlp_post_norm", norm_of_width(config, held.dtype)))
+                        : std::nullopt) {}
 
 LanguageModel::Parts::Parts(const ModelConfig& config, Held held)
     : held(held), embedding(config.width, config.vocab_size, /*with_bias=*/false, held.dtype, held.stored),
-      norm(config, held.dtype), project(most_packed_bytes(config, held.dtype)) {
+      norm(norm_of_width(config, held.dtype)), project(most_packed_bytes(config, held.dtype)) {
   if (config.positions == ModelConfig::Positions::learned)
     positions.emplace(config.context, config.width, nn::EmbeddingOptions{.dtype = held.dtype, .draw = false});
-  else
-    rotary.emplace(config.dim_of_head(),
-                   nn::RotaryEmbeddingOptions{.theta = config.rotary_theta, .scaling = config.rotary_scaling});
-  for (std::int64_t n = 0; n < config.layers; ++n) blocks.push_back(DecoderBlock(config, held));
+  if (config.scaled_embedding) embedding_scale = embedding_scale_of(config, held.dtype);
+  std::vector<LayerConfig> met;  // one for each of `rotaries`
+  for (std::int64_t n = 0; n < config.layers; ++n) {
+    const LayerConfig layer = config.layer(n);
+    LayerKind& kind = kinds.emplace_back();
+    kind.options.mask = config.mask(n);
+    kind.options.softcap = config.attention_softcap;
+    if (config.query_scalar > 0) kind.options.scale = 1 / std::sqrt(config.query_scalar);
+    if (layer.rotary) {
+      const auto same = [&](const LayerConfig& one) {
+        return one.rotary_theta == layer.rotary_theta && one.rotary_scaling == layer.rotary_scaling;
+      };
+      kind.rotary = static_cast<std::size_t>(std::find_if(met.begin(), met.end(), same) - met.begin());
+      if (*kind.rotary == met.size()) {
+        met.push_back(layer);
+        rotaries.emplace_back(config.rotated_dim(),
+                              nn::RotaryEmbeddingOptions{.theta = layer.rotary_theta, .scaling = layer.rotary_scaling});
+      }
+    }
+    blocks.push_back(DecoderBlock(config, held));
+  }
   if (!config.tied_head) head.emplace(projection(config.width, config.vocab_size, /*bias=*/false, held));
 }
 

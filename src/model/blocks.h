@@ -32,28 +32,29 @@ struct Held {
 /// A LayerNorm or RMSNorm over the last dim.
 class ModelNorm : public nn::Module {
  public:
-  ModelNorm(const ModelConfig& config, Dtype dtype);
+  ModelNorm(ModelConfig::Norm kind, std::int64_t size, double eps, Dtype dtype);
   Tensor operator()(const Tensor& x) const;
   const ModelConfig::Norm kind;
   const double eps;
   const Tensor weight, bias;  // RMSNorm has no bias
 };
 
-/// The positions of a call's tokens.
-struct TokenPlaces {
-  Tensor positions;                       // i64 [T], or [B, T] where sequences have different positions
-  nn::RotaryEmbedding::Tables turn = {};  // with rotary positions their cos and sin, which broadcast over the heads
+/// How a layer rotates q and k: with which frequencies, and the tables of the call's tokens, which broadcast over the
+/// heads.
+struct Turn {
+  const nn::RotaryEmbedding* rotary = nullptr;  // null: it does not
+  nn::RotaryEmbedding::Tables tables = {};
 };
 
 class SelfAttentionBlock : public nn::Module {
  public:
   SelfAttentionBlock(const ModelConfig& config, Held held);
-  LanguageModel::Heads heads_of(const Tensor& x, const TokenPlaces& places, const Projections& project) const;
+  LanguageModel::Heads heads_of(const Tensor& x, const Turn& turn, const Projections& project) const;
   /// Joins the heads' outputs [B, Hq, T, D] and projects them to [B, T, C].
   Tensor joined(const Tensor& heads, const Projections& project) const;
   const std::int64_t heads, kv_heads, head_dim;
   const ModelLinear qkv, out;
-  const std::optional<nn::RMSNorm> q_norm, k_norm;  // norms of each head's q and k, if the model has qk_norm
+  const std::optional<ModelNorm> q_norm, k_norm;  // norms of each head's q and k, if the model has qk_norm
 };
 
 class MlpBlock : public nn::Module {
@@ -61,7 +62,7 @@ class MlpBlock : public nn::Module {
   MlpBlock(const ModelConfig& config, Held held);
   Tensor operator()(const Tensor& x, const Projections& project) const;
   const ModelConfig::Activation activation;
-  const std::optional<ModelLinear> gate;  // only with swiglu
+  const std::optional<ModelLinear> gate;  // only with swiglu and geglu_tanh
   const ModelLinear up, down;
 };
 
@@ -70,8 +71,16 @@ class DecoderBlock : public nn::Module {
   DecoderBlock(const ModelConfig& config, Held held);
   const ModelNorm attention_norm;
   const SelfAttentionBlock attention;
+  const std::optional<ModelNorm> attention_post_norm;  // with post_norms
   const ModelNorm mlp_norm;
   const MlpBlock mlp;
+  const std::optional<ModelNorm> mlp_post_norm;
+};
+
+/// What a layer's attention does, beside its weights.
+struct LayerKind {
+  AttentionOptions options;           // mask, scale and softcap
+  std::optional<std::size_t> rotary;  // which of the model's rotary embeddings; none: q and k are not rotated
 };
 
 /// The modules of a LanguageModel.
@@ -79,8 +88,10 @@ struct LanguageModel::Parts {
   explicit Parts(const ModelConfig& config, Held held);
   const Held held;
   ModelTable embedding;
-  std::optional<nn::Embedding> positions;  // only with learned positions
-  std::optional<nn::RotaryEmbedding> rotary;
+  std::optional<nn::Embedding> positions;     // only with learned positions
+  std::vector<nn::RotaryEmbedding> rotaries;  // each differs from the others
+  std::vector<LayerKind> kinds;               // one for each layer
+  std::optional<double> embedding_scale;
   nn::ModuleList<DecoderBlock> blocks;
   ModelNorm norm;
   std::optional<ModelLinear> head;  // only if the head does not share the embedding's table

@@ -1,10 +1,12 @@
-// src/model/config_json.cc: reads and writes a model's shape as config.json, in the format of transformers (GPT-2,
-// Llama and similar models) or in our own.
+// src/model/config_json.cc: reads and writes a model's shape as config.json: GPT-2's in the format of transformers, and
+// our own format.
 #include <attn/model.h>
 
 #include "model/family.h"
 #include "model/fields.h"
 #include "model/json_fields.h"
+#include "model/llama_json.h"
+#include "model/rotary_json.h"
 
 #include <algorithm>
 #include <array>
@@ -14,13 +16,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr std::array<const char*, 2> norm_names = {"layer_norm", "rms_norm"};
+constexpr std::array<const char*, 3> norm_names = {"layer_norm", "rms_norm", "rms_norm_plus_one"};
 constexpr std::array<const char*, 2> position_names = {"learned", "rotary"};
-constexpr std::array<const char*, 3> activation_names = {"gelu", "gelu_tanh", "swiglu"};
+constexpr std::array<const char*, 4> activation_names = {"gelu", "gelu_tanh", "swiglu", "geglu_tanh"};
 constexpr const auto& names_of(ModelConfig::Norm) { return norm_names; }
 constexpr const auto& names_of(ModelConfig::Positions) { return position_names; }
 constexpr const auto& names_of(ModelConfig::Activation) { return activation_names; }
-constexpr std::array<const char*, 6> family_names = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "attn"};
 
 template <typename Enum, std::size_t N>
 Enum named(const JsonFields& fields, const char* field, const std::array<const char*, N>& names) {
@@ -37,12 +38,6 @@ const char* name_in(const std::array<const char*, N>& names, Enum value) {
   return names[static_cast<std::size_t>(value)];
 }
 
-/// Throws unless the field has this value. A null field counts as false, and an absent field is accepted.
-void must_be(const JsonFields& fields, const char* field, bool value) {
-  if (fields.boolean(field, fields.has(field) ? false : value) != value)
-    fields.refuse(field, "attn's models have it " + std::string(value ? "true" : "false"));
-}
-
 /// Reads a size of GPT-2. transformers also reads it under the field name `elsewhere`, which takes precedence.
 std::int64_t size_of(const JsonFields& fields, const char* field, const char* elsewhere) {
   if (!fields.has(elsewhere)) return fields.integer(field);
@@ -53,10 +48,10 @@ std::int64_t size_of(const JsonFields& fields, const char* field, const char* el
 }
 
 ModelConfig read_gpt2(const JsonFields& fields) {
-  must_be(fields, "scale_attn_weights", true);
-  must_be(fields, "scale_attn_by_inverse_layer_idx", false);
-  must_be(fields, "add_cross_attention", false);
-  must_be(fields, "is_causal", true);
+  fields.must_be("scale_attn_weights", true);
+  fields.must_be("scale_attn_by_inverse_layer_idx", false);
+  fields.must_be("add_cross_attention", false);
+  fields.must_be("is_causal", true);
   ModelConfig config{.vocab_size = fields.integer("vocab_size"),
                      .context = size_of(fields, "n_positions", "max_position_embeddings"),
                      .layers = size_of(fields, "n_layer", "num_hidden_layers"),
@@ -76,150 +71,43 @@ ModelConfig read_gpt2(const JsonFields& fields) {
   return config;
 }
 
-/// Reads rotary positions as transformers 5 ("rope_parameters") or earlier versions ("rope_theta" and "rope_scaling")
-/// write them.
-void read_rotary(const JsonFields& fields, ModelConfig& config) {
-  config.rotary_theta = fields.number("rope_theta", 10000);
-  // transformers 5 prefers rope_scaling if a file has both fields
-  std::optional<JsonFields> parameters = fields.object("rope_scaling");
-  if (!parameters || parameters->empty()) parameters = fields.object("rope_parameters");
-  for (const JsonFields* given : {&fields, parameters ? &*parameters : &fields})
-    if (given->number("partial_rotary_factor", 1) != 1)
-      given->refuse("partial_rotary_factor", "attn's models turn whole heads: it must be 1");
-  if (!parameters) return;
-  config.rotary_theta = parameters->number("rope_theta", config.rotary_theta);
-  const char* kind = parameters->at("rope_type").is_null() ? "type" : "rope_type";
-  const std::string type = parameters->text(kind, "default");
-  if (type == "default" || (type == "linear" && parameters->number("factor", 0) == 1)) return;
-  if (type != "llama3") parameters->refuse(kind, "it must be default or llama3");
-  constexpr const char* context = "original_max_position_embeddings";
-  config.rotary_scaling = {parameters->number("factor"), parameters->number("low_freq_factor"),
-                           parameters->number("high_freq_factor"), parameters->integer(context)};
-  // If both fields give this number, the version of transformers decides which one is used, so they must agree.
-  if (fields.has(context) && fields.integer(context) != config.rotary_scaling->original_context)
-    fields.refuse(context, "it must be that of the rotary parameters, " +
-                               std::to_string(config.rotary_scaling->original_context));
-}
-
-/// The values that transformers uses for fields that a config.json of Llama or a similar model omits. 0 means that
-/// there is none, or that it is derived from other sizes.
-struct Defaults {
-  std::int64_t context, kv_heads = 0, head_dim = 0, sliding_window = 0;
-};
-
-Defaults defaults_of(Family family) {
-  switch (family) {
-    case Family::mistral: return {.context = 131072, .kv_heads = 8, .sliding_window = 4096};
-    case Family::qwen2: return {.context = 32768, .kv_heads = 32, .sliding_window = 4096};
-    case Family::qwen3: return {.context = 32768, .kv_heads = 32, .head_dim = 128, .sliding_window = 4096};
-    default: return {.context = 2048};
-  }
-}
-
-bool is_qwen(Family family) { return family == Family::qwen2 || family == Family::qwen3; }
-
-/// Returns the field's number: 0 if it is null, `missing` if it is absent.
-std::int64_t or_none(const JsonFields& fields, const char* field, std::int64_t missing) {
-  return fields.has(field) ? fields.integer(field, 0) : missing;
-}
-
-/// Refuses a window shorter than the context: transformers' cache would drop tokens outside it, although without a
-/// cache the layers see them.
-void refuse_windows(const JsonFields& fields, std::int64_t context) {
-  const nlohmann::json& types = fields.at("layer_types");
-  if (types.is_array() &&
-      std::all_of(types.begin(), types.end(), [](const nlohmann::json& type) { return type == "full_attention"; }))
-    return;
-  for (const char* field : {"sliding_window", "attention_chunk_size"})
-    if (fields.integer(field, context) < context)
-      fields.refuse(field,
-                    "the model sees all tokens before: it must be null, or no shorter than max_position_embeddings");
-}
-
-/// Returns the sliding window that all layers share. transformers can set it for each layer; windows that differ are
-/// refused.
-std::int64_t read_window(const JsonFields& fields, Family family, const ModelConfig& config) {
-  const bool qwen = is_qwen(family), used = !qwen || fields.boolean("use_sliding_window", false);
-  const std::int64_t window = used ? or_none(fields, "sliding_window", defaults_of(family).sliding_window) : 0;
-  if (used && window < 1 && !fields.at("sliding_window").is_null())
-    fields.refuse("sliding_window", "it must be null, or at least 1");
-
-  const nlohmann::json& types = fields.at("layer_types");
-  const std::int64_t first = qwen ? fields.integer("max_window_layers", 28) : 0;
-  bool full = first > 0, sliding = first < config.layers;
-  if (!types.is_null()) {
-    const auto count = [&](const char* type) {
-      return types.is_array() ? std::count(types.begin(), types.end(), type) : 0;
-    };
-    full = count("full_attention") > 0, sliding = count("sliding_attention") > 0;
-    if (static_cast<std::int64_t>(types.size()) != config.layers ||
-        count("full_attention") + count("sliding_attention") != config.layers)
-      fields.refuse("layer_types", "it must name full_attention or sliding_attention for each of num_hidden_layers, " +
-                                       std::to_string(config.layers));
-    if (sliding && window == 0)
-      fields.refuse("layer_types",
-                    std::string("sliding_attention needs a sliding_window") + (qwen ? ", and use_sliding_window" : ""));
-  }
-  if (full && sliding && window > 0 && window < config.context) {
-    if (types.is_null())
-      fields.refuse("max_window_layers",
-                    "attn's layers have one window: it must be 0, or no less than num_hidden_layers");
-    fields.refuse("layer_types", "attn's layers have one window: all must be full_attention, or all sliding_attention");
-  }
-  return sliding || !qwen ? window : 0;  // Mistral applies sliding_window whatever layer_types says
-}
-
-ModelConfig read_llama(const JsonFields& fields, Family family) {
-  const bool llama = family == Family::llama;
-  const Defaults defaults = defaults_of(family);
-  if (const std::string activation = fields.text("hidden_act", "silu"); activation != "silu" && activation != "swish")
-    fields.refuse("hidden_act", "it must be silu");
-  must_be(fields, "is_causal", true);
-  ModelConfig config{.vocab_size = fields.integer("vocab_size"),
-                     .context = fields.integer("max_position_embeddings", defaults.context),
-                     .layers = fields.integer("num_hidden_layers"),
-                     .heads = fields.integer("num_attention_heads"),
-                     .kv_heads = or_none(fields, "num_key_value_heads", defaults.kv_heads),
-                     .width = fields.integer("hidden_size"),
-                     .head_dim = or_none(fields, "head_dim", defaults.head_dim),
-                     .mlp_width = fields.integer("intermediate_size"),
-                     .norm = ModelConfig::Norm::rms_norm,
-                     .norm_eps = fields.number("rms_norm_eps", 1e-6),
-                     .positions = ModelConfig::Positions::rotary,
-                     .activation = ModelConfig::Activation::swiglu,
-                     .attention_bias = family == Family::qwen2 ||
-                                       (family != Family::mistral && fields.boolean("attention_bias", false)),
-                     .qk_norm = family == Family::qwen3,
-                     .mlp_bias = llama && fields.boolean("mlp_bias", false),
-                     .tied_head = fields.boolean("tie_word_embeddings", false),
-                     .dropout = fields.number("attention_dropout", 0)};
-  if (family == Family::qwen2) config.attention_out_bias = false;
-  read_rotary(fields, config);
-  if (!llama) config.sliding_window = read_window(fields, family, config);
-  if (llama || (family == Family::mistral && config.sliding_window == 0)) refuse_windows(fields, config.context);
-  return config;
-}
-
 /// Returns the name of a field in our own config.json; null for a field that is written as transformers writes it.
 const char* own_name(std::string_view field) {
   if (field == "rotary_theta" || field == "rotary_scaling" || field == "end_tokens") return nullptr;
   return field == "tied_head" ? "tie_word_embeddings" : field.data();
 }
 
+/// Reads rotary embedding from the field.
+RotaryFields own_rotary(const JsonFields& fields, const std::optional<JsonFields>& parameters, std::int64_t context) {
+  return read_rotary(fields, parameters, fields.number("rope_theta", 10000), context, Family::attn);
+}
+
+Json own_rotary_json(double theta, const std::optional<nn::RotaryScaling>& scaling, std::int64_t context) {
+  Json json = rotary_json(theta, scaling, context);
+  if (scaling && scaling->kind == nn::RotaryScaling::Kind::dynamic)
+    json["original_max_position_embeddings"] = scaling->original_context;
+  return json;
+}
+
 /// Reads the fields of our own config.json. Fields that older files lack are optional.
 struct OwnReader {
   const JsonFields& fields;
-  void operator()(const char* name, std::int64_t& value) const {
-    value = fields.integer(name, later(name) ? std::optional(value) : std::nullopt);
-  }
+  void operator()(const char* name, std::int64_t& value) const { value = fields.integer(name, later(name, value)); }
   void operator()(const char* name, double& value) const {
-    if (own_name(name)) value = fields.number(name);
+    if (own_name(name)) value = fields.number(name, later(name, value));
   }
-  void operator()(const char* name, bool& value) const {
-    value = fields.boolean(own_name(name), later(name) ? std::optional(value) : std::nullopt);
-  }
+  void operator()(const char* name, bool& value) const { value = fields.boolean(own_name(name), later(name, value)); }
   void operator()(const char* name, std::optional<bool>& value) const {
     if (!fields.at(name).is_null()) value = fields.boolean(name);
+  }
+  void operator()(const char* name, std::vector<LayerConfig>& value) const {
+    for (const JsonFields& layer : fields.objects(name)) {
+      LayerConfig& one = value.emplace_back();
+      one.sliding_window = layer.integer("sliding_window");
+      one.rotary = layer.boolean("rotary");
+      const RotaryFields rotary = own_rotary(layer, layer.object("rope_parameters"), fields.integer("context"));
+      one.rotary_theta = rotary.theta, one.rotary_scaling = rotary.scaling;
+    }
   }
   void operator()(const char*, std::optional<nn::RotaryScaling>&) const {}
   void operator()(const char*, std::vector<std::int64_t>&) const {}
@@ -228,24 +116,21 @@ struct OwnReader {
   void operator()(const char* name, Enum& value) const {
     value = named<Enum>(fields, name, names_of(value));
   }
-  static bool later(std::string_view name) { return name == "qk_norm" || name == "sliding_window"; }
+  template <typename T>
+  static std::optional<T> later(std::string_view name, T value) {
+    for (const std::string_view one : {"qk_norm", "sliding_window", "rotary_dim", "query_scalar", "attention_softcap",
+                                       "post_norms", "scaled_embedding", "final_softcap"})
+      if (name == one) return value;
+    return std::nullopt;
+  }
 };
 
 ModelConfig read_own(const JsonFields& fields) {
   ModelConfig config;
   each_field(config, OwnReader{fields});
-  read_rotary(fields, config);
+  const RotaryFields rotary = own_rotary(fields, rotary_parameters(fields), config.context);
+  config.rotary_theta = rotary.theta, config.rotary_scaling = rotary.scaling;
   return config;
-}
-
-Json rotary_json(const ModelConfig& config) {
-  Json rotary = {{"rope_type", config.rotary_scaling ? "llama3" : "default"}, {"rope_theta", config.rotary_theta}};
-  if (const auto& s = config.rotary_scaling)
-    rotary.update(Json{{"factor", s->factor},
-                       {"low_freq_factor", s->low_frequency},
-                       {"high_freq_factor", s->high_frequency},
-                       {"original_max_position_embeddings", s->original_context}});
-  return rotary;
 }
 
 Json gpt2_json(const ModelConfig& c) {
@@ -265,33 +150,6 @@ Json gpt2_json(const ModelConfig& c) {
           {"attn_pdrop", c.dropout}};
 }
 
-Json llama_json(const ModelConfig& c, Family family) {
-  constexpr std::array<const char*, 5> classes = {"", "LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM",
-                                                  "Qwen3ForCausalLM"};
-  Json json = {{"architectures", {name_in(classes, family)}},
-               {"model_type", name_in(family_names, family)},
-               {"vocab_size", c.vocab_size},
-               {"max_position_embeddings", c.context},
-               {"num_hidden_layers", c.layers},
-               {"num_attention_heads", c.heads},
-               {"num_key_value_heads", c.key_value_heads()},
-               {"hidden_size", c.width},
-               {"head_dim", c.dim_of_head()},
-               {"intermediate_size", c.dim_of_mlp()},
-               {"hidden_act", "silu"},
-               {"rms_norm_eps", c.norm_eps},
-               {"tie_word_embeddings", c.tied_head},
-               {"attention_dropout", c.dropout},
-               {"rope_parameters", rotary_json(c)}};
-  const bool windows = c.sliding_window > 0;
-  if (family == Family::llama || family == Family::qwen3) json["attention_bias"] = c.attention_bias;
-  if (family == Family::llama) json["mlp_bias"] = c.mlp_bias;
-  if (family != Family::llama) json["sliding_window"] = windows ? Json(c.sliding_window) : Json();
-  if (is_qwen(family))
-    json.update(Json{{"use_sliding_window", windows}, {"max_window_layers", windows ? 0 : c.layers}});
-  return json;
-}
-
 Json own_json(ModelConfig c) {
   c.kv_heads = c.key_value_heads(), c.head_dim = c.dim_of_head(), c.mlp_width = c.dim_of_mlp();
   Json json = {{"model_type", "attn"}};
@@ -302,34 +160,29 @@ Json own_json(ModelConfig c) {
     if constexpr (std::is_enum_v<T>) json[name] = name_in(names_of(value), value);
     else if constexpr (std::is_same_v<T, std::optional<bool>>) {
       if (value) json[name] = *value;
+    } else if constexpr (std::is_same_v<T, std::vector<LayerConfig>>) {
+      for (const LayerConfig& layer : value)
+        json[name].push_back(
+            {{"sliding_window", layer.sliding_window},
+             {"rotary", layer.rotary},
+             {"rope_parameters", own_rotary_json(layer.rotary_theta, layer.rotary_scaling, c.context)}});
     } else if constexpr (std::is_arithmetic_v<T>) json[name] = value;
   });
-  json["rope_parameters"] = rotary_json(c);
+  json["rope_parameters"] = own_rotary_json(c.rotary_theta, c.rotary_scaling, c.context);
   return json;
 }
 
 }  // namespace
 
-Family family_of(const ModelConfig& c) {
-  using Config = ModelConfig;
-  const bool plain_heads = c.key_value_heads() == c.heads && c.heads * c.dim_of_head() == c.width,
-             same_bias = c.attention_bias == c.bias_of_out();
-  if (c.norm == Config::Norm::layer_norm && c.positions == Config::Positions::learned &&
-      c.activation != Config::Activation::swiglu && plain_heads && c.attention_bias && same_bias && c.mlp_bias &&
-      !c.qk_norm && c.sliding_window == 0)
-    return Family::gpt2;
-  if (c.norm != Config::Norm::rms_norm || c.positions != Config::Positions::rotary ||
-      c.activation != Config::Activation::swiglu)
-    return Family::attn;
-  if (!c.qk_norm && c.sliding_window == 0 && same_bias) return Family::llama;
-  if (c.mlp_bias) return Family::attn;
-  if (c.qk_norm) return same_bias ? Family::qwen3 : Family::attn;
-  if (!same_bias) return c.attention_bias ? Family::qwen2 : Family::attn;
-  return c.attention_bias ? Family::attn : Family::mistral;
+Family family_in(const std::string& json, const std::string& name) {
+  return named<Family>(JsonFields(json, name), "model_type", family_names);
 }
 
 ModelConfig ModelConfig::from_json(const std::string& text, const std::string& name) {
   const JsonFields fields(text, name);
+  for (const char* experts : {"num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"})
+    if (!fields.at(experts).is_null() && fields.at(experts) != 0)
+      fields.refuse(experts, "attn reads no mixtures of experts");
   const auto family = named<Family>(fields, "model_type", family_names);
   if (!fields.at("quantization_config").is_null())
     fields.refuse("quantization_config", "attn's models are not quantised: it must be null");

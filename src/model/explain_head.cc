@@ -12,6 +12,7 @@
 #include "explain/shown.h"
 #include "explain/tokens.h"
 #include "io/source.h"
+#include "model/blocks.h"
 #include "model/generate_internal.h"
 
 #include "runtime/format.h"
@@ -79,17 +80,21 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   const LanguageModel::Heads heads = model.heads(tensor<std::int64_t>(ids).unsqueeze(0), at.layer);
   const std::int64_t key_head = at.head / (config.heads / config.key_value_heads());
   const Tensor q = heads.q[0][at.head], k = heads.k[0][key_head], v = heads.v[0][key_head];  // [T, D]
-  const Mask mask = config.mask();
+  const AttentionOptions& options = model.parts().kinds[static_cast<std::size_t>(at.layer)].options;
+  const Mask mask = options.mask;
   const std::vector<Hidden> hidden = explain_detail::hidden_pairs(mask, {1, 1, n, n}, {});
-  const AttentionResult attended = attention(q, k, v, {.mask = mask, .weights = Weights::full});
-  const Tensor scaled = attention_scores(q, k), scores = attention_scores(q, k, {.score = Score::dot()});
+  AttentionOptions with_weights = options;
+  with_weights.weights = Weights::full;
+  const AttentionResult attended = attention(q, k, v, with_weights);
+  const Tensor scaled = attention_scores(q, k, {.scale = options.scale}),
+               scores = attention_scores(q, k, {.score = Score::dot()});
 
   Steps steps{language, {}};
   for (const std::int64_t id : ids) steps.tokens.push_back(shown(tokenizer.bytes(id)));
   const auto wide = [](const Tensor& x) {
     return x.to(x.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32).contiguous();
   };
-  const std::string rotated = config.positions == ModelConfig::Positions::rotary ? ", rotated" : "";
+  const std::string rotated = config.layer(at.layer).rotary ? ", rotated" : "";
   const std::string x = (config.qk_norm ? "norm(norm(x) W)" : "norm(x) W") + rotated;
   steps.add(Kind::words, "tokens", Phrase::tokens, Phrase::note_tokens, "", {"split", {}}, {}).shape = {n};
   steps.add(Kind::ids, "ids", Phrase::ids, Phrase::note_ids, "", {"index", {"tokens"}}, tensor<std::int64_t>(ids))
@@ -109,11 +114,21 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   steps.add(Kind::pairs, "scores", Phrase::scores, Phrase::note_scores_self, "q · k", {"dot", {"q", "k"}}, wide(scores))
       .note = runtime::format(fmt::runtime(say(language, Phrase::note_scores_self)), say(language, Phrase::dot));
   steps.add(Kind::pairs, "scaled", Phrase::scaled, Phrase::note_scaled,
-            runtime::format("scores / √{}", config.dim_of_head()),
-            {"divide", {"scores"}, std::sqrt(static_cast<double>(config.dim_of_head()))}, wide(scaled));
+            runtime::format("scores / √{}", config.score_divisor()),
+            {"divide", {"scores"}, std::sqrt(config.score_divisor())}, wide(scaled));
+  explain_detail::Run capped;  // the softcap's step, for the way back
+  capped.call = options;
+  if (options.softcap > 0) {
+    const Tensor values = tanh(wide(scaled) / options.softcap) * options.softcap;
+    const std::string formula = runtime::format("{0} tanh(scaled / {0})", options.softcap);
+    const ExplainStep::Operation operation{"softcap", {"scaled"}, options.softcap};
+    capped.stages.push_back({"capped", Phrase::capped, Phrase::note_capped, formula, "cap", operation, values});
+    steps.add(Kind::pairs, "capped", Phrase::capped, Phrase::note_capped, formula, operation, values);
+  }
+  const bool caps = !capped.stages.empty();
   steps
       .add(Kind::pairs, "mask", Phrase::mask, explain_detail::note_of_mask(hidden), mask.to_string(),
-           {"mask", {"scaled"}}, wide(scaled))
+           {"mask", {caps ? "capped" : "scaled"}}, caps ? capped.stages[0].values : wide(scaled))
       .hidden = hidden;
   steps
       .add(Kind::weights, "weights", Phrase::weights, Phrase::note_weights, "softmax(masked)", {"softmax", {"mask"}},
@@ -123,8 +138,15 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
             wide(attended.output));
 
   if (at.gradients) {
-    const explain_detail::WayBack back = explain_detail::way_back(
-        {wide(q), wide(k), wide(v), wide(attended.weights), wide(attended.output), {.mask = mask}, !rotated.empty()});
+    const explain_detail::WayBack back = explain_detail::way_back({.q = wide(q),
+                                                                   .k = wide(k),
+                                                                   .v = wide(v),
+                                                                   .weights = wide(attended.weights),
+                                                                   .context = wide(attended.output),
+                                                                   .options = options,
+                                                                   .rotated = !rotated.empty(),
+                                                                   .run = caps ? &capped : nullptr,
+                                                                   .score_divisor = config.score_divisor()});
     for (const explain_detail::BackwardStep& gradient : back.steps) {
       ExplainStep& step = steps.add(gradient.kind, gradient.name, gradient.title, gradient.note, gradient.formula,
                                     gradient.operation, gradient.values);

@@ -16,23 +16,37 @@ concept Fields = std::same_as<std::remove_const_t<T>, Struct>;
 
 template <Fields<nn::RotaryScaling> T, typename F>
 void each_field(T& scaling, F&& visit) {
-  auto& [factor, low_frequency, high_frequency, original_context] = scaling;
+  auto& [factor, low_frequency, high_frequency, original_context, kind, attention_factor, beta_fast, beta_slow,
+         truncate, short_factors, long_factors] = scaling;
   visit("factor", factor), visit("low_frequency", low_frequency), visit("high_frequency", high_frequency);
-  visit("original_context", original_context);
+  visit("original_context", original_context), visit("kind", kind), visit("attention_factor", attention_factor);
+  visit("beta_fast", beta_fast), visit("beta_slow", beta_slow), visit("truncate", truncate);
+  visit("short_factors", short_factors), visit("long_factors", long_factors);
+}
+
+template <Fields<LayerConfig> T, typename F>
+void each_field(T& layer, F&& visit) {
+  auto& [sliding_window, rotary, rotary_theta, rotary_scaling] = layer;
+  visit("sliding_window", sliding_window), visit("rotary", rotary), visit("rotary_theta", rotary_theta);
+  visit("rotary_scaling", rotary_scaling);
 }
 
 template <Fields<ModelConfig> T, typename F>
 void each_field(T& config, F&& visit) {
   auto& [vocab_size, context, layers, heads, kv_heads, width, head_dim, mlp_width, norm, norm_eps, positions,
-         rotary_theta, rotary_scaling, activation, attention_bias, attention_out_bias, qk_norm, sliding_window,
-         mlp_bias, tied_head, dropout, end_tokens] = config;
+         rotary_theta, rotary_scaling, rotary_dim, activation, attention_bias, attention_out_bias, qk_norm,
+         query_scalar, attention_softcap, sliding_window, per_layer, post_norms, mlp_bias, scaled_embedding,
+         final_softcap, tied_head, dropout, end_tokens] = config;
   visit("vocab_size", vocab_size), visit("context", context), visit("layers", layers), visit("heads", heads),
       visit("kv_heads", kv_heads);
   visit("width", width), visit("head_dim", head_dim), visit("mlp_width", mlp_width);
   visit("norm", norm), visit("norm_eps", norm_eps), visit("positions", positions), visit("rotary_theta", rotary_theta);
-  visit("rotary_scaling", rotary_scaling), visit("activation", activation), visit("attention_bias", attention_bias);
-  visit("attention_out_bias", attention_out_bias), visit("qk_norm", qk_norm), visit("sliding_window", sliding_window),
-      visit("mlp_bias", mlp_bias);
+  visit("rotary_scaling", rotary_scaling), visit("rotary_dim", rotary_dim);
+  visit("activation", activation), visit("attention_bias", attention_bias);
+  visit("attention_out_bias", attention_out_bias), visit("qk_norm", qk_norm), visit("query_scalar", query_scalar);
+  visit("attention_softcap", attention_softcap), visit("sliding_window", sliding_window), visit("per_layer", per_layer);
+  visit("post_norms", post_norms), visit("mlp_bias", mlp_bias), visit("scaled_embedding", scaled_embedding);
+  visit("final_softcap", final_softcap);
   visit("tied_head", tied_head), visit("dropout", dropout), visit("end_tokens", end_tokens);
 }
 
@@ -47,13 +61,19 @@ void each_field(T& options, F&& visit) {
 
 /// Return whether the enumeration has this value, because a file or a caller's cast may give any number.
 constexpr bool has_value(ModelConfig::Norm x) {
-  return x >= ModelConfig::Norm::layer_norm && x <= ModelConfig::Norm::rms_norm;
+  return x >= ModelConfig::Norm::layer_norm && x <= ModelConfig::Norm::rms_norm_plus_one;
 }
 constexpr bool has_value(ModelConfig::Positions x) {
   return x >= ModelConfig::Positions::learned && x <= ModelConfig::Positions::rotary;
 }
 constexpr bool has_value(ModelConfig::Activation x) {
-  return x >= ModelConfig::Activation::gelu && x <= ModelConfig::Activation::swiglu;
+  return x >= ModelConfig::Activation::gelu && x <= ModelConfig::Activation::geglu_tanh;
 }
+constexpr bool has_value(nn::RotaryScaling::Kind x) {
+  return x >= nn::RotaryScaling::Kind::llama3 && x <= nn::RotaryScaling::Kind::longrope;
+}
+
+/// Returns whether an MLP with this activation has a second projection, which gates the first.
+constexpr bool is_gated(ModelConfig::Activation x) { return x >= ModelConfig::Activation::swiglu; }
 
 }  // namespace attn

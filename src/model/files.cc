@@ -147,6 +147,7 @@ void check_fit(const ModelConfig& config, const std::vector<StoredTensor>& store
   for (const StoredTensor& want : stored) {
     known.insert(want.name);
     const auto found = tensors.find(want.name);
+    if (want.file_row > 0) continue;  // the same tensor again
     if (found == tensors.end()) missing.push_back(want.name);
     else if (!(found->second.sizes() == want.sizes) || !is_floating(found->second.dtype()))
       misshapen.push_back(want.name + " is " + std::string(name_of(found->second.dtype())) + " " +
@@ -181,6 +182,16 @@ Dtype kept_dtype(const std::vector<StoredTensor>& stored, const Tensors& tensors
 Tensor rows_of(const std::map<std::string, Tensor>& parameters, const StoredTensor& stored) {
   const Tensor rows = parameters.at(stored.parameter).narrow(0, stored.row, stored.rows);
   return stored.transposed ? rows.t() : rows;
+}
+
+/// Copies the tensors of the file into the parameters; each is freed before the next is copied.
+void fill(const std::map<std::string, Tensor>& parameters, const std::vector<StoredTensor>& stored, Tensors& tensors) {
+  for (std::size_t i = 0; i < stored.size(); ++i) {
+    const StoredTensor& one = stored[i];
+    const Tensor& given = tensors.at(one.name);
+    rows_of(parameters, one).copy_(one.transposed ? given : given.narrow(0, one.file_row, one.rows));
+    if (i + 1 == stored.size() || stored[i + 1].name != one.name) tensors.erase(one.name);
+  }
 }
 
 std::map<std::string, Tensor> by_name(const LanguageModel& model) {
@@ -241,19 +252,16 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
     throw ValueError("LanguageModel::load: " + config_path + " says " + std::to_string(config.layers) +
                      (config.layers == 1 ? " layer" : " layers") + "; the weights are only " +
                      std::to_string(tensors.size()) + (tensors.size() == 1 ? " tensor" : " tensors"));
-  add_prefix(tensors, prefix_of(family_of(config)));
-  const std::vector<StoredTensor> stored = stored_tensors(config);
+  const Family family = family_in(config_text, config_path);
+  add_prefix(tensors, prefix_of(family));
+  const std::vector<StoredTensor> stored = stored_tensors(config, family);
   if (config.tied_head) take_head_as(stored.front().name, tensors);
   check_fit(config, stored, tensors, folder);
   if (config.tied_head) check_tied_head(stored.front().name, tensors, folder);
 
   const Dtype kept = dtype ? *dtype : kept_dtype(stored, tensors, JsonFields(config_text, config_path));
   LanguageModel model(config, std::make_shared<const Parts>(config, Held{.dtype = kept}));
-  const auto parameters = by_name(model);
-  for (const StoredTensor& one : stored) {
-    rows_of(parameters, one).copy_(tensors.at(one.name));
-    tensors.erase(one.name);  // frees its memory before the next copy
-  }
+  fill(by_name(model), stored, tensors);
   model.eval();
   return model;
 }
@@ -275,7 +283,11 @@ void LanguageModel::save(const std::string& folder) const {
   if (error) throw IoError("LanguageModel::save: " + folder + ": " + error.message());
   const auto parameters = by_name(*this);
   std::vector<std::pair<std::string, Tensor>> tensors;
-  for (const StoredTensor& one : stored_tensors(config)) tensors.emplace_back(one.name, rows_of(parameters, one));
+  for (const StoredTensor& one : stored_tensors(config, family_of(config))) {
+    const Tensor rows = rows_of(parameters, one);
+    if (one.file_row == 0) tensors.emplace_back(one.name, rows);
+    else tensors.back().second = cat({tensors.back().second, rows}).detach();
+  }
   io::save_with_checksum("LanguageModel::save", (fs::path(folder) / weights_name).string(), tensors,
                          {{"format", "pt"}});
   const std::string json = config.to_json(dtype());

@@ -101,7 +101,7 @@ class Run {
       guessable.push_back({.text = i,
                            .ids = &texts_[i].ids,
                            .generator = &texts_[i].generator,
-                           .most = std::min(left(i) - 1, reader_.room(std::ssize(texts_[i].ids)))});
+                           .most = reader_.room(std::ssize(texts_[i].ids), left(i) - 1)});
     const std::vector<Ids> guesses = guesser_.guess(guessable);
     std::vector<Ids> ids;
     for (std::size_t n = 0; n < open.size(); ++n) {

@@ -136,6 +136,22 @@ std::optional<JsonFields> JsonFields::object(const char* field) const {
   return JsonFields(value, name_ + ": " + field);
 }
 
+std::vector<JsonFields> JsonFields::objects(const char* field) const {
+  const nlohmann::json& list = at(field);
+  std::vector<JsonFields> result;
+  if (list.is_null()) return result;
+  if (!list.is_array() || !std::all_of(list.begin(), list.end(), [](const auto& x) { return x.is_object(); }))
+    refuse(field, "it must be a list of objects");
+  for (const nlohmann::json& each : list)
+    result.push_back(JsonFields(each, name_ + ": " + field + "[" + std::to_string(result.size()) + "]"));
+  return result;
+}
+
+void JsonFields::must_be(const char* field, bool value) const {
+  if (boolean(field, has(field) ? false : value) != value)
+    refuse(field, "attn's models have it " + std::string(value ? "true" : "false"));
+}
+
 std::vector<std::int64_t> JsonFields::ids(const char* field) const {
   const nlohmann::json& value = at(field);
   if (value.is_null()) return {};

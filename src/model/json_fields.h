@@ -36,6 +36,10 @@ class JsonFields {
   std::string text(const char* field, const std::optional<std::string>& otherwise = std::nullopt) const;
   /// Returns a nested object; nullopt when the field is missing or null.
   std::optional<JsonFields> object(const char* field) const;
+  /// Returns the objects of a list; none when the field is missing or null.
+  std::vector<JsonFields> objects(const char* field) const;
+  /// Throws unless the field has this value. A null field counts as false, and an absent field is accepted.
+  void must_be(const char* field, bool value) const;
   /// Returns the ids of a field that holds one id, a list of ids, or nothing.
   std::vector<std::int64_t> ids(const char* field) const;
   bool empty() const { return object_.empty(); }

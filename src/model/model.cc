@@ -37,6 +37,27 @@ void check_targets(const Tensor& ids, const Tensor& targets) {
                      to_string(ids.sizes()));
 }
 
+/// Returns cos and sin of the positions [T], or [B, T], which broadcast over the heads. `tokens` as in `run`.
+nn::RotaryEmbedding::Tables tables_of(const nn::RotaryEmbedding& rotary, const Tensor& positions,
+                                      const std::vector<std::int64_t>& tokens, Dtype dtype) {
+  const Dtype wide = dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+  if (positions.dim() == 1) return rotary.tables(positions, wide, tokens.front());
+  const auto& scaling = rotary.options.scaling;
+  nn::RotaryEmbedding::Tables all;
+  if (std::all_of(tokens.begin(), tokens.end(),
+                  [&](std::int64_t n) { return !scaling || scaling->same(n, tokens.front()); })) {
+    all = rotary.tables(positions, wide, tokens.front());
+  } else {  // each row has frequencies of its own
+    std::vector<Tensor> cos, sin;
+    for (std::size_t b = 0; b < tokens.size(); ++b) {
+      const auto row = rotary.tables(positions.narrow(0, static_cast<std::int64_t>(b), 1), wide, tokens[b]);
+      cos.push_back(row.cos), sin.push_back(row.sin);
+    }
+    all = {cat(cos), cat(sin)};
+  }
+  return {all.cos.unsqueeze(1), all.sin.unsqueeze(1)};
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(const ModelConfig& config, std::shared_ptr<const Parts> parts)
@@ -62,9 +83,11 @@ Dtype LanguageModel::dtype() const { return parts_->held.dtype; }
 
 bool LanguageModel::is_stored() const { return parts_->held.stored; }
 
-/// Runs all blocks on the ids. attend(layer, heads) must return the attention output [B, Hq, T, D].
+/// Runs all blocks on the ids. attend(layer, heads) must return the attention output [B, Hq, T, D]. `tokens`: the
+/// length of each row's text, or one for all.
 template <typename Attend>
-Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, Attend&& attend) const {
+Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, const std::vector<std::int64_t>& tokens,
+                          Attend&& attend) const {
   if (is_stored() && is_training() && grad_enabled())
     throw ValueError(
         "LanguageModel: the weights are the blocks of a GGUF file, which cannot be trained; decoded() gives "
@@ -72,33 +95,38 @@ Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, Attend&& a
   const auto dropped = [&](const Tensor& x) {
     return config.dropout > 0 ? dropout(x, config.dropout, is_training() && grad_enabled()) : x;
   };
-  TokenPlaces places{.positions = positions};
-  if (parts_->rotary) {
-    places.turn = parts_->rotary->tables(positions, dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32);
-    if (positions.dim() == 2) places.turn = {places.turn.cos.unsqueeze(1), places.turn.sin.unsqueeze(1)};
-  }
+  std::vector<Turn> turns;
+  for (const nn::RotaryEmbedding& rotary : parts_->rotaries)
+    turns.push_back({&rotary, tables_of(rotary, positions, tokens, dtype())});
   Tensor x = parts_->embedding.rows(ids);  // [B, T, C]
+  if (parts_->embedding_scale) x = x * *parts_->embedding_scale;
   if (parts_->positions) x = x + (*parts_->positions)(positions);
   x = dropped(x);
   std::int64_t layer = 0;
   for (const DecoderBlock& block : parts_->blocks) {
-    const Tensor attended = attend(layer++, block.attention.heads_of(block.attention_norm(x), places, parts_->project));
+    const auto& rotary = parts_->kinds[static_cast<std::size_t>(layer)].rotary;
+    const Heads heads =
+        block.attention.heads_of(block.attention_norm(x), rotary ? turns[*rotary] : Turn(), parts_->project);
+    const Tensor attended = attend(layer++, heads);
     if (!attended.defined()) return x;
-    x = x + dropped(block.attention.joined(attended, parts_->project));
-    x = x + dropped(block.mlp(block.mlp_norm(x), parts_->project));
+    const auto added = [&](const Tensor& y, const std::optional<ModelNorm>& norm) {
+      return x + dropped(norm ? (*norm)(y) : y);
+    };
+    x = added(block.attention.joined(attended, parts_->project), block.attention_post_norm);
+    x = added(block.mlp(block.mlp_norm(x), parts_->project), block.mlp_post_norm);
   }
   return parts_->norm(x);
 }
 
 Tensor LanguageModel::hidden(const Tensor& ids) const {
   check_ids(config, ids);
-  const AttentionOptions options{.mask = config.mask(), .dropout_p = is_training() ? config.dropout : 0};
-  return run(ids, arange(0, ids.size(1)), [&](std::int64_t, const Heads& heads) {
+  return run(ids, arange(0, ids.size(1)), {ids.size(1)}, [&](std::int64_t layer, const Heads& heads) {
     const Tensor& q = heads.q;
+    AttentionOptions options = parts_->kinds[static_cast<std::size_t>(layer)].options;
+    options.dropout_p = is_training() ? config.dropout : 0;
     // the output is laid out as [B, T, Hq, D], so that joining the heads needs no copy
-    AttentionOptions to_rows = options;
-    to_rows.out = empty({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype()).transpose(1, 2);
-    return attention(q, heads.k, heads.v, to_rows).output;
+    options.out = empty({q.size(0), q.size(2), q.size(1), q.size(3)}, q.dtype()).transpose(1, 2);
+    return attention(q, heads.k, heads.v, options).output;
   });
 }
 
@@ -113,10 +141,15 @@ Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::ve
     throw ShapeError("LanguageModel: ids has shape " + to_string(ids.sizes()) + "; it must have a row for each of " +
                      std::to_string(rows.size()) + " sequences");
   const Tensor positions = empty({ids.size(0), ids.size(1)}, Dtype::i64);
-  std::vector<std::int64_t> before;
+  std::vector<std::int64_t> before, after;
   for (std::size_t b = 0; b < rows.size(); ++b) {
     before.push_back(cache.length(rows[b]));
     check_ids(config, ids, before[b]);
+    after.push_back(before[b] + ids.size(1));
+    if (before[b] > 0 && !config.same_frequencies(before[b], after[b]))
+      throw ValueError("LanguageModel: sequence " + std::to_string(rows[b]) + " has " + tokens(before[b]) +
+                       " in the cache; with " + tokens(after[b]) +
+                       " all have other rotary frequencies: truncate it to 0 and give all tokens");
     if (std::count(rows.begin(), rows.end(), rows[b]) > 1)
       throw ValueError("LanguageModel: sequence " + std::to_string(rows[b]) + " is given twice");
     for (std::int64_t t = 0; t < ids.size(1); ++t)
@@ -127,12 +160,14 @@ Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::ve
   const auto columns = static_cast<std::ptrdiff_t>(ids.size(1));
   for (const std::int64_t row : rows) cache.free_pages(row);
   try {
-    const Tensor result = run(ids, positions, [&](std::int64_t layer, const Heads& heads) {
+    const Tensor result = run(ids, positions, after, [&](std::int64_t layer, const Heads& heads) {
       std::vector<KvSequence> handles;
       for (const std::int64_t row : rows) handles.push_back(cache.at(row).handles[static_cast<std::size_t>(layer)]);
       KvCache& kept = cache.layers_[static_cast<std::size_t>(layer)];
       kept.append(handles, heads.k, heads.v);
-      return attention_cached(heads.q, kept, handles, {.mask = cache.mask(config.mask())}).output;
+      AttentionOptions options = parts_->kinds[static_cast<std::size_t>(layer)].options;
+      options.mask = cache.mask(options.mask);
+      return attention_cached(heads.q, kept, handles, options).output;
     });
     for (std::size_t b = 0; b < rows.size(); ++b) {
       const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(b) * columns;
@@ -158,21 +193,26 @@ Tensor LanguageModel::hidden_packed(const Tensor& ids, const Tensor& cu_seqlens)
                      ", the number of ids");
   const Tensor positions = empty({ids.size(0)}, Dtype::i64);
   std::int64_t* const position = positions.data<std::int64_t>();
+  std::int64_t longest = 0;
   // attention() itself refuses other faults of cu_seqlens
   for (std::size_t n = 0; n + 1 < ends.size(); ++n) {
+    longest = std::max(longest, ends[n + 1] - ends[n]);
     if (ends[n + 1] - ends[n] > config.context)
       throw ValueError("LanguageModel: sequence " + std::to_string(n) + " has " + tokens(ends[n + 1] - ends[n]) +
                        "; the context holds " + tokens(config.context));
     for (std::int64_t i = std::max<std::int64_t>(ends[n], 0); i < std::min(ends[n + 1], ids.size(0)); ++i)
       position[i] = i - ends[n];
   }
-  return run(ids.unsqueeze(0), positions,
-             [&](std::int64_t, const Heads& heads) {
-               return attention(heads.q, heads.k, heads.v,
-                                {.mask = config.mask(),
-                                 .cu_seqlens_q = cu_seqlens,
-                                 .dropout_p = is_training() ? config.dropout : 0})
-                   .output;
+  for (std::size_t n = 0; n + 1 < ends.size(); ++n)
+    if (!config.same_frequencies(ends[n + 1] - ends[n], longest))
+      throw ValueError("LanguageModel: sequence " + std::to_string(n) + " has " + tokens(ends[n + 1] - ends[n]) +
+                       ", another " + tokens(longest) + "; their rotary frequencies differ: pack them apart");
+  return run(ids.unsqueeze(0), positions, {longest},
+             [&](std::int64_t layer, const Heads& heads) {
+               AttentionOptions options = parts_->kinds[static_cast<std::size_t>(layer)].options;
+               options.cu_seqlens_q = cu_seqlens;
+               options.dropout_p = is_training() ? config.dropout : 0;
+               return attention(heads.q, heads.k, heads.v, options).output;
              })
       .select(0, 0);
 }
@@ -184,18 +224,19 @@ LanguageModel::Heads LanguageModel::heads(const Tensor& ids, std::int64_t layer)
                      std::to_string(config.layers - 1));
   const NoGrad no_grad;
   Heads wanted;
-  run(ids, arange(0, ids.size(1)), [&](std::int64_t at, const Heads& heads) {
+  run(ids, arange(0, ids.size(1)), {ids.size(1)}, [&](std::int64_t at, const Heads& heads) {
     if (at == layer) {
       wanted = heads;
       return Tensor();
     }
-    return attention(heads.q, heads.k, heads.v, {.mask = config.mask()}).output;
+    return attention(heads.q, heads.k, heads.v, parts_->kinds[static_cast<std::size_t>(at)].options).output;
   });
   return wanted;
 }
 
 Tensor LanguageModel::logits(const Tensor& hidden) const {
-  return parts_->head ? parts_->project(*parts_->head, hidden) : parts_->project(parts_->embedding, hidden);
+  const Tensor y = parts_->head ? parts_->project(*parts_->head, hidden) : parts_->project(parts_->embedding, hidden);
+  return config.final_softcap > 0 ? tanh(y / config.final_softcap) * config.final_softcap : y;
 }
 
 Tensor LanguageModel::forward(const Tensor& ids) const { return logits(hidden(ids)); }

@@ -25,8 +25,14 @@ Reader::Part Reader::part(const Wanted& text) const {
   const auto n = static_cast<std::int64_t>(all.size());
   const auto seen = all.subspan(static_cast<std::size_t>(first_seen(n - text.rows + 1, model_.config.context)));
   std::int64_t before = 0;
-  if (cache_)
+  if (cache_) {
+    const std::int64_t held = cache_->length(text.sequence);
     before = cache_->keep_common(text.sequence, seen.first(seen.size() - static_cast<std::size_t>(text.rows)));
+    if (before > 0 && !model_.config.same_frequencies(held, std::ssize(seen))) {  // its keys are rotated otherwise
+      cache_->truncate(text.sequence, 0);
+      before = 0;
+    }
+  }
   return {text.sequence, text.rows, seen.subspan(static_cast<std::size_t>(before)), before};
 }
 
@@ -62,7 +68,9 @@ std::vector<Tensor> Reader::logits(const std::vector<Wanted>& texts) const {
     if (part.ids.size() <= few) columns = std::max(columns, part.ids.size());
   std::vector<Part*> together;
   for (Part& part : parts) {
-    const bool fits = part.before + static_cast<std::int64_t>(columns) <= model_.config.context;
+    const std::int64_t filled = part.before + static_cast<std::int64_t>(columns);
+    const bool fits =
+        filled <= model_.config.context && model_.config.same_frequencies(part.before + std::ssize(part.ids), filled);
     if (cache_ && part.ids.size() <= few && fits) together.push_back(&part);
     else compute({&part});
   }

@@ -2,6 +2,8 @@
 #pragma once
 #include <attn/model.h>
 
+#include <algorithm>
+
 #include <vector>
 
 namespace attn {
@@ -25,8 +27,15 @@ class Reader {
   /// Returns the logits after each of those tokens, [rows, V] for each text. The cache then holds the texts.
   std::vector<Tensor> logits(const std::vector<Wanted>& texts) const;
 
-  /// Returns how many tokens a text of n tokens may get before its oldest are dropped.
-  std::int64_t room(std::int64_t n) const { return model_.config.context + first_seen(n, model_.config.context) - n; }
+  /// Returns how many tokens, `most` at most, a text of n tokens may get before its oldest are dropped, or the
+  /// frequencies of its rotary positions change.
+  std::int64_t room(std::int64_t n, std::int64_t most) const {
+    const ModelConfig& config = model_.config;
+    const std::int64_t seen = n - first_seen(n, config.context);
+    most = std::min(most, config.context - seen);
+    while (most > 0 && !config.same_frequencies(seen, seen + most)) --most;
+    return most;
+  }
 
   /// Computes the tokens of a text, and no logits.
   void read(const Wanted& text) const;

@@ -2,24 +2,32 @@
 // format.
 #include "model/stored.h"
 
+#include "model/fields.h"
+
 namespace attn {
 namespace {
 
 /// Collects the tensors of a family's layers.
 class Names {
  public:
-  explicit Names(const ModelConfig& config) : config_(config), gpt2_(family_of(config) == Family::gpt2) {}
+  Names(const ModelConfig& config, Family family) : config_(config), gpt2_(family == Family::gpt2) {}
 
   /// Adds a vector or a table that the file holds as the model does.
   void as_it_is(const std::string& name, const std::string& parameter, const Dims& sizes) {
-    result.push_back({name, sizes, parameter, 0, sizes[0], false});
+    result.push_back({name, sizes, parameter, 0, sizes[0]});
   }
   /// Adds a linear layer with `in` inputs, and its bias. The model holds it in the rows [row, row + out) of the
   /// parameter.
   void map(const std::string& name, const std::string& parameter, std::int64_t in, std::int64_t out, bool bias,
            std::int64_t row = 0) {
     result.push_back({name + ".weight", gpt2_ ? Dims{in, out} : Dims{out, in}, parameter + ".weight", row, out, gpt2_});
-    if (bias) result.push_back({name + ".bias", {out}, parameter + ".bias", row, out, false});
+    if (bias) result.push_back({name + ".bias", {out}, parameter + ".bias", row, out});
+  }
+  /// Adds a linear layer without bias that holds two parameters, one under the other.
+  void pair(const std::string& name, const std::string& first, const std::string& second, std::int64_t in,
+            std::int64_t out) {
+    for (const auto& [parameter, row] : {std::pair(first, std::int64_t{0}), {second, out}})
+      result.push_back({name + ".weight", {2 * out, in}, parameter + ".weight", 0, out, false, row});
   }
   void norm(const std::string& name, const std::string& parameter) {
     as_it_is(name + ".weight", parameter + ".weight", {config_.width});
@@ -48,17 +56,31 @@ void gpt2_layer(Names& names, const ModelConfig& c, const std::string& from, con
   names.map(from + "mlp.c_proj", to + "mlp.down", c.dim_of_mlp(), c.width, true);
 }
 
-void llama_layer(Names& names, const ModelConfig& c, const std::string& from, const std::string& to) {
+void llama_layer(Names& names, const ModelConfig& c, Family family, const std::string& from, const std::string& to) {
   const std::int64_t q = c.heads * c.dim_of_head(), kv = c.key_value_heads() * c.dim_of_head();
   names.norm(from + "input_layernorm", to + "attention_norm");
-  names.map(from + "self_attn.q_proj", to + "attention.qkv", c.width, q, c.attention_bias);
-  names.map(from + "self_attn.k_proj", to + "attention.qkv", c.width, kv, c.attention_bias, q);
-  names.map(from + "self_attn.v_proj", to + "attention.qkv", c.width, kv, c.attention_bias, q + kv);
+  if (family == Family::phi3) {
+    names.map(from + "self_attn.qkv_proj", to + "attention.qkv", c.width, q + 2 * kv, c.attention_bias);
+  } else {
+    names.map(from + "self_attn.q_proj", to + "attention.qkv", c.width, q, c.attention_bias);
+    names.map(from + "self_attn.k_proj", to + "attention.qkv", c.width, kv, c.attention_bias, q);
+    names.map(from + "self_attn.v_proj", to + "attention.qkv", c.width, kv, c.attention_bias, q + kv);
+  }
   names.head_norms(from + "self_attn.", to + "attention.");
   names.map(from + "self_attn.o_proj", to + "attention.out", q, c.width, c.bias_of_out());
-  names.norm(from + "post_attention_layernorm", to + "mlp_norm");
-  names.map(from + "mlp.gate_proj", to + "mlp.gate", c.width, c.dim_of_mlp(), c.mlp_bias);
-  names.map(from + "mlp.up_proj", to + "mlp.up", c.width, c.dim_of_mlp(), c.mlp_bias);
+  if (c.post_norms) {
+    names.norm(from + "post_attention_layernorm", to + "attention_post_norm");
+    names.norm(from + "pre_feedforward_layernorm", to + "mlp_norm");
+    names.norm(from + "post_feedforward_layernorm", to + "mlp_post_norm");
+  } else {
+    names.norm(from + "post_attention_layernorm", to + "mlp_norm");
+  }
+  if (family == Family::phi3) {
+    names.pair(from + "mlp.gate_up_proj", to + "mlp.gate", to + "mlp.up", c.width, c.dim_of_mlp());
+  } else {
+    names.map(from + "mlp.gate_proj", to + "mlp.gate", c.width, c.dim_of_mlp(), c.mlp_bias);
+    names.map(from + "mlp.up_proj", to + "mlp.up", c.width, c.dim_of_mlp(), c.mlp_bias);
+  }
   names.map(from + "mlp.down_proj", to + "mlp.down", c.dim_of_mlp(), c.width, c.mlp_bias);
 }
 
@@ -68,18 +90,18 @@ void own_layer(Names& names, const ModelConfig& c, const std::string& block) {
   names.map(block + "attention.qkv", block + "attention.qkv", c.width, q + 2 * kv, c.attention_bias);
   names.head_norms(block + "attention.", block + "attention.");
   names.map(block + "attention.out", block + "attention.out", q, c.width, c.bias_of_out());
+  if (c.post_norms) names.norm(block + "attention_post_norm", block + "attention_post_norm");
   names.norm(block + "mlp_norm", block + "mlp_norm");
-  if (c.activation == ModelConfig::Activation::swiglu)
-    names.map(block + "mlp.gate", block + "mlp.gate", c.width, c.dim_of_mlp(), c.mlp_bias);
+  if (c.post_norms) names.norm(block + "mlp_post_norm", block + "mlp_post_norm");
+  if (is_gated(c.activation)) names.map(block + "mlp.gate", block + "mlp.gate", c.width, c.dim_of_mlp(), c.mlp_bias);
   names.map(block + "mlp.up", block + "mlp.up", c.width, c.dim_of_mlp(), c.mlp_bias);
   names.map(block + "mlp.down", block + "mlp.down", c.dim_of_mlp(), c.width, c.mlp_bias);
 }
 
 }  // namespace
 
-std::vector<StoredTensor> stored_tensors(const ModelConfig& c) {
-  Names names(c);
-  const Family family = family_of(c);
+std::vector<StoredTensor> stored_tensors(const ModelConfig& c, Family family) {
+  Names names(c, family);
   const std::string prefix = prefix_of(family);
   const bool gpt2 = family == Family::gpt2, llama = is_llama_like(family);
   names.as_it_is(prefix +
@@ -93,7 +115,7 @@ std::vector<StoredTensor> stored_tensors(const ModelConfig& c) {
   for (std::int64_t n = 0; n < c.layers; ++n) {
     const std::string block = "blocks." + std::to_string(n) + ".";
     if (gpt2) gpt2_layer(names, c, prefix + "h." + std::to_string(n) + ".", block);
-    else if (llama) llama_layer(names, c, prefix + "layers." + std::to_string(n) + ".", block);
+    else if (llama) llama_layer(names, c, family, prefix + "layers." + std::to_string(n) + ".", block);
     else own_layer(names, c, block);
   }
   names.norm(prefix + (gpt2 ? "ln_f" : "norm"), "norm");

@@ -8,16 +8,19 @@
 
 namespace attn {
 
-/// One tensor of the file, which holds some rows of one of the model's parameters.
+/// Rows of a tensor of the file, which are rows of one of the model's parameters. A tensor with rows of several
+/// parameters (Phi-3's gate and up) is listed once for each, one after the other.
 struct StoredTensor {
   std::string name;       // name in the file
   Dims sizes;             // sizes in the file
   std::string parameter;  // name of the parameter in the model
   std::int64_t row = 0, rows = 0;
-  bool transposed = false;  // [in, out] in the file, as in GPT-2
+  bool transposed = false;    // [in, out] in the file, as in GPT-2
+  std::int64_t file_row = 0;  // the first of the rows in the file
 };
 
-std::vector<StoredTensor> stored_tensors(const ModelConfig& config);
+/// Lists the tensors under the names of a family: that of the file, or, to write one, that of the config.
+std::vector<StoredTensor> stored_tensors(const ModelConfig& config, Family family);
 
 /// Returns the prefix of all tensor names in a family's files; a file of the bare decoder omits the prefix.
 std::string prefix_of(Family family);

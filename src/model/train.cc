@@ -71,7 +71,9 @@ void TrainOptions::check() const {
     throw ValueError(runtime::format("Trainer: warmup is {} of {} steps; it must be from 0 to that", *warmup, steps));
   if (dtype != Dtype::f32 && dtype != Dtype::bf16)
     throw DtypeError(runtime::format("Trainer: dtype is {}; it must be f32 or bf16", name_of(dtype)));
-  if (model.rotary_scaling)
+  const auto& layers = model.per_layer;
+  if (model.rotary_scaling ||
+      std::any_of(layers.begin(), layers.end(), [](const auto& one) { return one.rotary_scaling.has_value(); }))
     throw ValueError("Trainer: rotary_scaling stretches a trained model; a training begins without");
   model.check();
 }

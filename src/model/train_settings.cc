@@ -27,15 +27,28 @@ struct Writer {
   void operator()(const char* name, const std::optional<T>& value) {
     if (value) (*this)(name, *value);
   }
-  void operator()(const char* name, const nn::RotaryScaling& scaling) {
-    Writer inner;
-    each_field(scaling, inner);
-    json[name] = inner.json;
+  template <typename T>
+    requires Fields<T, nn::RotaryScaling>
+  void operator()(const char* name, const T& scaling) {
+    json[name] = object_of(scaling);
+  }
+  void operator()(const char* name, const std::vector<LayerConfig>& layers) {
+    if (layers.empty()) return;
+    json[name] = Json::array();
+    for (const LayerConfig& layer : layers) json[name].push_back(object_of(layer));
   }
   void operator()(const char*, const std::pair<double, double>& betas) {
     (*this)("beta1", betas.first), (*this)("beta2", betas.second);
   }
   void operator()(const char*, const ModelConfig& model) { each_field(model, *this); }
+
+ private:
+  template <typename T>
+  static Json object_of(const T& value) {
+    Writer inner;
+    each_field(value, inner);
+    return inner.json;
+  }
 };
 
 /// Reads the fields and counts how many there were.
@@ -54,12 +67,10 @@ struct Reader {
     if (json.contains(name)) take(name, json.at(name), value.emplace());
   }
   void operator()(const char* name, std::vector<std::int64_t>& value) { if_there(name, value); }
-  void operator()(const char* name, bool& value) {
-    std::string_view(name) == "qk_norm" ? if_there(name, value) : take(name, json.at(name), value);
-  }
-  void operator()(const char* name, std::int64_t& value) {
-    std::string_view(name) == "sliding_window" ? if_there(name, value) : take(name, json.at(name), value);
-  }
+  void operator()(const char* name, std::vector<LayerConfig>& value) { if_there(name, value); }
+  void operator()(const char* name, bool& value) { of_later(name, value); }
+  void operator()(const char* name, std::int64_t& value) { of_later(name, value); }
+  void operator()(const char* name, double& value) { of_later(name, value); }
   void operator()(const char*, std::pair<double, double>& betas) {
     (*this)("beta1", betas.first), (*this)("beta2", betas.second);
   }
@@ -71,6 +82,14 @@ struct Reader {
   }
 
  private:
+  /// Fields that an older file does not know keep their default.
+  template <typename T>
+  void of_later(const char* name, T& value) {
+    for (const std::string_view later : {"qk_norm", "sliding_window", "rotary_dim", "query_scalar", "attention_softcap",
+                                         "post_norms", "scaled_embedding", "final_softcap"})
+      if (later == name) return if_there(name, value);
+    take(name, json.at(name), value);
+  }
   template <typename T>
   void if_there(const char* name, T& value) {
     if (json.contains(name)) take(name, json.at(name), value);
@@ -94,6 +113,12 @@ struct Reader {
       Reader inner{given};
       each_field(value, inner);
       inner.nothing_left();
+    } else if constexpr (std::is_same_v<T, std::vector<LayerConfig>>) {
+      for (const Json& each : given) {
+        Reader inner{each};
+        each_field(value.emplace_back(), inner);
+        inner.nothing_left();
+      }
     } else {
       value = given.get<T>();
     }

@@ -1,14 +1,10 @@
-// src/nn/rotary.cc: implements rotary embedding: computes the frequencies, the cos and sin tables of given positions,
-// and the rotation.
+// src/nn/rotary.cc: implements rotary embedding: the cos and sin tables of given positions, and the rotation.
 #include <attn/nn/rotary.h>
 #include <attn/ops.h>
 
-#include "runtime/floating_point.h"
+#include "nn/rotary_frequencies.h"
 
 #include "runtime/format.h"
-
-#include <cmath>
-#include <numbers>
 
 namespace attn::nn {
 namespace {
@@ -19,64 +15,71 @@ std::int64_t checked_dim(std::int64_t dim) {
   return dim;
 }
 
-RotaryEmbeddingOptions checked(const RotaryEmbeddingOptions& options) {
-  if (!(options.theta > 0) || !std::isfinite(options.theta))
-    throw ValueError(runtime::format("RotaryEmbedding: theta is {}; it must be above 0, and finite", options.theta));
-  if (const auto& s = options.scaling;
-      s && !(s->factor > 0 && s->low_frequency > 0 && s->high_frequency >= s->low_frequency &&
-             s->original_context > 0 && std::isfinite(s->factor) && std::isfinite(s->high_frequency)))
-    throw ValueError(runtime::format(
-        "RotaryEmbedding: scaling has factor {}, low_frequency {}, high_frequency {}, original_context {}; "
-        "they must be above 0, and high_frequency no less than low_frequency",
-        s->factor, s->low_frequency, s->high_frequency, s->original_context));
+const RotaryEmbeddingOptions& checked(std::int64_t dim, const RotaryEmbeddingOptions& options) {
+  check_rotary("RotaryEmbedding", dim / 2, options);
   return options;
 }
 
-/// Scales frequency f as Llama 3 does, each step in f32.
-float scaled(float f, const RotaryScaling& s) {
-  const float context = static_cast<float>(s.original_context), wavelength = 2 * std::numbers::pi_v<float> / f;
-  const float low = static_cast<float>(s.low_frequency), high = static_cast<float>(s.high_frequency),
-              factor = static_cast<float>(s.factor);
-  if (wavelength < context / high) return f;
-  if (wavelength > context / low) return f / factor;
-  const float stay = (context / wavelength - low) / (high - low);
-  return (1 - stay) * f / factor + stay * f;
-}
-
-Tensor frequencies_of(std::int64_t dim, const RotaryEmbeddingOptions& options) {
-  const runtime::DefaultFloatingPoint floating_point;
-  const Tensor result = empty({dim / 2});
-  for (std::int64_t i = 0; i < dim / 2; ++i) {
-    const float exponent = static_cast<float>(2 * i) / static_cast<float>(dim);
-    const float f = 1.0f / static_cast<float>(std::pow(options.theta, static_cast<double>(exponent)));
-    const float turns = options.scaling ? scaled(f, *options.scaling) : f;
-    if (!std::isfinite(turns))
-      throw ValueError(runtime::format(
-          "RotaryEmbedding: theta is {}{}; frequency {} is {} in f32, it must be finite", options.theta,
-          options.scaling ? runtime::format(", scaling's factor {}", options.scaling->factor) : "", i, turns));
-    result.data<float>()[i] = turns;
-  }
-  return result;
+/// Puts the first elements of all pairs before the second ones, or back.
+Tensor turned_pairs(const Tensor& x, bool into_halves) {
+  Dims sizes = x.sizes();
+  const std::int64_t pairs = sizes[x.dim() - 1] / 2;
+  sizes[x.dim() - 1] = into_halves ? pairs : 2;
+  sizes.push_back(into_halves ? 2 : pairs);
+  return x.reshape(sizes).transpose(-1, -2).reshape(x.sizes());
 }
 
 }  // namespace
 
 RotaryEmbedding::RotaryEmbedding(std::int64_t dim, const RotaryEmbeddingOptions& options)
-    : dim(checked_dim(dim)), frequencies(frequencies_of(dim, checked(options))) {}
+    : dim(checked_dim(dim)), options(checked(dim, options)), frequencies(rotary_frequencies(dim, options, 0)) {}
 
-RotaryEmbedding::Tables RotaryEmbedding::tables(const Tensor& positions, Dtype dtype) const {
-  const Tensor angles = (positions.to(Dtype::f32).unsqueeze(-1) * frequencies).to(dtype);
-  return {cos(angles), sin(angles)};
+RotaryEmbedding::Tables RotaryEmbedding::tables(const Tensor& positions, Dtype dtype, std::int64_t tokens) const {
+  const auto& scaling = options.scaling;
+  if (tokens == 0 && scaling && positions.numel() > 0) tokens = static_cast<std::int64_t>(max(positions).item()) + 1;
+  const bool own = scaling && !scaling->same(0, tokens);
+  const Tensor all = own ? rotary_frequencies(dim, options, tokens) : frequencies;
+  const auto turned = [&](const Tensor& at, const Tensor& by) { return at.to(Dtype::f32).unsqueeze(-1) * by; };
+  Tensor angles;
+  if (options.sections.empty()) {
+    angles = turned(positions, all);
+  } else {
+    const auto count = static_cast<std::int64_t>(options.sections.size());
+    if (positions.dim() < 1 || positions.size(0) != count)
+      throw ShapeError(
+          runtime::format("RotaryEmbedding: positions have shape {}; the first size must be the number of "
+                          "sections, {}",
+                          to_string(positions.sizes()), count));
+    std::vector<Tensor> parts;
+    std::int64_t first = 0;
+    for (std::int64_t section = 0; section < count; ++section) {
+      const std::int64_t pairs = options.sections[static_cast<std::size_t>(section)];
+      parts.push_back(turned(positions[section], all.narrow(0, first, pairs)));
+      first += pairs;
+    }
+    angles = cat(parts, -1);
+  }
+  angles = angles.to(dtype);
+  const double factor = scaling ? scaling->table_factor() : 1;
+  if (factor == 1) return {cos(angles), sin(angles)};
+  return {cos(angles) * factor, sin(angles) * factor};
+}
+
+Tensor RotaryEmbedding::rotated(const Tensor& x, const Tables& tables) const {
+  if (x.size(-1) > dim) return cat({rotated(x.narrow(-1, 0, dim), tables), x.narrow(-1, dim, x.size(-1) - dim)}, -1);
+  if (!options.neighbours) return rotary(x, tables.cos, tables.sin);
+  return turned_pairs(rotary(turned_pairs(x, /*into_halves=*/true), tables.cos, tables.sin), /*into_halves=*/false);
 }
 
 Tensor RotaryEmbedding::forward(const Tensor& x, const Tensor& positions) const {
-  if (x.dim() != 4 || x.size(-1) != dim || positions.dim() < 1 || positions.dim() > 2)
+  const int more = options.sections.empty() ? 0 : 1;
+  if (x.dim() != 4 || x.size(-1) < dim || positions.dim() < 1 + more || positions.dim() > 2 + more)
     throw ShapeError("RotaryEmbedding: x has shape " + to_string(x.sizes()) + ", positions " +
                      to_string(positions.sizes()) + "; they must be [B, H, T, " + std::to_string(dim) +
-                     "] and [T] or [B, T]");
+                     (more ? " or more] and [S, T] or [S, B, T]" : "] and [T] or [B, T]"));
   Tables table = tables(positions, x.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32);
-  if (positions.dim() == 2) table = {table.cos.unsqueeze(1), table.sin.unsqueeze(1)};
-  return rotary(x, table.cos, table.sin);
+  if (positions.dim() == 2 + more) table = {table.cos.unsqueeze(1), table.sin.unsqueeze(1)};
+  return rotated(x, table);
 }
 
 }  // namespace attn::nn

@@ -44,6 +44,7 @@ TEST(Fields, AllAreVisited) {
   expect_all_visited<ModelConfig>();
   expect_all_visited<TrainOptions>();
   expect_all_visited<nn::RotaryScaling>();
+  expect_all_visited<LayerConfig>();
 }
 
 /// Each field of `a` differs from that of `b`.
@@ -73,12 +74,19 @@ ModelConfig model() {
           .positions = ModelConfig::Positions::rotary,
           .rotary_theta = 500,
           .rotary_scaling = nn::RotaryScaling{4, 2, 3, 6},
+          .rotary_dim = 4,
           .activation = ModelConfig::Activation::swiglu,
           .attention_bias = false,
           .attention_out_bias = true,
           .qk_norm = true,
+          .query_scalar = 5,
+          .attention_softcap = 7,
           .sliding_window = 5,
+          .per_layer = {{.sliding_window = 3}, {.rotary = false}},
+          .post_norms = true,
           .mlp_bias = false,
+          .scaled_embedding = true,
+          .final_softcap = 3,
           .tied_head = false,
           .dropout = 0.1,
           .end_tokens = {2, 5}};
@@ -137,10 +145,11 @@ TEST(Fields, EachAloneGoesThroughATraining) {
     if (name == "rotary_scaling") return;
     if (name == "heads" || name == "kv_heads") o.model.heads = 4, o.model.kv_heads = name == "heads" ? 0 : 2;
     if (name == "width") o.model.heads = 4;
+    if (name == "per_layer") o.model.layers = 2;
     EXPECT_EQ(options_of(settings_of(o)), o) << name;
     ++fields;
   });
-  EXPECT_EQ(fields, 21);
+  EXPECT_EQ(fields, 28);
 }
 
 /// As a config.json has it that says what 0 means.
@@ -158,8 +167,9 @@ TEST(Fields, EachGoesThroughAConfig) {
   ModelConfig mixture;
   mixture.sliding_window = 7;
   const ModelConfig other = model();
-  for (const ModelConfig& base : {ModelConfig{}, testing::tiny_llama(), testing::tiny_qwen2(), testing::tiny_qwen3(),
-                                  testing::tiny_mistral(), mixture})
+  for (const ModelConfig& base :
+       {ModelConfig{}, testing::tiny_llama(), testing::tiny_qwen2(), testing::tiny_qwen3(), testing::tiny_mistral(),
+        testing::tiny_gemma2(), testing::tiny_gemma3(), testing::tiny_phi3(), testing::tiny_smollm3(), mixture})
     each_field(other, [&](const std::string& name, const auto& away) {
       ModelConfig c = base;
       c.kv_heads = c.head_dim = c.mlp_width = 0;
@@ -169,7 +179,8 @@ TEST(Fields, EachGoesThroughAConfig) {
         if constexpr (std::is_same_v<std::decay_t<decltype(field)>, std::decay_t<decltype(away)>>)
           if (name == same) field = away;
       });
-      if (name == "positions" || name == "head_dim") c.head_dim = 6;
+      if (name == "positions" || name == "head_dim" || name == "rotary_dim") c.head_dim = 6;
+      if (name == "per_layer") c.layers = 2;
       const bool needs_rotary = name == "rotary_theta" || name == "rotary_scaling";
       if (needs_rotary && c.positions != ModelConfig::Positions::rotary) return;  // nothing turns
       ModelConfig again = ModelConfig::from_json(c.to_json()), expected = spelled_out(c);
@@ -204,7 +215,7 @@ TEST(Fields, TrainingsOfBeforeAreRead) {
     EXPECT_ANY_THROW(options_of(less)) << field;
   }
   for (const auto& [field, wrong] :
-       {std::pair("norm", 2), {"norm", -1}, {"positions", 2}, {"activation", 3}, {"dtype", 7}}) {
+       {std::pair("norm", 3), {"norm", -1}, {"positions", 2}, {"activation", 4}, {"dtype", 7}}) {
     nlohmann::json other = nlohmann::json::parse(before);
     other[field] = wrong;
     EXPECT_EQ(error_of<ValueError>([&] { options_of(other); }), std::string(field) + " is " + std::to_string(wrong));

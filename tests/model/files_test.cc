@@ -78,7 +78,9 @@ TEST_P(Checkpoint, IsReadInParts) {
                         LanguageModel::load(golden_folder(GetParam()))(ids).detach()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, Checkpoint, ::testing::Values("gpt2", "llama", "llama3", "mistral", "qwen2", "qwen3"),
+INSTANTIATE_TEST_SUITE_P(Files, Checkpoint,
+                         ::testing::Values("gpt2", "llama", "llama3", "mistral", "qwen2", "qwen3", "gemma2", "gemma3",
+                                           "phi3", "smollm3"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Files, ABareDecoderWithTheBuffersOfOldFiles) {

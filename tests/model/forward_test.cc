@@ -209,10 +209,13 @@ TEST(Projections, AChildForkedAmidThemDecodes) {
   for (std::thread& thread : threads) thread.join();
 }
 
-constexpr const char* family_names[] = {"gpt2", "llama", "mistral", "qwen2", "qwen3", "mixture"};
+constexpr const char* family_names[] = {"gpt2",   "llama",  "mistral", "qwen2",   "qwen3",
+                                        "gemma2", "gemma3", "phi3",    "smollm3", "mixture"};
 INSTANTIATE_TEST_SUITE_P(Models, Families,
                          ::testing::Values(&testing::tiny_gpt2, &testing::tiny_llama, &testing::tiny_mistral,
-                                           &testing::tiny_qwen2, &testing::tiny_qwen3, &testing::tiny_mixture),
+                                           &testing::tiny_qwen2, &testing::tiny_qwen3, &testing::tiny_gemma2,
+                                           &testing::tiny_gemma3, &testing::tiny_phi3, &testing::tiny_smollm3,
+                                           &testing::tiny_mixture),
                          [](const auto& info) { return family_names[info.index]; });
 
 // Four tokens: itself and three before.

@@ -82,21 +82,34 @@ TEST(GgufModels, WhatAttnDoesNotReadIsNamed) {
               replace_key(file, "general.architecture");
               file.text("general.architecture", "mamba");
             }),
-            "general.architecture is \"mamba\"; attn reads llama, qwen2, qwen3, gpt2");
+            "general.architecture is \"mamba\"; attn reads llama, qwen2, qwen3, gemma2, gemma3, phi3, smollm3, gpt2");
+  EXPECT_EQ(
+      refused([](GgufBytes& file) {
+        replace_key(file, "general.architecture");
+        file.text("general.architecture", "qwen3moe");
+      }),
+      "general.architecture is \"qwen3moe\"; attn reads llama, qwen2, qwen3, gemma2, gemma3, phi3, smollm3, gpt2, no "
+      "mixtures of experts");
   EXPECT_EQ(refused([](GgufBytes& file) { replace_key(file, "general.architecture"); }),
             "general.architecture is missing");
   EXPECT_EQ(refused([](GgufBytes& file) { replace_key(file, "llama.block_count"); }), "llama.block_count is missing");
   EXPECT_EQ(refused([](GgufBytes& file) { file.number("llama.expert_count", 8); }),
             "llama.expert_count is 8; attn's models have no such thing: it must be 0");
+  EXPECT_EQ(
+      refused([](GgufBytes& file) { file.text("llama.rope.scaling.type", "ntk"); }),
+      "llama.rope.scaling.type is \"ntk\"; attn reads none, linear, yarn, and the factors of Llama 3 and Phi-3 in "
+      "tables");
   EXPECT_EQ(refused([](GgufBytes& file) { file.text("llama.rope.scaling.type", "yarn"); }),
-            "llama.rope.scaling.type is \"yarn\"; attn reads none, and Llama 3's factors in rope_freqs.weight");
+            "llama.rope.scaling.original_context_length is missing");
+  EXPECT_EQ(refused([](GgufBytes& file) { file.real("llama.final_logit_softcapping", 30); }),
+            "llama.final_logit_softcapping is 30; attn's models have no such thing: it must be 0");
   EXPECT_EQ(refused([](GgufBytes& file) { file.boolean("llama.attention.causal", false); }),
             "llama.attention.causal is false; it must be true");
   EXPECT_EQ(refused([](GgufBytes& file) {
               replace_key(file, "llama.rope.dimension_count");
               file.number("llama.rope.dimension_count", 2);
             }),
-            "llama.rope.dimension_count is 2; attn's models rotate whole heads: it must be 4");
+            "llama.rope.dimension_count is 2; this architecture's models rotate whole heads: it must be 4");
   EXPECT_EQ(refused([](GgufBytes& file) {
               replace_key(file, "llama.attention.value_length");
               file.number("llama.attention.value_length", 2);

@@ -51,6 +51,45 @@ inline ModelConfig tiny_qwen3() {
   return config;
 }
 
+/// Gemma 2 of a few numbers: a window in the first layer, soft caps, norms of both outputs.
+inline ModelConfig tiny_gemma2() {
+  ModelConfig config = tiny_llama();
+  config.norm = ModelConfig::Norm::rms_norm_plus_one;
+  config.activation = ModelConfig::Activation::geglu_tanh;
+  config.post_norms = config.scaled_embedding = config.tied_head = true;
+  config.query_scalar = 3;
+  config.attention_softcap = 5;
+  config.final_softcap = 4;
+  config.per_layer = {{.sliding_window = 3}, {}};
+  return config;
+}
+
+/// Gemma 3 of a few numbers: two thetas, one of them scaled.
+inline ModelConfig tiny_gemma3() {
+  ModelConfig config = tiny_gemma2();
+  config.qk_norm = true;
+  config.attention_softcap = config.final_softcap = 0;
+  config.per_layer[1] = {.rotary_theta = 1e6,
+                         .rotary_scaling = nn::RotaryScaling{.factor = 8, .kind = nn::RotaryScaling::Kind::linear}};
+  return config;
+}
+
+/// The tiny Llama as Phi-3: half of each head is rotated.
+inline ModelConfig tiny_phi3() {
+  ModelConfig config = tiny_llama();
+  config.head_dim = 0;
+  config.heads = 2;
+  config.rotary_dim = 2;
+  return config;
+}
+
+/// The tiny Llama as SmolLM 3: a layer without positions.
+inline ModelConfig tiny_smollm3() {
+  ModelConfig config = tiny_llama();
+  config.per_layer = {{}, {.rotary = false}};
+  return config;
+}
+
 /// What no family has: all of these at once, with layer norm and learned positions.
 inline ModelConfig tiny_mixture() {
   return {.vocab_size = 13,

@@ -17,15 +17,8 @@ using Config = ModelConfig;
 /// Keys, behind the architecture's name, that change what a model computes, with the only value that attn's models
 /// have. Other programs write them for architectures that attn does not read.
 constexpr std::pair<const char*, double> fixed[] = {
-    {"expert_count", 0},
-    {"logit_scale", 1},
-    {"residual_scale", 1},
-    {"embedding_scale", 1},
-    {"attention.scale", 0},
-    {"attn_logit_softcapping", 0},
-    {"final_logit_softcapping", 0},
-    {"attention.clamp_kqv", 0},
-    {"attention.max_alibi_bias", 0},
+    {"expert_count", 0},    {"logit_scale", 1},         {"residual_scale", 1},           {"embedding_scale", 1},
+    {"attention.scale", 0}, {"attention.clamp_kqv", 0}, {"attention.max_alibi_bias", 0},
 };
 
 /// Returns a width of heads: of queries and keys, which must be that of values; 0 for the default.
@@ -36,17 +29,72 @@ std::int64_t head_dim_of(const GgufFile& file, const std::string& prefix) {
   return dim;
 }
 
-void read_rotary(const GgufFile& file, const std::string& prefix, Config& config) {
-  config.rotary_theta = file.number(prefix + "rope.freq_base", 10000);
-  const std::int64_t dim = config.dim_of_head();
-  if (const std::string key = prefix + "rope.dimension_count"; file.integer(key, dim) != dim)
-    file.refuse(key, "attn's models rotate whole heads: it must be " + std::to_string(dim));
-  // Once the scale was a number of its own.
-  if (const std::string key = prefix + "rope.scale_linear"; file.number(key, 1) != 1) file.refuse(key, "it must be 1");
-  if (const std::string key = prefix + "rope.scaling.type"; file.text(key, "none") != "none")
-    if (file.number(prefix + "rope.scaling.factor", 0) != 1)
-      file.refuse(key, "attn reads none, and Llama 3's factors in rope_freqs.weight");
-  config.rotary_scaling = scaling_of(file, dim, config.rotary_theta);
+/// Reads a cap of logits or scores, which only Gemma's models have. `usual`: that of files without the key.
+double read_cap(const GgufFile& file, const std::string& key, bool known, double usual) {
+  const double cap = file.number(key, usual);
+  if (!known && cap != 0) file.refuse(key, "attn's models have no such thing: it must be 0");
+  return cap;
+}
+
+/// Reads what Gemma's models have, and the layers' windows alone.
+void read_gemma(const GgufFile& file, Family family, const std::string& prefix, Config& config) {
+  const bool gemma2 = family == Family::gemma2;
+  config.norm = Config::Norm::rms_norm_plus_one;
+  config.activation = Config::Activation::geglu_tanh;
+  config.post_norms = config.scaled_embedding = true;
+  config.attention_softcap = read_cap(file, prefix + "attn_logit_softcapping", gemma2, gemma2 ? 50 : 0);
+  config.final_softcap = read_cap(file, prefix + "final_logit_softcapping", true, gemma2 ? 30 : 0);
+  // Files do not say by what scores are divided. The models of 27B have another number than head_dim, as in llama.cpp.
+  if (config.layers == (gemma2 ? 46 : 62)) {
+    const double scalar = static_cast<double>(config.width) / static_cast<double>(config.heads);
+    if (scalar != static_cast<double>(config.dim_of_head())) config.query_scalar = scalar;
+  }
+}
+
+/// Returns for each layer whether it is the last of a period, which llama.cpp knows by the architecture, or which
+/// attention.sliding_window_pattern says.
+std::vector<bool> last_of_period(const GgufFile& file, Family family, const std::string& prefix, std::int64_t layers) {
+  const std::string key = prefix + "attention.sliding_window_pattern";
+  std::int64_t period = layer_period(family);
+  std::vector<bool> last(static_cast<std::size_t>(layers));
+  if (is_gemma(family) && file.has(key)) {
+    const std::vector<std::int64_t> windowed = file.integers(key);
+    if (windowed.size() != 1 && static_cast<std::int64_t>(windowed.size()) != layers)
+      file.refuse(key, runtime::format("it must say it for each of {} layers", layers));
+    if (windowed.size() > 1) {
+      for (std::size_t n = 0; n < last.size(); ++n) last[n] = windowed[n] == 0;
+      return last;
+    }
+    period = windowed[0];
+  }
+  for (std::int64_t n = 0; n < layers; ++n) last[static_cast<std::size_t>(n)] = period > 0 && (n + 1) % period == 0;
+  return last;
+}
+
+/// Reads rotary embedding and the windows.
+void read_layers(const GgufFile& file, Family family, const std::string& prefix, Config& config) {
+  const double theta = file.number(prefix + "rope.freq_base", 10000);
+  const std::int64_t dim = config.dim_of_head(), rotated = file.integer(prefix + "rope.dimension_count", dim);
+  if (rotated != dim && family != Family::phi3)
+    file.refuse(prefix + "rope.dimension_count",
+                "this architecture's models rotate whole heads: it must be " + std::to_string(dim));
+  if (rotated != dim) config.rotary_dim = rotated;
+  if (rotated < 2 || rotated > dim) file.refuse(prefix + "rope.dimension_count", "it must be from 2 to head_dim");
+  const LayerConfig full{.rotary_theta = theta,
+                         .rotary_scaling = scaling_of(file, prefix, rotated, theta, config.context)};
+  const std::int64_t window = file.integer(prefix + "attention.sliding_window", 0);
+  std::vector<LayerConfig> layers(static_cast<std::size_t>(config.layers), full);
+  const std::vector<bool> last = last_of_period(file, family, prefix, config.layers);
+  for (std::size_t n = 0; n < layers.size(); ++n) {
+    LayerConfig& layer = layers[n];
+    if (family == Family::smollm3 && last[n]) layer = {.rotary = false};
+    if (is_gemma(family) && last[n]) continue;
+    layer.sliding_window = window;
+    if (family != Family::gemma3 || window == 0) continue;
+    layer.rotary_theta = file.number(prefix + "rope.freq_base_swa", 10000);
+    layer.rotary_scaling.reset();
+  }
+  set_layers(config, layers);
 }
 
 /// Returns the ids that end a text: the end of the text, and of a turn.
@@ -71,7 +119,7 @@ const Architecture& architecture_of(const GgufFile& file) {
   if (found == std::end(architectures)) {
     std::string all;
     for (const Architecture& one : architectures) all += (all.empty() ? "" : ", ") + std::string(one.name);
-    file.refuse(key, "attn reads " + all);
+    file.refuse(key, "attn reads " + all + (name.find("moe") != name.npos ? ", no mixtures of experts" : ""));
   }
   return *found;
 }
@@ -109,15 +157,23 @@ ModelConfig config_of(const GgufFile& file) {
     config.attention_bias = has("blk.0.attn_q.bias");
     config.attention_out_bias = has("blk.0.attn_output.bias");
     config.mlp_bias = has("blk.0.ffn_down.bias");
-    config.qk_norm = architecture.family == Family::qwen3;
-    config.sliding_window = file.integer(prefix + "attention.sliding_window", 0);
+    config.qk_norm = architecture.family == Family::qwen3 || architecture.family == Family::gemma3;
     // A family that writes no other output bias is that of the config.
     if (config.attention_out_bias == config.attention_bias) config.attention_out_bias.reset();
   }
   try {
     config.end_tokens = ends_of(file, config.vocab_size);
-    config.check();  // before the sizes are used
-    if (!gpt2) read_rotary(file, prefix, config);
+    config.check();                                                        // before the sizes are used
+    if (config.layers > static_cast<std::int64_t>(file.tensors().size()))  // before lists are made
+      throw ValueError(runtime::format("{}: block_count is {}; there are only {} tensors", file.name(), config.layers,
+                                       file.tensors().size()));
+    if (is_gemma(architecture.family)) {
+      read_gemma(file, architecture.family, prefix, config);
+    } else {
+      for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"})
+        read_cap(file, prefix + cap, false, 0);
+    }
+    if (!gpt2) read_layers(file, architecture.family, prefix, config);
     config.check();
   } catch (const ValueError& error) {
     const std::string text = error.what();

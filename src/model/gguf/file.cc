@@ -224,7 +224,7 @@ std::vector<std::int64_t> GgufFile::integers(std::string_view key) const {
   std::vector<std::int64_t> result;
   const Value* const value = value_of(*state_, key);
   if (value == nullptr) return result;
-  if (!is_integer(value->type)) refuse(key, "it must be integers");
+  if (!is_integer(value->type) && value->type != ValueType::boolean) refuse(key, "it must be integers");
   const std::byte* at = bytes_of(*state_, *value);
   for (std::uint64_t i = 0; i < value->count; ++i, at += gguf::bytes_of(value->type))
     result.push_back(visit(value->type, at, [&](auto number) -> std::int64_t {

@@ -7,6 +7,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 
 namespace attn::gguf {
 
@@ -14,12 +15,20 @@ namespace attn::gguf {
 /// value that attn does not have, or an architecture that it does not read.
 ModelConfig config_of(const GgufFile& file);
 
-/// Returns the scaling of rotary frequencies that rope_freqs.weight holds as factors, one for each frequency; nullopt
-/// if there is none. ValueError unless it is Llama 3's.
-std::optional<nn::RotaryScaling> scaling_of(const GgufFile& file, std::int64_t head_dim, double theta);
+/// The tables of factors of rotary frequencies, which belong to the architecture instead of the weights.
+inline constexpr const char* factor_tables[] = {"rope_freqs.weight", "rope_factors_short.weight",
+                                                "rope_factors_long.weight"};
+inline bool is_factor_table(std::string_view name) {
+  return name == factor_tables[0] || name == factor_tables[1] || name == factor_tables[2];
+}
 
-/// Returns those factors in f32.
-Tensor factors_of(const nn::RotaryScaling& scaling, std::int64_t head_dim, double theta);
+/// Returns the scaling of the frequencies of `dim` rotated elements: of the keys behind `prefix`, of rope_freqs.weight
+/// (Llama 3's, one factor for each frequency), or of the two tables of Phi-3; nullopt if there is none.
+std::optional<nn::RotaryScaling> scaling_of(const GgufFile& file, const std::string& prefix, std::int64_t dim,
+                                            double theta, std::int64_t context);
+
+/// Returns the factors in f32 that stand for a scaling of Llama 3.
+Tensor factors_of(const nn::RotaryScaling& scaling, std::int64_t dim, double theta);
 
 /// Throws a ValueError that lists the tensors that are missing, unexpected or of another shape.
 void check_weights(const GgufFile& file, const ModelConfig& config);

@@ -30,10 +30,11 @@ void check_weights(const GgufFile& file, const ModelConfig& config) {
     throw ValueError(runtime::format("{}: block_count is {}; there are only {} tensors", file.name(), config.layers,
                                      file.tensors().size()));
   std::vector<std::string> missing, unexpected, misshapen;
-  std::set<std::string> known = {"rope_freqs.weight"};
+  std::set<std::string> known(std::begin(factor_tables), std::end(factor_tables));
   for (const Stored& want : stored_tensors(architecture_of(file), config)) {
     known.insert(want.name);
     const GgufFile::Entry* const found = file.find(want.name);
+    if (want.file_row > 0) continue;  // the same tensor again
     if (found == nullptr) missing.push_back(want.name);
     else if (!(found->sizes == want.sizes))
       misshapen.push_back(want.name + " is " + to_string(found->sizes) + ", not " + to_string(want.sizes));
@@ -48,7 +49,7 @@ void check_weights(const GgufFile& file, const ModelConfig& config) {
 Dtype dtype_of(const GgufFile& file) {
   for (const auto& [type, dtype] : {std::pair{"F16", Dtype::f16}, std::pair{"BF16", Dtype::bf16}})
     if (std::all_of(file.tensors().begin(), file.tensors().end(),
-                    [&](const auto& entry) { return entry.type == type || entry.name == "rope_freqs.weight"; }))
+                    [&](const auto& entry) { return entry.type == type || is_factor_table(entry.name); }))
       return dtype;
   return Dtype::f32;
 }
@@ -71,14 +72,15 @@ void load_weights(const GgufFile& file, const ModelConfig& config, const std::ma
     }
     const GgufFile::Entry& entry = *file.find(one.name);
     const bool vector = one.sizes.size() == 1;
-    const std::int64_t rows = vector ? 1 : one.sizes[0], width = one.sizes.back();
+    const std::int64_t rows = vector ? 1 : one.rows, width = one.sizes.back();
     const Tensor all = parameters.at(one.parameter).narrow(0, one.row, one.rows);
     std::int64_t group = std::max<std::int64_t>(1, at_once / width);
     if (one.head_rows != 0) group = std::max(group / one.head_rows, std::int64_t{1}) * one.head_rows;  // whole heads
     for (std::int64_t first = 0; first < rows; first += group) {
       const std::int64_t count = std::min(group, rows - first);
       Tensor part = empty({count, width});
-      file.decode_rows(entry, first, count, part.data<float>());
+      file.decode_rows(entry, one.file_row + first, count, part.data<float>());
+      if (one.added != 0) part.sub_(one.added);
       if (vector) part = part.reshape({width});
       if (one.head_rows != 0) {
         const std::int64_t heads = part.size(0) / one.head_rows, inner = part.numel() / part.size(0);
