@@ -1,4 +1,4 @@
-// tests/model/checkpoints_test.cc: checkpoints that transformers made: logits, greedy texts, the same bits with a cache,
+// tests/model/checkpoints_test.cc: checkpoints of transformers: logits, greedy texts, the same bits with a cache,
 // saved again, and as a GGUF file. The folders are the golden ones, or those that ATTN_CHECKPOINTS names.
 #include <attn/autograd.h>
 #include <attn/generate.h>

@@ -54,7 +54,9 @@ bool Matrix::multiplies(const Type& type, Dtype dtype) {
 void Matrix::add(const GgufFile& file, const Stored& stored) {
   const GgufFile::Entry& entry = *file.find(stored.name);
   files_.push_back(file);
-  parts_.push_back({&types()[entry.type_index], file.data(entry).data(), stored.row, stored.rows, stored.head_rows});
+  Part& part =
+      parts_.emplace_back(Part{&types()[entry.type_index], nullptr, stored.row, stored.rows, stored.head_rows});
+  part.data = file.data(entry).data() + stored.file_row * part.row_bytes(in_);
 }
 
 Tensor Matrix::linear(const Tensor& given, const Tensor& bias) const {
