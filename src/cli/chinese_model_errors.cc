@@ -311,7 +311,6 @@ constexpr Translation kReasons[] = {
     {"floating with {} numbers, the dim of the embedding", "是 {0} 个浮点数，与词嵌入的维数相同"},
     {"floating [ids, dim]", "是浮点数 [编号数, 维数]"},
     {"0 (all) or more", "为 0（全部）或更大"},
-    {"0 or more, and finite", "不小于 0 且有限"},
     {"above 0, at most 1", "大于 0 且不超过 1"},
     {"Too many open files", "打开的文件太多"},
     {"No such file or directory", "没有这个文件或文件夹"},

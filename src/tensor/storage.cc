@@ -129,12 +129,12 @@ void* Tensor::data() const { return defined_impl(impl_).data; }
 
 bool Tensor::is_contiguous() const {
   const TensorImpl& is = defined_impl(impl_);
+  if (std::find(is.sizes.begin(), is.sizes.end(), 0) != is.sizes.end()) return true;
   std::int64_t expected = 1;
   for (int i = is.sizes.size() - 1; i >= 0; --i) {
     const std::int64_t size = is.sizes[i];
-    if (size == 0) return true;
     if (size != 1 && is.strides[i] != expected) return false;
-    (void)__builtin_mul_overflow(expected, size, &expected);  // overflows only if another size is 0
+    expected *= size;
   }
   return true;
 }

@@ -96,7 +96,7 @@ TEST_F(GenerateCommand, ADraftChangesNoToken) {
   EXPECT_FALSE(plain.contains("draft"));
   EXPECT_GE(plain.at("seconds").get<double>(), 0);
   EXPECT_GE(plain.at("tokens_per_second").get<double>(), 0);
-  for (const std::string& draft : {std::string("ngram"), path(), "ngram --draft-tokens 2"}) {
+  for (const std::string& draft : {std::string("ngram"), path(), std::string("ngram --draft-tokens 2")}) {
     const Said said = says(options + " --draft " + draft);
     ASSERT_EQ(said.code, 0) << said.err;
     const Json json = Json::parse(said.out);

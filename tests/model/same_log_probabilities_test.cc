@@ -120,7 +120,7 @@ TEST(SameLogProbabilities, TrainAPolicy) {
   Ids targets(ids.begin() + 1, ids.end());
   ids.pop_back();
   const Tensor before = tensor<double>(said.log_probabilities).to(Dtype::f32);
-  optim::SGD optimizer(model.parameters(), {.lr = 1e-3});
+  optim::SGD optimizer(model.parameters(), {.lr = 1e-5});
   const auto ratio = [&] {
     const Tensor now =
         model.log_probabilities(tensor<std::int64_t>(ids).unsqueeze(0), tensor<std::int64_t>(targets).unsqueeze(0))[0];

@@ -93,7 +93,7 @@ TEST(TokenizerOfCharacters, TokensAreFoundByWhatTheyStandFor) {
   const Tokenizer tokenizer = Tokenizer::parse(file("prepend").dump());
   const Json vocab = file("prepend").at("model").at("vocab");
   EXPECT_EQ(tokenizer.find(" "), vocab.at("\xE2\x96\x81"));
-  EXPECT_EQ(tokenizer.find("a"), vocab.at("a"));
+  EXPECT_EQ(tokenizer.find("a"), vocab.at("a").get<std::int64_t>());
   EXPECT_EQ(tokenizer.find("\xE4"), vocab.at("<0xE4>"));
   EXPECT_EQ(tokenizer.find("</s>"), vocab.at("</s>"));
   EXPECT_EQ(tokenizer.find("\xC3\xA9\xC3\xA9\xC3\xA9"), std::nullopt);

@@ -48,7 +48,8 @@ inline TileRows tile_rows_of(const std::uint32_t* const* rows, int count, std::i
     if (reinterpret_cast<const char*>(rows[tile_rows - 1]) - base == (tile_rows - 1) * stride) return {base, stride};
     count = tile_rows;
   }
-  for (int r = 0; r < count; ++r) std::memcpy(copy + r * pairs, rows[r], 4 * static_cast<std::size_t>(pairs));
+  for (int r = 0; r < count; ++r)  // rows of bf16 may begin at any even address
+    std::memcpy(copy + r * pairs, static_cast<const void*>(rows[r]), 4 * static_cast<std::size_t>(pairs));
   return {reinterpret_cast<const char*>(copy), 4 * pairs};
 }
 

@@ -205,7 +205,8 @@ HWY_NOINLINE void decode_row_scores(const DecodeQueries<Mac>& q, const typename 
         continue;
       }
       const std::size_t row_bytes = static_cast<std::size_t>(q.columns) * sizeof(typename Format::Item);
-      for (int r = 0; r < count; ++r) std::memcpy(copy + r * row_words, rows[r], row_bytes);
+      // as bytes, because rows of 16-bit numbers may begin at any even address
+      for (int r = 0; r < count; ++r) std::memcpy(copy + r * row_words, static_cast<const void*>(rows[r]), row_bytes);
       alignas(64) T scores[max_decode_rows * N];
       DecodeQkTile<Mac, RowKeys<Format>>{q, {{copy, copy}, row_words, &ahead}}(1, {scores, N});
       for (int r = 0; r < q.rows; ++r)
