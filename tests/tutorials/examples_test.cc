@@ -16,7 +16,8 @@ namespace attn::testing {
 namespace {
 
 std::string output_of(const std::string& program) {
-  std::FILE* pipe = popen((std::string(ATTN_EXAMPLES_DIR) + "/" + program + " 2>&1").c_str(), "r");
+  const std::string command = ATTN_EXAMPLES_DIR "/" + program + " 2>&1";
+  std::FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("cannot start " + program);
   std::string text;
   std::array<char, 4096> buffer;
