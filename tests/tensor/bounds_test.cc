@@ -55,9 +55,7 @@ TEST(Bounds, PlacesThatNoElementHas) {
     const Tensor x = zeros(sizes, Dtype::f64);
     for (int d = 0; d < x.dim(); ++d) {
       EXPECT_LE(x.stride(d), far / 16 / std::max<std::int64_t>(x.size(d), 1)) << sizes << " " << d;
-      if (x.size(d) != 0) {
-        EXPECT_EQ(x.select(d, x.size(d) - 1).dim(), x.dim() - 1) << sizes << " " << d;
-      }
+      if (x.size(d) != 0) { EXPECT_EQ(x.select(d, x.size(d) - 1).dim(), x.dim() - 1) << sizes << " " << d; }
       EXPECT_EQ(x.transpose(d, 0).clone().numel(), 0);
     }
     EXPECT_EQ((x + x).sizes(), sizes);
