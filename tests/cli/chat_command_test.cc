@@ -95,7 +95,7 @@ TEST_F(ChatCommand, MistakesAreOneLine) {
             "Mistral or Qwen\n");
   EXPECT_EQ(attn_says("chat").code, 2);
   EXPECT_EQ(attn_says("chat --lang zh").err,
-            "attn chat: 缺少模型的文件夹：attn train 写的，或 Hugging Face 的 GPT-2、Llama、Mistral、Qwen\n");
+            "attn chat: 缺少文件夹：attn train 写出的模型，或 Hugging Face 的 GPT-2、Llama、Mistral、Qwen\n");
   EXPECT_EQ(says("a\n", "--format chatm").err,
             "attn chat: --format has no \"chatm\"; did you mean chatml? there are chatml, llama3, gemma, mistral\n");
   EXPECT_EQ(says("a\n", "--sinks 3").err, "attn chat: --sinks needs --window\n");
