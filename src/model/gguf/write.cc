@@ -55,6 +55,8 @@ void check_layers(const ModelConfig& c, Family family) {
   const auto scaling = layers.first.rotary_scaling;
   if (scaling && scaling->kind == nn::RotaryScaling::Kind::dynamic)
     refuse("has dynamic rotary scaling, which GGUF files cannot say");
+  if (scaling && !scaling->truncate)
+    refuse("interpolates rotary frequencies within bounds that are not rounded, which GGUF files cannot say");
   const bool last_name = c.layers == (family == Family::gemma2 ? 46 : 62);
   const double usual =
       last_name ? static_cast<double>(c.width) / static_cast<double>(c.heads) : static_cast<double>(c.dim_of_head());
