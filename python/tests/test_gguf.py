@@ -288,9 +288,9 @@ def test_a_real_file_stays_mapped(tmp_path):
     path, folder = smollm(), tmp_path / "decoded"
     attn("convert", path, folder)
     for dtype in ("f32", "bf16"):
-        texts = [attn("generate", where, "--prompt", PROMPTS[0], "--tokens", "24", "--temperature", "0", "--dtype",
-                      dtype, "--json").stdout for where in (path, folder)]
-        assert texts[0] == texts[1]
+        said = [attn("generate", where, "--prompt", PROMPTS[0], "--tokens", "24", "--temperature", "0", "--dtype",
+                     dtype, "--log-probabilities", "--json").stdout for where in (path, folder)]
+        assert json.loads(said[0])["texts"] == json.loads(said[1])["texts"]
     told = [json.loads(attn("explain", "--model", where, PROMPTS[0], "--layer", "29", "--head", "1", "--json").stdout)
             for where in (path, folder)]
     assert told[0] == told[1]

@@ -344,6 +344,8 @@ constexpr Translation kReasons[] = {
      "只有一部分层有窗口，这种架构的 GGUF 文件无法表示"},
     {"scales the frequencies of layers with a window, which GGUF files cannot say",
      "缩放了有窗口的层的频率，GGUF 文件无法表示"},
+    {"interpolates rotary frequencies within bounds that are not rounded, which GGUF files cannot say",
+     "在未取整的边界内插值旋转频率，GGUF 文件无法表示"},
     {"has dynamic rotary scaling, which GGUF files cannot say", "的旋转频率按长度动态缩放，GGUF 文件无法表示"},
     {"divides scores by the root of another number than GGUF files of its architecture stand for",
      "用来除分数的平方根，与这种架构的 GGUF 文件所表示的不同"},
