@@ -1,4 +1,4 @@
-# python/tests/conftest.py: what the tests share: a plain softmax in float64, the error rule, a seed that is printed.
+# python/tests/conftest.py: what the tests share: a plain softmax in float64, a printed seed, PyTorch on one thread.
 import os
 
 import numpy as np
@@ -15,6 +15,17 @@ def pytest_report_header(config):
 def random(request):
     """A generator of its own for each test, from the seed and the test's name."""
     return np.random.default_rng([SEED, *request.node.name.encode()])
+
+
+@pytest.fixture
+def one_thread():
+    """PyTorch on one thread: those that wait for one another cost tiny models twenty times what they compute."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def plain_attention(q, k, v, *, allowed=None, bias=None, scale=None, cap=0.0, mod=None):

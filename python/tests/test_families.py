@@ -31,14 +31,6 @@ def assert_is_that_of_transformers(folder, only="*"):
     assert re.search(r"PASSED  \] [1-9]", found.stdout), found.stdout
 
 
-@pytest.fixture
-def one_thread():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.mark.parametrize("name", families.FAMILIES)
 def test_a_checkpoint(name, tmp_path, one_thread):
     families.write(tmp_path / "folder", families.FAMILIES[name]())

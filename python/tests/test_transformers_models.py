@@ -165,15 +165,6 @@ def works(function, model, given):
         return False
 
 
-@pytest.fixture
-def one_thread():
-    """Threads that wait for one another cost tiny models twenty times what they compute."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 @pytest.mark.parametrize("model_type", TYPES)
 def test_eagers_results_or_an_error_that_names_the_model(model_type, one_thread):
     theirs = tiny_models.build(model_type)

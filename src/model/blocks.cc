@@ -72,7 +72,8 @@ SelfAttentionBlock::SelfAttentionBlock(const ModelConfig& config, Held held)
       k_norm(config.qk_norm ? std::optional(register_module("k_norm", norm_of_heads(config, held.dtype)))
                             : std::nullopt) {}
 
-LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const Turn& turn, const Projections& project) const {
+LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const Rotation& rotation,
+                                                  const Projections& project) const {
   // Splits qkv as [B, T, heads of q, k and v, D], so that in the backward pass the gradients [B, H, T, D] are joined in
   // one copy.
   std::vector<Tensor> parts = project(qkv, x)
@@ -81,9 +82,9 @@ LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const Turn& t
   if (q_norm) parts[0] = (*q_norm)(parts[0]);
   if (k_norm) parts[1] = (*k_norm)(parts[1]);
   LanguageModel::Heads result{parts[0].transpose(1, 2), parts[1].transpose(1, 2), parts[2].transpose(1, 2)};
-  if (turn.rotary != nullptr) {
-    result.q = turn.rotary->rotated(result.q, turn.tables);
-    result.k = turn.rotary->rotated(result.k, turn.tables);
+  if (rotation.rotary != nullptr) {
+    result.q = rotation.rotary->rotated(result.q, rotation.tables);
+    result.k = rotation.rotary->rotated(result.k, rotation.tables);
   }
   return result;
 }

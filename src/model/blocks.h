@@ -41,7 +41,7 @@ class ModelNorm : public nn::Module {
 
 /// How a layer rotates q and k: with which frequencies, and the tables of the call's tokens, which broadcast over the
 /// heads.
-struct Turn {
+struct Rotation {
   const nn::RotaryEmbedding* rotary = nullptr;  // null: it does not
   nn::RotaryEmbedding::Tables tables = {};
 };
@@ -49,7 +49,7 @@ struct Turn {
 class SelfAttentionBlock : public nn::Module {
  public:
   SelfAttentionBlock(const ModelConfig& config, Held held);
-  LanguageModel::Heads heads_of(const Tensor& x, const Turn& turn, const Projections& project) const;
+  LanguageModel::Heads heads_of(const Tensor& x, const Rotation& rotation, const Projections& project) const;
   /// Joins the heads' outputs [B, Hq, T, D] and projects them to [B, T, C].
   Tensor joined(const Tensor& heads, const Projections& project) const;
   const std::int64_t heads, kv_heads, head_dim;

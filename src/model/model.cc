@@ -95,9 +95,9 @@ Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, const std:
   const auto dropped = [&](const Tensor& x) {
     return config.dropout > 0 ? dropout(x, config.dropout, is_training() && grad_enabled()) : x;
   };
-  std::vector<Turn> turns;
+  std::vector<Rotation> rotations;
   for (const nn::RotaryEmbedding& rotary : parts_->rotaries)
-    turns.push_back({&rotary, tables_of(rotary, positions, tokens, dtype())});
+    rotations.push_back({&rotary, tables_of(rotary, positions, tokens, dtype())});
   Tensor x = parts_->embedding.rows(ids);  // [B, T, C]
   if (parts_->embedding_scale) x = x * *parts_->embedding_scale;
   if (parts_->positions) x = x + (*parts_->positions)(positions);
@@ -106,7 +106,7 @@ Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, const std:
   for (const DecoderBlock& block : parts_->blocks) {
     const auto& rotary = parts_->kinds[static_cast<std::size_t>(layer)].rotary;
     const Heads heads =
-        block.attention.heads_of(block.attention_norm(x), rotary ? turns[*rotary] : Turn(), parts_->project);
+        block.attention.heads_of(block.attention_norm(x), rotary ? rotations[*rotary] : Rotation(), parts_->project);
     const Tensor attended = attend(layer++, heads);
     if (!attended.defined()) return x;
     const auto added = [&](const Tensor& y, const std::optional<ModelNorm>& norm) {

@@ -39,10 +39,10 @@ RotaryEmbedding::Tables RotaryEmbedding::tables(const Tensor& positions, Dtype d
   if (tokens == 0 && scaling && positions.numel() > 0) tokens = static_cast<std::int64_t>(max(positions).item()) + 1;
   const bool own = scaling && !scaling->same(0, tokens);
   const Tensor all = own ? rotary_frequencies(dim, options, tokens) : frequencies;
-  const auto turned = [&](const Tensor& at, const Tensor& by) { return at.to(Dtype::f32).unsqueeze(-1) * by; };
+  const auto angles_of = [&](const Tensor& at, const Tensor& by) { return at.to(Dtype::f32).unsqueeze(-1) * by; };
   Tensor angles;
   if (options.sections.empty()) {
-    angles = turned(positions, all);
+    angles = angles_of(positions, all);
   } else {
     const auto count = static_cast<std::int64_t>(options.sections.size());
     if (positions.dim() < 1 || positions.size(0) != count)
@@ -54,7 +54,7 @@ RotaryEmbedding::Tables RotaryEmbedding::tables(const Tensor& positions, Dtype d
     std::int64_t first = 0;
     for (std::int64_t section = 0; section < count; ++section) {
       const std::int64_t pairs = options.sections[static_cast<std::size_t>(section)];
-      parts.push_back(turned(positions[section], all.narrow(0, first, pairs)));
+      parts.push_back(angles_of(positions[section], all.narrow(0, first, pairs)));
       first += pairs;
     }
     angles = cat(parts, -1);

@@ -71,9 +71,10 @@ struct Range {
 };
 
 Range yarn_range(std::int64_t dim, double theta, const RotaryScaling& s) {
-  const auto pair_with = [&](double turns) {
+  const auto pair_with = [&](double rotations) {
     return static_cast<double>(dim) *
-           std::log(static_cast<double>(s.original_context) / (turns * 2 * std::numbers::pi)) / (2 * std::log(theta));
+           std::log(static_cast<double>(s.original_context) / (rotations * 2 * std::numbers::pi)) /
+           (2 * std::log(theta));
   };
   Range range{pair_with(s.beta_fast), pair_with(s.beta_slow)};
   if (s.truncate) range = {std::floor(range.low), std::ceil(range.high)};

@@ -1,4 +1,4 @@
-// tests/nn/rotary_test.cc: rotary embedding against transformers: frequencies, tables, turned rows; strides, half
+// tests/nn/rotary_test.cc: rotary embedding against transformers: frequencies, tables, rotated rows; strides, half
 // floats, errors.
 #include <attn/nn.h>
 #include <attn/ops.h>
@@ -41,7 +41,7 @@ TEST(Rotary, AsTransformers) {
     // Theirs is a power of f32 and a quotient, each rounded.
     expect_ulps(module.frequencies, golden_tensor(recorded.at("frequencies")), 2);
     EXPECT_TRUE(testing::bits_equal(rotary(x, cos, sin), y));
-    // An angle p f that is off by two ulps turns by that much.
+    // An angle p f that is off by two ulps rotates by that much.
     const double angle = 900 * 2 * 0x1p-23 + 4 * 0x1p-24;
     EXPECT_TRUE(testing::within(module.tables(positions).cos, cos, angle));
     EXPECT_TRUE(testing::within(module.tables(positions).sin, sin, angle));

@@ -21,7 +21,7 @@ def values(x):
 
 
 def rotary():
-    """Frequencies, tables and turned rows."""
+    """Frequencies, tables and rotated rows."""
     cases = []
     scaled = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
     for dim, theta, scaling in ((8, 10000.0, None), (2, 10000.0, None), (24, 500000.0, scaled)):

@@ -1,5 +1,5 @@
 # tests/golden/model/make_families.py: writes tiny checkpoints of Gemma 2 and 3, Phi-3 and SmolLM 3 with their logits, and the
-# frequencies and turns of every kind of rotary embedding, with PyTorch 2.13.0 (CPU) and transformers 5.24.0.
+# frequencies and rotations of every kind of rotary embedding, with PyTorch 2.13.0 (CPU) and transformers 5.24.0.
 import json
 import pathlib
 import sys
@@ -33,8 +33,8 @@ def frequencies():
                    "frequencies": values(found)}
 
 
-def turns():
-    """Rows that are turned by given positions: neighbours, a part of a head, three sections, the two axes of a picture."""
+def rotations():
+    """Rows that are rotated by given positions: neighbours, a part of a head, three sections, the two axes of a picture."""
     x, positions = torch.randn(1, 2, 5, 12), torch.tensor([[0, 1, 2, 63, 900]])
     inverse = 1.0 / (10000.0 ** (torch.arange(0, 12, 2).float() / 12))
     angles = positions[..., None].float() * inverse
@@ -54,12 +54,12 @@ def turns():
     grid = (two.T[..., None].float() * axis).flatten(1)  # [T, 2 * 3]: rows, then columns
     grid = torch.cat((grid, grid), -1)
     rows = x[0].transpose(0, 1)  # [T, H, D]
-    turned = qwen2_vl.apply_rotary_pos_emb_vision(rows, rows, grid.cos(), grid.sin())[0]
+    rotated = qwen2_vl.apply_rotary_pos_emb_vision(rows, rows, grid.cos(), grid.sin())[0]
     yield {"name": "axes", "dim": 12, "sections": [3, 3], "axial": True, "positions": two.tolist(), "x": values(x),
-           "y": values(turned.transpose(0, 1)[None])}
+           "y": values(rotated.transpose(0, 1)[None])}
 
 
 torch.manual_seed(1)
-(HERE / "rotary_kinds.json").write_text(json.dumps({"frequencies": list(frequencies()), "turns": list(turns())}) + "\n")
+(HERE / "rotary_kinds.json").write_text(json.dumps({"frequencies": list(frequencies()), "turns": list(rotations())}) + "\n")
 for name in ("gemma2", "gemma3", "phi3", "smollm3"):
     families.write(HERE / name, families.FAMILIES[name]())
