@@ -18,6 +18,8 @@ if(CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 option(ATTN_PRECOMPILED_HEADERS "Compile common headers once for each target: a third less time"
   ${attn_precompile_default})
+option(ATTN_UNITY_BUILD "Compile the files of a folder as one, outside the kernels: a third less time"
+  ${PROJECT_IS_TOP_LEVEL})
 find_program(ATTN_CCACHE ccache)
 if(ATTN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # With names relative to the source folder a build finds what was compiled in another folder.

@@ -14,7 +14,7 @@
 namespace attn {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 
 constexpr std::array<const char*, 3> norm_names = {"layer_norm", "rms_norm", "rms_norm_plus_one"};
 constexpr std::array<const char*, 2> position_names = {"learned", "rotary"};
@@ -82,8 +82,8 @@ RotaryFields own_rotary(const JsonFields& fields, const std::optional<JsonFields
   return read_rotary(fields, parameters, fields.number("rope_theta", 10000), context, Family::attn);
 }
 
-Json own_rotary_json(double theta, const std::optional<nn::RotaryScaling>& scaling, std::int64_t context) {
-  Json json = rotary_json(theta, scaling, context);
+OrderedJson own_rotary_json(double theta, const std::optional<nn::RotaryScaling>& scaling, std::int64_t context) {
+  OrderedJson json = rotary_json(theta, scaling, context);
   if (scaling && scaling->kind == nn::RotaryScaling::Kind::dynamic)
     json["original_max_position_embeddings"] = scaling->original_context;
   return json;
@@ -133,7 +133,7 @@ ModelConfig read_own(const JsonFields& fields) {
   return config;
 }
 
-Json gpt2_json(const ModelConfig& c) {
+OrderedJson gpt2_json(const ModelConfig& c) {
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
           {"vocab_size", c.vocab_size},
@@ -150,9 +150,9 @@ Json gpt2_json(const ModelConfig& c) {
           {"attn_pdrop", c.dropout}};
 }
 
-Json own_json(ModelConfig c) {
+OrderedJson own_json(ModelConfig c) {
   c.kv_heads = c.key_value_heads(), c.head_dim = c.dim_of_head(), c.mlp_width = c.dim_of_mlp();
-  Json json = {{"model_type", "attn"}};
+  OrderedJson json = {{"model_type", "attn"}};
   each_field(c, [&](const char* field, const auto& value) {
     using T = std::decay_t<decltype(value)>;
     const char* name = own_name(field);
@@ -199,9 +199,9 @@ ModelConfig ModelConfig::from_json(const std::string& text, const std::string& n
 std::string ModelConfig::to_json(Dtype dtype) const {
   check();
   const Family family = family_of(*this);
-  Json json = family == Family::gpt2  ? gpt2_json(*this)
-              : is_llama_like(family) ? llama_json(*this, family)
-                                      : own_json(*this);
+  OrderedJson json = family == Family::gpt2  ? gpt2_json(*this)
+                     : is_llama_like(family) ? llama_json(*this, family)
+                                             : own_json(*this);
   if (end_tokens.size() == 1) json["eos_token_id"] = end_tokens.front();
   else if (!end_tokens.empty()) json["eos_token_id"] = end_tokens;
   json["torch_dtype"] = torch_name_of(dtype);

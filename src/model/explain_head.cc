@@ -23,7 +23,7 @@ namespace attn {
 namespace {
 
 using explain_detail::Phrase;
-using Kind = ExplainStep::Kind;
+using StepKind = ExplainStep::Kind;
 
 /// Makes a token's bytes visible: a space as ␣, line ends and incomplete characters as escapes such as \x0A.
 std::string shown(const std::string& bytes) {
@@ -37,19 +37,19 @@ struct Steps {
   std::vector<std::string> tokens;
   std::vector<ExplainStep> all = {};
 
-  ExplainStep& add(Kind kind, const char* name, Phrase title, Phrase note, const std::string& formula,
+  ExplainStep& add(StepKind kind, const char* name, Phrase title, Phrase note, const std::string& formula,
                    ExplainStep::Operation operation, const Tensor& values) {
     ExplainStep step;
     step.kind = kind;
     step.name = name;
     step.title = say(language, title);
-    step.formula = kind == Kind::pairs && *name == 'm' ? formula : explain_detail::in_words(language, formula);
+    step.formula = kind == StepKind::pairs && *name == 'm' ? formula : explain_detail::in_words(language, formula);
     step.note = say(language, note);
     step.operation = std::move(operation);
     if (values.defined()) step.shape = values.sizes();
     step.values = values;
     step.rows = {tokens};
-    if (kind == Kind::pairs || kind == Kind::weights) step.columns = {tokens};
+    if (kind == StepKind::pairs || kind == StepKind::weights) step.columns = {tokens};
     return all.emplace_back(std::move(step));
   }
 };
@@ -96,24 +96,26 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   };
   const std::string rotated = config.layer(at.layer).rotary ? ", rotated" : "";
   const std::string x = (config.qk_norm ? "norm(norm(x) W)" : "norm(x) W") + rotated;
-  steps.add(Kind::words, "tokens", Phrase::tokens, Phrase::note_tokens, "", {"split", {}}, {}).shape = {n};
-  steps.add(Kind::ids, "ids", Phrase::ids, Phrase::note_ids, "", {"index", {"tokens"}}, tensor<std::int64_t>(ids))
+  steps.add(StepKind::words, "tokens", Phrase::tokens, Phrase::note_tokens, "", {"split", {}}, {}).shape = {n};
+  steps.add(StepKind::ids, "ids", Phrase::ids, Phrase::note_ids, "", {"index", {"tokens"}}, tensor<std::int64_t>(ids))
       .note = "";
   const auto source_of = [&](std::int64_t head, const char* whose) {
     return explain_detail::in_words(language, runtime::format("layer {}, head {}{}", at.layer, head, whose));
   };
   const std::string source = source_of(at.head, "");
-  steps.add(Kind::table, "q", Phrase::query, Phrase::note_query, x, {"model", {}}, wide(q)).source = source;
+  steps.add(StepKind::table, "q", Phrase::query, Phrase::note_query, x, {"model", {}}, wide(q)).source = source;
   for (const auto& [name, title, note, values] :
        {std::tuple{"k", Phrase::key, Phrase::note_key, k}, {"v", Phrase::value, Phrase::note_value, v}}) {
     ExplainStep& step =
-        steps.add(Kind::table, name, title, note, *name == 'k' ? x : "norm(x) W", {"model", {}}, wide(values));
+        steps.add(StepKind::table, name, title, note, *name == 'k' ? x : "norm(x) W", {"model", {}}, wide(values));
     step.source = key_head == at.head ? source : source_of(key_head, " of keys");
     step.key_rows = true;
   }
-  steps.add(Kind::pairs, "scores", Phrase::scores, Phrase::note_scores_self, "q · k", {"dot", {"q", "k"}}, wide(scores))
+  steps
+      .add(StepKind::pairs, "scores", Phrase::scores, Phrase::note_scores_self, "q · k", {"dot", {"q", "k"}},
+           wide(scores))
       .note = runtime::format(fmt::runtime(say(language, Phrase::note_scores_self)), say(language, Phrase::dot));
-  steps.add(Kind::pairs, "scaled", Phrase::scaled, Phrase::note_scaled,
+  steps.add(StepKind::pairs, "scaled", Phrase::scaled, Phrase::note_scaled,
             runtime::format("scores / √{}", config.score_divisor()),
             {"divide", {"scores"}, std::sqrt(config.score_divisor())}, wide(scaled));
   explain_detail::Run capped;  // the softcap's step, for the way back
@@ -123,19 +125,19 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
     const std::string formula = runtime::format("{0} tanh(scaled / {0})", options.softcap);
     const ExplainStep::Operation operation{"softcap", {"scaled"}, options.softcap};
     capped.stages.push_back({"capped", Phrase::capped, Phrase::note_capped, formula, "cap", operation, values});
-    steps.add(Kind::pairs, "capped", Phrase::capped, Phrase::note_capped, formula, operation, values);
+    steps.add(StepKind::pairs, "capped", Phrase::capped, Phrase::note_capped, formula, operation, values);
   }
   const bool caps = !capped.stages.empty();
   steps
-      .add(Kind::pairs, "mask", Phrase::mask, explain_detail::note_of_mask(hidden), mask.to_string(),
+      .add(StepKind::pairs, "mask", Phrase::mask, explain_detail::note_of_mask(hidden), mask.to_string(),
            {"mask", {caps ? "capped" : "scaled"}}, caps ? capped.stages[0].values : wide(scaled))
       .hidden = hidden;
   steps
-      .add(Kind::weights, "weights", Phrase::weights, Phrase::note_weights, "softmax(masked)", {"softmax", {"mask"}},
-           wide(attended.weights))
+      .add(StepKind::weights, "weights", Phrase::weights, Phrase::note_weights, "softmax(masked)",
+           {"softmax", {"mask"}}, wide(attended.weights))
       .hidden = hidden;
-  steps.add(Kind::table, "context", Phrase::context, Phrase::note_context, "weights · v", {"matmul", {"weights", "v"}},
-            wide(attended.output));
+  steps.add(StepKind::table, "context", Phrase::context, Phrase::note_context, "weights · v",
+            {"matmul", {"weights", "v"}}, wide(attended.output));
 
   if (at.gradients) {
     const explain_detail::WayBack back = explain_detail::way_back({.q = wide(q),
@@ -155,7 +157,7 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
         step.source =
             runtime::format(fmt::runtime(say(language, Phrase::loss)), explain_detail::in_words(language, "context"),
                             explain_detail::format_number(back.loss, 4));
-      if (gradient.kind == Kind::pairs) step.hidden = hidden;
+      if (gradient.kind == StepKind::pairs) step.hidden = hidden;
     }
   }
 

@@ -24,9 +24,9 @@ struct Text {
   Generated result = {};
 };
 
-class Run {
+class Generation {
  public:
-  Run(const LanguageModel& model, const std::vector<Ids>& prompts, const GenerateOptions& options)
+  Generation(const LanguageModel& model, const std::vector<Ids>& prompts, const GenerateOptions& options)
       : options_(options), end_(options.end_tokens.value_or(model.config.end_tokens)),
         reader_(model, cache_of(model, prompts.size())),
         guesser_(options.draft, texts_of(prompts, options), options.sample, end_) {
@@ -229,7 +229,7 @@ std::vector<Generated> generate(const LanguageModel& model, const std::vector<Id
   }
   const NoGrad no_grad;
   const Evaluating evaluating(model), evaluating_draft(options.draft.model != nullptr ? *options.draft.model : model);
-  return Run(model, prompts, options).all();
+  return Generation(model, prompts, options).all();
 }
 
 }  // namespace attn

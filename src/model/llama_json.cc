@@ -9,7 +9,7 @@
 namespace attn {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Config = ModelConfig;
 using Kind = nn::RotaryScaling::Kind;
 
@@ -201,10 +201,10 @@ double rotated_part(const Config& c) {
   return std::floor(dim * part) < rotated ? std::nextafter(part, 2.0) : part;
 }
 
-Json cap_json(double cap) { return cap > 0 ? Json(cap) : Json(); }
+OrderedJson cap_json(double cap) { return cap > 0 ? OrderedJson(cap) : OrderedJson(); }
 
 /// Writes the windows and rotary embedding.
-void add_layers(const Config& c, Family family, Json& json) {
+void add_layers(const Config& c, Family family, OrderedJson& json) {
   const LayersInCommon layers = in_common(c);
   const bool windows = layers.any_windowed;
   const auto parameters = [&](const LayerConfig& layer) {
@@ -221,7 +221,7 @@ void add_layers(const Config& c, Family family, Json& json) {
   } else {
     json["rope_parameters"] = parameters(layers.first);
   }
-  if (family != Family::llama) json["sliding_window"] = windows ? Json(layers.sliding_window) : Json();
+  if (family != Family::llama) json["sliding_window"] = windows ? OrderedJson(layers.sliding_window) : OrderedJson();
   if (has_switch(family)) json["use_sliding_window"] = windows;
   if (is_qwen(family)) json["max_window_layers"] = windows && layers.all_windowed ? 0 : c.layers;
   if (is_gemma(family) || family == Family::smollm3 || (windows && !layers.all_windowed))
@@ -265,21 +265,22 @@ Config read_llama(const JsonFields& fields, Family family) {
   return config;
 }
 
-Json llama_json(const Config& c, Family family) {
-  Json json = {{"architectures", {class_of(family)}},
-               {"model_type", family_names[static_cast<std::size_t>(family)]},
-               {"vocab_size", c.vocab_size},
-               {"max_position_embeddings", c.context},
-               {"num_hidden_layers", c.layers},
-               {"num_attention_heads", c.heads},
-               {"num_key_value_heads", c.key_value_heads()},
-               {"hidden_size", c.width},
-               {"head_dim", c.dim_of_head()},
-               {"intermediate_size", c.dim_of_mlp()},
-               {is_gemma(family) ? "hidden_activation" : "hidden_act", is_gemma(family) ? "gelu_pytorch_tanh" : "silu"},
-               {"rms_norm_eps", c.norm_eps},
-               {"tie_word_embeddings", c.tied_head},
-               {"attention_dropout", c.dropout}};
+OrderedJson llama_json(const Config& c, Family family) {
+  OrderedJson json = {
+      {"architectures", {class_of(family)}},
+      {"model_type", family_names[static_cast<std::size_t>(family)]},
+      {"vocab_size", c.vocab_size},
+      {"max_position_embeddings", c.context},
+      {"num_hidden_layers", c.layers},
+      {"num_attention_heads", c.heads},
+      {"num_key_value_heads", c.key_value_heads()},
+      {"hidden_size", c.width},
+      {"head_dim", c.dim_of_head()},
+      {"intermediate_size", c.dim_of_mlp()},
+      {is_gemma(family) ? "hidden_activation" : "hidden_act", is_gemma(family) ? "gelu_pytorch_tanh" : "silu"},
+      {"rms_norm_eps", c.norm_eps},
+      {"tie_word_embeddings", c.tied_head},
+      {"attention_dropout", c.dropout}};
   add_layers(c, family, json);
   for (std::int64_t n = 0; n < (c.per_layer.empty() ? 1 : c.layers); ++n)
     if (const auto scaling = c.layer(n).rotary_scaling; scaling && scaling->kind == Kind::dynamic)
@@ -290,7 +291,7 @@ Json llama_json(const Config& c, Family family) {
   if (!is_gemma(family)) return json;
   const double scalar = c.score_divisor();
   const bool whole = scalar == std::floor(scalar) && scalar < 0x1p53;
-  json["query_pre_attn_scalar"] = whole ? Json(static_cast<std::int64_t>(scalar)) : Json(scalar);
+  json["query_pre_attn_scalar"] = whole ? OrderedJson(static_cast<std::int64_t>(scalar)) : OrderedJson(scalar);
   json["attn_logit_softcapping"] = cap_json(c.attention_softcap);
   json["final_logit_softcapping"] = cap_json(c.final_softcap);
   return json;

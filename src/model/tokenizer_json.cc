@@ -24,9 +24,9 @@ namespace {
 using State = Tokenizer::State;
 using Json = nlohmann::json;
 
-class Reader {
+class TokenizerReader {
  public:
-  Reader(std::string name, std::string_view text) : name_(std::move(name)), text_(text) {}
+  TokenizerReader(std::string name, std::string_view text) : name_(std::move(name)), text_(text) {}
 
   std::shared_ptr<const State> read() {
     document_ = parse_json(text_, name_);
@@ -441,7 +441,7 @@ class Reader {
 std::shared_ptr<const State> read_gguf(const GgufFile& file) {
   const std::string json = gguf::tokenizer_json(file);
   try {
-    return Reader(file.name() + ": the tokenizer", json).read();
+    return TokenizerReader(file.name() + ": the tokenizer", json).read();
   } catch (const FormatError& error) {  // its offset is that in the text, which is in no file
     const std::string text = error.what();
     throw ValueError(text.substr(0, text.rfind(" (byte ")));
@@ -450,7 +450,9 @@ std::shared_ptr<const State> read_gguf(const GgufFile& file) {
 
 }  // namespace
 
-Tokenizer Tokenizer::parse(std::string_view json) { return Tokenizer(Reader("Tokenizer::parse", json).read()); }
+Tokenizer Tokenizer::parse(std::string_view json) {
+  return Tokenizer(TokenizerReader("Tokenizer::parse", json).read());
+}
 
 Tokenizer Tokenizer::load(const std::string& path) {
   io::check_path("Tokenizer::load", path);
@@ -461,7 +463,7 @@ Tokenizer Tokenizer::load(const std::string& path) {
   const io::FileSource source("Tokenizer::load", file);
   std::string text(source.size(), '\0');
   source.read(0, text.data(), text.size());
-  return Tokenizer(Reader(source.name(), text).read());
+  return Tokenizer(TokenizerReader(source.name(), text).read());
 }
 
 }  // namespace attn

@@ -52,7 +52,7 @@ struct Writer {
 };
 
 /// Reads the fields and counts how many there were.
-struct Reader {
+struct FieldReader {
   const Json& json;
   std::size_t taken = 0;
 
@@ -110,12 +110,12 @@ struct Reader {
         throw ValueError(runtime::format("{} is {}", name, number));
       }
     } else if constexpr (std::is_same_v<T, nn::RotaryScaling>) {
-      Reader inner{given};
+      FieldReader inner{given};
       each_field(value, inner);
       inner.nothing_left();
     } else if constexpr (std::is_same_v<T, std::vector<LayerConfig>>) {
       for (const Json& each : given) {
-        Reader inner{each};
+        FieldReader inner{each};
         each_field(value.emplace_back(), inner);
         inner.nothing_left();
       }
@@ -135,7 +135,7 @@ Json settings_of(const TrainOptions& options) {
 
 TrainOptions options_of(const Json& settings) {
   TrainOptions options;
-  Reader reader{settings};
+  FieldReader reader{settings};
   each_field(options, reader);
   reader.nothing_left();
   options.check();

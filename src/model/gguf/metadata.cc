@@ -14,7 +14,7 @@
 namespace attn::gguf {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) { throw ValueError("convert: the tokenizer " + what); }
+[[noreturn]] void refuse_tokenizer(const std::string& what) { throw ValueError("convert: the tokenizer " + what); }
 
 using State = Tokenizer::State;
 
@@ -22,7 +22,7 @@ using State = Tokenizer::State;
 std::string pre_of(const State& state) {
   using enum text::Cut;
   const bool nfc = state.normalizer.size() == 1 && state.normalizer[0].kind == text::Change::Kind::nfc;
-  if (!nfc && !state.normalizer.empty()) refuse("has a normalizer that GGUF files have no name for");
+  if (!nfc && !state.normalizer.empty()) refuse_tokenizer("has a normalizer that GGUF files have no name for");
   if (state.cut == llama3 && state.whole_first && !nfc) return "llama-bpe";
   if (state.cut == qwen2 && !state.whole_first && nfc) return "qwen2";
   if (!state.whole_first && !nfc) {
@@ -30,13 +30,13 @@ std::string pre_of(const State& state) {
     if (state.cut == digits) return "smollm";
     if (state.cut == punctuation) return "default";
   }
-  refuse("splits a text in a way that GGUF files have no name for");
+  refuse_tokenizer("splits a text in a way that GGUF files have no name for");
 }
 
 /// Adds the tokens that go around a text, if there is at most one before and one after it.
 void add_ends(Metadata& metadata, const State& state) {
   if (state.before.size() > 1 || state.after.size() > 1)
-    refuse("adds more than one token before or after a text; a GGUF file can say one");
+    refuse_tokenizer("adds more than one token before or after a text; a GGUF file can say one");
   metadata.boolean("tokenizer.ggml.add_bos_token", !state.before.empty());
   metadata.boolean("tokenizer.ggml.add_eos_token", !state.after.empty());
   if (!state.before.empty()) metadata.number("tokenizer.ggml.bos_token_id", state.before[0]);
@@ -63,7 +63,7 @@ std::vector<float> scores_of(const State& state, const std::vector<std::string>&
   for (std::size_t i = 0; same && i < merges.size(); ++i)
     same = again[i].first == tokens[static_cast<std::size_t>(merges[i].left)] &&
            again[i].second == tokens[static_cast<std::size_t>(merges[i].right)];
-  if (!same) refuse("has merges that do not follow from scores of its tokens, as a GGUF file has them");
+  if (!same) refuse_tokenizer("has merges that do not follow from scores of its tokens, as a GGUF file has them");
   return scores;
 }
 
@@ -77,7 +77,7 @@ void add_characters(Metadata& metadata, const State& state, const std::vector<st
       steps.size() == 1 && steps[0].kind == text::Change::Kind::replace && steps[0].from == " " && steps[0].to == blank;
   if (!spaces || !state.space.empty() || state.cut != text::Cut::whole || state.decoded_space != blank ||
       state.strip_space != prefix || state.whole_first)
-    refuse("is not of SentencePiece's form in Llama 2, the one of characters that a GGUF file can hold");
+    refuse_tokenizer("is not of SentencePiece's form in Llama 2, the one of characters that a GGUF file can hold");
   for (std::size_t id = 0; id < tokens.size(); ++id)
     if (types[id] == 1 && state.lone_byte[id]) types[id] = 6;
   metadata.text("tokenizer.ggml.model", "llama");
@@ -135,7 +135,8 @@ void Metadata::numbers(const std::string& key, const std::vector<float>& values)
 
 void add_tokenizer(Metadata& metadata, const Tokenizer& tokenizer) {
   const State& state = state_of(tokenizer);
-  if (state.kind != Tokenizer::Kind::bpe) refuse("is of words or characters; a GGUF file can hold byte pairs");
+  if (state.kind != Tokenizer::Kind::bpe)
+    refuse_tokenizer("is of words or characters; a GGUF file can hold byte pairs");
   std::vector<std::string> tokens = state.names;
   std::vector<std::int32_t> types(tokens.size(), 1);
   for (const AddedToken& token : state.added) types[static_cast<std::size_t>(token.id)] = token.special ? 3 : 4;
