@@ -17,7 +17,7 @@ Ids after_the_same(const Ids& ids, std::int64_t longest, std::int64_t most) {
     const auto found = std::find_end(ids.begin(), ids.end() - 1, last, ids.end());
     if (found == ids.end() - 1) continue;
     const auto begin = found + n;
-    return Ids(begin, begin + std::min<std::ptrdiff_t>(most, ids.end() - begin));
+    return Ids(begin, begin + std::min<std::int64_t>(most, ids.end() - begin));
   }
   return {};
 }
