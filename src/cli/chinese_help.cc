@@ -26,6 +26,7 @@ constexpr Translation kHelp[] = {
     {"A language model from a text, on this machine", "在本机上用文本训练一个语言模型"},
     {"A language model goes on with a text", "用语言模型续写文本"},
     {"A conversation with a language model", "与语言模型对话"},
+    {"How well a language model foretells a text", "语言模型预测一段文本的困惑度"},
     {"A GGUF file as a model's folder, or a folder as a GGUF file", "把 GGUF 文件转为模型的文件夹，或反过来"},
     {"Completion for bash, zsh or fish", "bash、zsh 或 fish 的命令补全"},
     // attn explain
@@ -180,6 +181,14 @@ constexpr Translation kHelp[] = {
      "对话格式：chatml、llama3、gemma 或 mistral；不给则由模型自带的模板决定"},
     {"Each line of stdin is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.",
      "标准输入的每一行是一条消息。Ctrl-C 停止回答，Ctrl-D 结束对话。"},
+    // attn perplexity
+    {"A text; - is stdin", "文本文件；- 表示标准输入"},
+    {"Tokens of a window (512, or all that text or context have)",
+     "每个窗口的词元数（512；文本或上下文不足时取其全部）"},
+    {"The first N tokens of a window are read, not counted (half of it, and one)",
+     "每个窗口开头的 N 个词元只读入，不计入（窗口的一半加一）"},
+    {"The exponential of the mean of -log p, over windows side by side; llama.cpp's measure if nothing is given.",
+     "对首尾相接的各窗口取 -log p 的平均，再取指数；不给选项时与 llama.cpp 的算法相同。"},
     // attn convert
     {"A GGUF file, or a model's folder", "GGUF 文件，或模型的文件夹"},
     {"Where it goes: FILE.gguf, or a folder for config.json, model.safetensors, tokenizer.json",

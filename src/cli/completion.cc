@@ -30,6 +30,7 @@ const std::map<std::string, std::string>& values_of_options() {
                                                          {"train --dtype", "f32 bf16"},
                                                          {"generate --dtype", "f32 f64 bf16 f16"},
                                                          {"chat --dtype", "f32 f64 bf16 f16"},
+                                                         {"perplexity --dtype", "f32 f64 bf16 f16"},
                                                          {"--format", "chatml llama3 gemma mistral"},
                                                          {"convert --dtype", "f32 f64 bf16 f16"},
                                                          {"--type", "F32 F16 BF16 Q8_0 Q4_0"}};
@@ -49,7 +50,7 @@ bool takes_file(const std::string& option) {
 }
 /// Returns whether the verb's argument is a file or a folder.
 bool names_file(const Parser& verb) {
-  constexpr std::array verbs{"run", "train", "generate", "chat", "convert", "info"};
+  constexpr std::array verbs{"run", "train", "generate", "chat", "perplexity", "convert", "info"};
   return std::find(verbs.begin(), verbs.end(), verb.name()) != verbs.end();
 }
 

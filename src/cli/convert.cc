@@ -1,6 +1,7 @@
 // src/cli/convert.cc: implements attn convert: writes the model of a GGUF file as a folder, that of a folder as a GGUF
 // file.
 #include "cli/memory.h"
+#include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 
@@ -13,7 +14,6 @@
 
 #include "runtime/format.h"
 
-#include <array>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -42,10 +42,7 @@ void convert(const Arguments& arguments) {
   const bool file = arguments.to.ends_with(".gguf");
   if (file && arguments.dtype_given.given()) throw UsageError{"--dtype is for a folder; a GGUF file has --type"};
   if (!file && arguments.type_given.given()) throw UsageError{"--type is for a GGUF file; a folder has --dtype"};
-  std::optional<Dtype> dtype;
-  if (!arguments.dtype.empty())
-    dtype = std::array{Dtype::f32, Dtype::f64, Dtype::bf16,
-                       Dtype::f16}[choose("--dtype", arguments.dtype, {"f32", "f64", "bf16", "f16"})];
+  const std::optional<Dtype> dtype = weights_dtype(arguments.dtype);
   std::string type;
   if (file) {
     const std::vector<std::string> types = gguf::written_types();

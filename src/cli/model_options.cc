@@ -21,12 +21,6 @@ KvStorage storage_of(const ModelOptions& given) {
   return choose("--cache", given.storage, {"same", "int8"}) == 1 ? KvStorage::int8 : KvStorage::same;
 }
 
-std::optional<Dtype> dtype_of(const ModelOptions& given) {
-  if (given.dtype.empty()) return std::nullopt;
-  return std::array{Dtype::f32, Dtype::f64, Dtype::bf16,
-                    Dtype::f16}[choose("--dtype", given.dtype, {"f32", "f64", "bf16", "f16"})];
-}
-
 bool guesses_by_ngrams(const ModelOptions& given) { return given.draft == "ngram"; }
 
 /// Throws a ValueError if an id that both tokenizers have stands for different bytes.
@@ -47,6 +41,12 @@ void check_same_tokens(const Tokenizer& model, const Tokenizer& draft, const std
 }
 
 }  // namespace
+
+std::optional<Dtype> weights_dtype(const std::string& name) {
+  if (name.empty()) return std::nullopt;
+  return std::array{Dtype::f32, Dtype::f64, Dtype::bf16,
+                    Dtype::f16}[choose("--dtype", name, {"f32", "f64", "bf16", "f16"})];
+}
 
 void add_model_options(Parser& parser, ModelOptions& o, const ModelDefaults& defaults) {
   o.tokens = defaults.tokens;
@@ -107,16 +107,16 @@ void check_options(const ModelOptions& given) {
   if (given.sinks_given.given() && given.window == 0) throw UsageError{"--sinks needs --window"};
   if (given.language_given.given() && !language_named(given.language)) choose("--lang", given.language, {"en", "zh"});
   storage_of(given);
-  dtype_of(given);
+  weights_dtype(given.dtype);
 }
 
 SpeakingModel load_model(const ModelOptions& given) {
   SpeakingModel loaded{.tokenizer = Tokenizer::load(given.folder),
-                       .model = LanguageModel::load(given.folder, dtype_of(given)),
+                       .model = LanguageModel::load(given.folder, weights_dtype(given.dtype)),
                        .draft = std::nullopt};
   if (given.draft.empty() || guesses_by_ngrams(given)) return loaded;
   check_same_tokens(loaded.tokenizer, Tokenizer::load(given.draft), given.draft);
-  loaded.draft.emplace(LanguageModel::load(given.draft, dtype_of(given)));
+  loaded.draft.emplace(LanguageModel::load(given.draft, weights_dtype(given.dtype)));
   return loaded;
 }
 

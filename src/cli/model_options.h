@@ -1,4 +1,4 @@
-// src/cli/model_options.h: declares what attn generate and attn chat share: how the next token is chosen, the cache,
+// src/cli/model_options.h: declares what the verbs of language models share: how the next token is chosen, the cache,
 // the draft; and loads the model, its tokenizer and the draft.
 #pragma once
 #include "cli/parser.h"
@@ -34,6 +34,8 @@ struct SpeakingModel {
   std::optional<LanguageModel> draft;
 };
 
+/// Returns the dtype that --dtype names for a model's weights; nullopt if it is not given. Throws a UsageError.
+std::optional<Dtype> weights_dtype(const std::string& name);
 /// Throws a UsageError for options that say nothing together.
 void check_options(const ModelOptions& given);
 /// Loads what the options name. Throws a ValueError if the tokens of the draft are not those of the model.

@@ -38,6 +38,8 @@ TextOptions terminal_options(const std::string& colour) {
   return options;
 }
 
+bool can_redraw() { return ::isatty(STDERR_FILENO) && variable("TERM") != "dumb"; }
+
 std::optional<Language> language_named(std::string name) {
   std::transform(name.begin(), name.end(), name.begin(), [](unsigned char letter) { return std::tolower(letter); });
   const std::string language = name.substr(0, name.find_first_of("-_.@"));

@@ -11,6 +11,9 @@ namespace attn::cli {
 /// NO_COLOR is not set and TERM is not dumb.
 TextOptions terminal_options(const std::string& colour);
 
+/// Returns whether stderr is a terminal that can redraw a line.
+bool can_redraw();
+
 /// Returns zh for cn, zh-CN, zh_CN.UTF-8, Chinese or 中文, en for the names of English, and nullopt for others.
 std::optional<Language> language_named(std::string name);
 

@@ -2,6 +2,7 @@
 #include "cli/train_report.h"
 
 #include "cli/output.h"
+#include "cli/terminal.h"
 #include "io/write.h"
 
 #include <attn/error.h>
@@ -14,7 +15,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -35,12 +35,6 @@ void say(const std::string& text) {
 int columns() {
   winsize size{};
   return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
-}
-
-/// Returns whether stderr is a terminal that can redraw a line.
-bool is_terminal() {
-  const char* kind = std::getenv("TERM");
-  return ::isatty(STDERR_FILENO) && !(kind != nullptr && std::strcmp(kind, "dumb") == 0);
 }
 
 /// A text shown beside the bar. If there is not enough room, the text with the highest rank is dropped first.
@@ -116,7 +110,7 @@ std::string count(double number) {
 
 TrainReport::TrainReport(const Trainer& trainer, const std::string& log)
     : trainer_(trainer), first_step_(trainer.step()), steps_(trainer.options().steps),
-      tokens_a_step_(trainer.options().batch * trainer.options().model.context), terminal_(is_terminal()),
+      tokens_a_step_(trainer.options().batch * trainer.options().model.context), terminal_(can_redraw()),
       log_path_(log) {
   if (const std::vector<double> before = trainer.validations().to_vector(); !before.empty())
     validation_ = before.back();

@@ -21,6 +21,7 @@ struct Verb {
 Verb add_explain(Parser app);
 Verb add_generate(Parser app);
 Verb add_chat(Parser app);
+Verb add_perplexity(Parser app);
 Verb add_info(Parser app);
 Verb add_run(Parser app);
 Verb add_verify(Parser app);

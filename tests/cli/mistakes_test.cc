@@ -39,7 +39,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"help explian", 2, "did you mean explain?"}, Mistake{"help frobnicate", 2, "there are explain, run"},
         Mistake{"explian hello", 2, "did you mean explain?"},
         Mistake{"frobnicate", 2,
-                "there are explain, run, info, verify, bench, train, generate, chat, convert, completion"},
+                "there are explain, run, info, verify, bench, train, generate, chat, perplexity, convert, completion"},
         Mistake{"explain", 2, "a text is missing"}, Mistake{"explain ''", 1, "no token"},
         Mistake{"explain '  '", 1, "no token"},
         Mistake{"explain hi --cuasal", 2, "there is no option --cuasal; did you mean --causal?"},
@@ -107,8 +107,8 @@ TEST(Help, IsEverywhereAndOnStdout) {
 
 TEST(Help, IsAVerbToo) {
   EXPECT_EQ(attn_says("help").out, attn_says("--help").out);
-  for (const char* verb :
-       {"explain", "run", "info", "verify", "bench", "train", "generate", "chat", "convert", "completion"}) {
+  for (const char* verb : {"explain", "run", "info", "verify", "bench", "train", "generate", "chat", "perplexity",
+                           "convert", "completion"}) {
     const Said said = attn_says(std::string("help ") + verb);
     EXPECT_EQ(said.code, 0);
     EXPECT_EQ(said.out, attn_says(std::string(verb) + " --help").out);

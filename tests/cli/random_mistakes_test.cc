@@ -17,8 +17,8 @@ extern char** environ;
 namespace attn::testing {
 
 RandomMistakes::RandomMistakes(std::uint64_t seed, const Folder& folder) : draw_(seed), folder_(folder) {
-  for (const char* name :
-       {"explain", "run", "info", "verify", "bench", "train", "generate", "chat", "convert", "completion"}) {
+  for (const char* name : {"explain", "run", "info", "verify", "bench", "train", "generate", "chat", "perplexity",
+                           "convert", "completion"}) {
     Verb verb{.name = name, .options = {}};
     std::istringstream help(attn_says(verb.name + " --help").out);
     for (std::string line; std::getline(help, line);) {
