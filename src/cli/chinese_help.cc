@@ -26,7 +26,7 @@ constexpr Translation kHelp[] = {
     {"A language model from a text, on this machine", "在本机上用文本训练一个语言模型"},
     {"A language model goes on with a text", "用语言模型续写文本"},
     {"A conversation with a language model", "与语言模型对话"},
-    {"How well a language model foretells a text", "语言模型预测一段文本的困惑度"},
+    {"How well a language model predicts a text", "语言模型预测一段文本的困惑度"},
     {"A GGUF file as a model's folder, or a folder as a GGUF file", "把 GGUF 文件转为模型的文件夹，或反过来"},
     {"Completion for bash, zsh or fish", "bash、zsh 或 fish 的命令补全"},
     // attn explain

@@ -1,4 +1,4 @@
-// src/cli/perplexity.cc: implements attn perplexity: how well a language model foretells a text.
+// src/cli/perplexity.cc: implements attn perplexity: how well a language model predicts a text.
 #include "cli/memory.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
@@ -157,7 +157,7 @@ void run(const Arguments& arguments) {
 }  // namespace
 
 Verb add_perplexity(Parser app) {
-  Parser parser = app.add_verb("perplexity", "How well a language model foretells a text");
+  Parser parser = app.add_verb("perplexity", "How well a language model predicts a text");
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser.option("MODEL", a.model, "A GGUF file, or a model's folder").type_name("");
