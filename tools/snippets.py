@@ -6,7 +6,7 @@ import shutil
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MODELS = ("model", "generate", "train", "tokenizer")  # headers of a separate static library
+MODELS = ("model", "encoder", "generate", "train", "tokenizer")  # headers of a separate static library
 
 
 def as_program(code):

@@ -8,6 +8,7 @@
 #include <attn/chat.h>
 #include <attn/dims.h>
 #include <attn/dtype.h>
+#include <attn/encoder.h>
 #include <attn/error.h>
 #include <attn/explain.h>
 #include <attn/explain_model.h>
