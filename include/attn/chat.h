@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -58,11 +59,23 @@ class ATTN_API Chat {
  public:
   /// `model` must live as long as the chat. The answer n has the seed generate.seed + n.
   Chat(const LanguageModel& model, Tokenizer tokenizer, ChatFormat format, const ChatOptions& options = {});
+  Chat(Chat&&) noexcept;
+  ~Chat();
 
   /// Answers a message. `on_text` is called with each piece of the answer; returning false ends the answer, which stays
   /// part of the conversation as far as it was said.
   /// Errors   as generate; ValueError for a message that the context does not hold. The conversation is then as before.
   GeneratedText say(const std::string& message, const std::function<bool(std::string_view piece)>& on_text = {});
+
+  /// say() in steps, for a program that asks for an answer piece by piece: ask() takes the message, each step() adds to
+  /// the answer until it returns false, and answer() ends it and returns it, as far as it was said. The next ask() or
+  /// say() does so too. A step that throws may be repeated (TextGeneration); forget() makes the conversation what it
+  /// was before ask().
+  /// Errors   of ask: as say. ValueError for step() and answer() without ask()
+  void ask(const std::string& message, std::function<bool(std::string_view piece)> on_text = {});
+  bool step();
+  GeneratedText answer();
+  void forget();
 
   /// Returns the tokens of the conversation as the model has seen them at its last answer.
   const std::vector<std::int64_t>& tokens() const { return tokens_; }
@@ -77,16 +90,19 @@ class ATTN_API Chat {
     std::string message;
     std::vector<std::int64_t> answer;
   };
+  struct Open;  // an answer that is not ended
+  Open& open() const;
   std::vector<std::int64_t> encoded() const;
   const LanguageModel& model_;
   Tokenizer tokenizer_;
   ChatFormat format_;
   ChatOptions options_;
-  ModelCache cache_;
+  std::unique_ptr<ModelCache> cache_;  // a text that is not over points to it
   std::vector<std::string> stop_;
   std::vector<Exchange> exchanges_;
   std::vector<std::int64_t> tokens_;
   std::int64_t answers_ = 0, computed_ = 0, left_out_ = 0;
+  std::unique_ptr<Open> open_;
 };
 
 }  // namespace attn

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -80,6 +81,9 @@ struct GenerateOptions {
   std::function<void(std::size_t index, const std::vector<std::int64_t>& text, const Tensor& logits)> on_logits = {};
   /// Called for each new token of each text; returning false ends that text after this token.
   std::function<bool(std::size_t index, std::int64_t token)> on_token = {};
+  /// Called before each pass of the model; with it, a long text is computed in passes of 512 tokens. What it throws
+  /// ends the call, as what the other functions throw does: the place to look whether the user has interrupted it.
+  std::function<void()> on_pass = {};
 };
 
 struct Generated {
@@ -118,5 +122,37 @@ struct GeneratedText : Generated {
 ATTN_API std::vector<GeneratedText> generate_text(const LanguageModel& model, const Tokenizer& tokenizer,
                                                   const std::vector<std::string>& prompts,
                                                   const GenerateTextOptions& options = {});
+
+/// generate_text in steps, for prompts as ids: for a program that asks for a text piece by piece, and may stop asking.
+///
+///   TextGeneration run(model, tokenizer, prompts, options);
+///   while (run.step()) {}
+///   run.texts();
+///
+/// The texts are those of generate_text, with its calls of the options' functions. A step that throws may be repeated:
+/// no token is lost or said twice, unless on_token or on_text threw, which were then called for it.
+/// Errors   as generate_text, all but those of a step when it is constructed
+class ATTN_API TextGeneration {
+ public:
+  /// `model`, and what the options point to, must live as long as this. An empty tokenizer has no text for any token.
+  TextGeneration(const LanguageModel& model, Tokenizer tokenizer, const std::vector<std::vector<std::int64_t>>& prompts,
+                 GenerateTextOptions options = {});
+  TextGeneration(TextGeneration&&) noexcept;
+  TextGeneration& operator=(TextGeneration&&) noexcept;
+  ~TextGeneration();
+
+  /// Adds the next token to each text that is not over; with a draft several. Returns whether any is not over then.
+  bool step();
+  /// Returns the texts so far, in the order of generate_text; `finish` of a text that is not over is Finish::stopped.
+  std::vector<GeneratedText> texts() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// Throws a ValueError if an id that both tokenizers have stands for different bytes: the guesses of such a draft would
+/// be wrong. `draft` is what the error calls the draft.
+ATTN_API void check_draft_tokens(const Tokenizer& tokens, const Tokenizer& draft_tokens, const std::string& draft);
 
 }  // namespace attn

@@ -23,23 +23,6 @@ KvStorage storage_of(const ModelOptions& given) {
 
 bool guesses_by_ngrams(const ModelOptions& given) { return given.draft == "ngram"; }
 
-/// Throws a ValueError if an id that both tokenizers have stands for different bytes.
-void check_same_tokens(const Tokenizer& model, const Tokenizer& draft, const std::string& path) {
-  const auto bytes = [](const Tokenizer& tokenizer, std::int64_t id) -> std::optional<std::string> {
-    try {
-      return tokenizer.bytes(id);
-    } catch (const ValueError&) { return std::nullopt; }  // a hole
-  };
-  for (std::int64_t id = 0; id < std::min(model.size(), draft.size()); ++id) {
-    const auto one = bytes(model, id), other = bytes(draft, id);
-    if (one && other && *one != *other)
-      throw ValueError(
-          runtime::format("generate: the draft {} has other tokens: {} is \"{}\" there and \"{}\" in the model; both "
-                          "must have the same",
-                          path, id, one_line(*other), one_line(*one)));
-  }
-}
-
 }  // namespace
 
 std::optional<Dtype> weights_dtype(const std::string& name) {
@@ -115,7 +98,7 @@ SpeakingModel load_model(const ModelOptions& given) {
                        .model = LanguageModel::load(given.folder, weights_dtype(given.dtype)),
                        .draft = std::nullopt};
   if (given.draft.empty() || guesses_by_ngrams(given)) return loaded;
-  check_same_tokens(loaded.tokenizer, Tokenizer::load(given.draft), given.draft);
+  check_draft_tokens(loaded.tokenizer, Tokenizer::load(given.draft), given.draft);
   loaded.draft.emplace(LanguageModel::load(given.draft, weights_dtype(given.dtype)));
   return loaded;
 }

@@ -19,13 +19,20 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(blanks) + 1 - first);
 }
 
-ModelCache cache_for(const LanguageModel& model, ModelCacheOptions options) {
+std::unique_ptr<ModelCache> cache_for(const LanguageModel& model, ModelCacheOptions options) {
   options.sequences = 1;
   options.dtype = model.dtype();
-  return ModelCache(model.config, options);
+  return std::make_unique<ModelCache>(model.config, options);
 }
 
 }  // namespace
+
+struct Chat::Open {
+  std::vector<Exchange> before;  // the conversation without the message
+  Ids ids;                       // of the whole conversation, up to the answer
+  std::int64_t known;            // how many of these the cache has
+  TextGeneration run;
+};
 
 Chat::Chat(const LanguageModel& model, Tokenizer tokenizer, ChatFormat format, const ChatOptions& options)
     : model_(model), tokenizer_(std::move(tokenizer)), format_(std::move(format)), options_(options),
@@ -61,7 +68,11 @@ Ids Chat::encoded() const {
   return ids;
 }
 
-GeneratedText Chat::say(const std::string& message, const std::function<bool(std::string_view)>& on_text) {
+Chat::Chat(Chat&&) noexcept = default;
+Chat::~Chat() = default;
+
+void Chat::ask(const std::string& message, std::function<bool(std::string_view)> on_text) {
+  if (open_) answer();
   const std::int64_t context = model_.config.context, wanted = options_.generate.tokens;
   std::vector<Exchange> before = exchanges_;
   try {
@@ -78,27 +89,58 @@ GeneratedText Chat::say(const std::string& message, const std::function<bool(std
           "chat: the message has {} tokens with what stands around it; the context holds {}", ids.size(), context));
     GenerateTextOptions options{.tokens = options_.generate, .stop = stop_};
     options.tokens.tokens = std::min(wanted, context - std::ssize(ids));
-    options.tokens.model_cache = &cache_;
+    options.tokens.model_cache = cache_.get();
     options.tokens.seed += static_cast<std::uint64_t>(answers_);
-    bool begun = false;  // blanks before the first word are not shown
-    options.on_text = [&](std::size_t, std::string_view piece) {
+    // blanks before the first word are not shown
+    options.on_text = [begun = false, on_text = std::move(on_text)](std::size_t, std::string_view piece) mutable {
       if (!begun) piece.remove_prefix(std::min(piece.find_first_not_of(blanks), piece.size()));
       begun = begun || !piece.empty();
       return piece.empty() || !on_text || on_text(piece);
     };
-    const std::int64_t known = ids.empty() ? 0 : cache_.keep_common(0, std::span(ids).first(ids.size() - 1));
-    GeneratedText answer = generate_text_of_ids(model_, tokenizer_, {ids}, options)[0];
-    answer.text.erase(0, std::min(answer.text.find_first_not_of(blanks), answer.text.size()));
-    // a text that ended the answer is written again in front of the next message
-    exchanges_.back().answer = answer.finish == Finish::stop ? tokenizer_.encode(answer.text) : answer.tokens;
-    left_out_ += std::ssize(before) + 1 - std::ssize(exchanges_);
-    computed_ = std::ssize(ids) - known;
-    ids.insert(ids.end(), answer.tokens.begin(), answer.tokens.end());
-    tokens_ = std::move(ids);
-    ++answers_;
-    return answer;
+    const std::int64_t known = ids.empty() ? 0 : cache_->keep_common(0, std::span(ids).first(ids.size() - 1));
+    TextGeneration run(model_, tokenizer_, {ids}, std::move(options));
+    open_.reset(new Open{std::move(before), std::move(ids), known, std::move(run)});
   } catch (...) {
-    exchanges_ = std::move(before);
+    if (!open_) exchanges_ = std::move(before);
+    throw;
+  }
+}
+
+Chat::Open& Chat::open() const {
+  if (!open_) throw ValueError("chat: there is no answer to go on with; ask() begins one");
+  return *open_;
+}
+
+bool Chat::step() { return open().run.step(); }
+
+GeneratedText Chat::answer() {
+  Open& one = open();
+  GeneratedText answer = one.run.texts()[0];
+  answer.text.erase(0, std::min(answer.text.find_first_not_of(blanks), answer.text.size()));
+  // a text that ended the answer is written again in front of the next message
+  exchanges_.back().answer = answer.finish == Finish::stop ? tokenizer_.encode(answer.text) : answer.tokens;
+  left_out_ += std::ssize(one.before) + 1 - std::ssize(exchanges_);
+  computed_ = std::ssize(one.ids) - one.known;
+  tokens_ = std::move(one.ids);
+  tokens_.insert(tokens_.end(), answer.tokens.begin(), answer.tokens.end());
+  ++answers_;
+  open_.reset();
+  return answer;
+}
+
+void Chat::forget() {
+  if (!open_) return;
+  exchanges_ = std::move(open_->before);
+  open_.reset();
+}
+
+GeneratedText Chat::say(const std::string& message, const std::function<bool(std::string_view)>& on_text) {
+  ask(message, on_text);
+  try {
+    while (step()) {}
+    return answer();
+  } catch (...) {
+    forget();
     throw;
   }
 }

@@ -24,12 +24,13 @@ struct Text {
   Generated result = {};
 };
 
-class Generation {
+class TextBatch {
  public:
-  Generation(const LanguageModel& model, const std::vector<Ids>& prompts, const GenerateOptions& options)
+  TextBatch(const LanguageModel& model, const std::vector<Ids>& prompts, const GenerateOptions& options)
       : options_(options), end_(options.end_tokens.value_or(model.config.end_tokens)),
-        reader_(model, cache_of(model, prompts.size())),
+        reader_(model, cache_of(model, prompts.size()), options.on_pass),
         guesser_(options.draft, texts_of(prompts, options), options.sample, end_) {
+    texts_.reserve(texts_of(prompts, options));
     for (const Ids& prompt : prompts)
       for (std::int64_t n = 0; n < options.samples; ++n)
         texts_.push_back({.ids = prompt,
@@ -37,15 +38,23 @@ class Generation {
                           .generator = Generator(options.seed + static_cast<std::uint64_t>(n))});
   }
 
-  std::vector<Generated> all() {
-    if (options_.samples > 1 && options_.tokens > 0) share_prompts();
-    for (std::vector<std::size_t> open = still_open(); !open.empty(); open = still_open()) step(open);
+  bool step() {
+    const std::vector<std::size_t> open = still_open();
+    if (open.empty()) return false;
+    if (options_.samples > 1 && !shared_) share_prompts();
+    shared_ = true;
+    step(open);
+    return !still_open().empty();
+  }
+
+  std::vector<Generated> texts() {
     std::vector<Generated> result;
     for (std::size_t i = 0; i < texts_.size(); ++i) {
-      Text& text = texts_[i];
-      text.result.tokens.assign(text.ids.begin() + static_cast<std::ptrdiff_t>(text.prompt), text.ids.end());
+      const Text& text = texts_[i];
+      Generated& one = result.emplace_back(text.result);
+      one.tokens.assign(text.ids.begin() + static_cast<std::ptrdiff_t>(text.prompt), text.ids.end());
+      if (!text.over && left(i) > 0) one.finish = Finish::stopped;
       if (options_.model_cache != nullptr) drop_guesses(i);
-      result.push_back(std::move(text.result));
     }
     return result;
   }
@@ -168,6 +177,7 @@ class Generation {
   const GenerateOptions& options_;
   const Ids end_;
   std::vector<Text> texts_;
+  bool shared_ = false;  // the samples have the cache of their prompt
   std::optional<ModelCache> own_cache_;
   const Reader reader_;
   Guesser guesser_;
@@ -215,8 +225,16 @@ void check_options(const LanguageModel& model, std::size_t prompts, const Genera
 
 }  // namespace
 
-std::vector<Generated> generate(const LanguageModel& model, const std::vector<Ids>& prompts,
-                                const GenerateOptions& options) {
+struct Generation::State {
+  const LanguageModel& model;
+  const GenerateOptions options;  // `run` refers to it
+  TextBatch run;
+
+  State(const LanguageModel& from, const std::vector<Ids>& prompts, GenerateOptions given)
+      : model(from), options(std::move(given)), run(model, prompts, options) {}
+};
+
+Generation::Generation(const LanguageModel& model, const std::vector<Ids>& prompts, GenerateOptions options) {
   check_sample(options.sample);
   check_options(model, prompts.size(), options);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -227,9 +245,25 @@ std::vector<Generated> generate(const LanguageModel& model, const std::vector<Id
         throw ValueError("generate: " + name + " holds the token " + std::to_string(id) + "; it must be from 0 to " +
                          std::to_string(model.config.vocab_size - 1));
   }
+  state_ = std::make_unique<State>(model, prompts, std::move(options));
+}
+
+Generation::~Generation() = default;
+
+bool Generation::step() {
   const NoGrad no_grad;
-  const Evaluating evaluating(model), evaluating_draft(options.draft.model != nullptr ? *options.draft.model : model);
-  return Generation(model, prompts, options).all();
+  const LanguageModel* const draft = state_->options.draft.model;
+  const Evaluating evaluating(state_->model), evaluating_draft(draft != nullptr ? *draft : state_->model);
+  return state_->run.step();
+}
+
+std::vector<Generated> Generation::texts() { return state_->run.texts(); }
+
+std::vector<Generated> generate(const LanguageModel& model, const std::vector<Ids>& prompts,
+                                const GenerateOptions& options) {
+  Generation run(model, prompts, options);
+  while (run.step()) {}
+  return run.texts();
 }
 
 }  // namespace attn

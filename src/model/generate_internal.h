@@ -9,6 +9,23 @@ std::vector<GeneratedText> generate_text_of_ids(const LanguageModel& model, cons
                                                 const std::vector<std::vector<std::int64_t>>& prompts,
                                                 const GenerateTextOptions& options);
 
+/// generate() in steps.
+class Generation {
+ public:
+  Generation(const LanguageModel& model, const std::vector<std::vector<std::int64_t>>& prompts,
+             GenerateOptions options);
+  ~Generation();
+  /// Adds the next token to each text that is not over. Returns whether any is not over then.
+  bool step();
+  /// Returns the texts so far; `finish` of one that is not over is Finish::stopped. The caller's cache then holds
+  /// nothing but the texts.
+  std::vector<Generated> texts();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 /// Throws a ValueError that names a token of `ids` that the model does not have. `text` begins it: "generate: the
 /// prompt".
 void check_tokens(const std::string& text, const std::vector<std::int64_t>& ids, const Tokenizer& tokenizer,

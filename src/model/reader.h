@@ -3,7 +3,7 @@
 #include <attn/model.h>
 
 #include <algorithm>
-
+#include <functional>
 #include <vector>
 
 namespace attn {
@@ -15,8 +15,9 @@ std::int64_t first_seen(std::int64_t n, std::int64_t context);
 
 class Reader {
  public:
-  /// Without a cache each call computes the whole texts.
-  Reader(const LanguageModel& model, ModelCache* cache) : model_(model), cache_(cache) {}
+  /// Without a cache each call computes the whole texts. `on_pass` as in GenerateOptions.
+  Reader(const LanguageModel& model, ModelCache* cache, std::function<void()> on_pass = {})
+      : model_(model), cache_(cache), on_pass_(std::move(on_pass)) {}
 
   /// A text whose last `rows` tokens are each to be followed by a next one.
   struct Wanted {
@@ -46,8 +47,11 @@ class Reader {
   Part part(const Wanted& text) const;
   /// Computes the parts as one batch; sets their rows of hidden().
   void compute(std::vector<Part*> parts) const;
+  /// Computes the beginning of a long part in passes of its own, so that on_pass is called between them.
+  void begin(Part& part) const;
   const LanguageModel& model_;
   ModelCache* const cache_;
+  const std::function<void()> on_pass_;
 };
 
 }  // namespace attn

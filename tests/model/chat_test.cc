@@ -26,6 +26,47 @@ std::string written(const ChatFormat& format, const std::optional<std::string>& 
 }
 
 // What transformers' apply_chat_template gives for the templates of these models, with empty answers.
+TEST(Chat, AnswersInSteps) {
+  const LanguageModel model = chat_model(200);
+  const ChatOptions options{.generate = {.tokens = 20, .seed = 4, .draft = {.ngram = 2}}};
+  Chat spoken(model, chat_tokenizer(), ChatFormat::chatml(), options),
+      stepped(model, chat_tokenizer(), ChatFormat::chatml(), options);
+  EXPECT_EQ(error_of<ValueError>([&] { stepped.step(); }), "chat: there is no answer to go on with; ask() begins one");
+  for (const char* message : {"one", "two", "three", "four", "five", "six"}) {
+    std::string heard, heard_in_steps;
+    const GeneratedText expected = spoken.say(message, [&](std::string_view piece) {
+      heard += piece;
+      return true;
+    });
+    stepped.ask(message, [&](std::string_view piece) {
+      heard_in_steps += piece;
+      return true;
+    });
+    while (stepped.step()) {}
+    const GeneratedText answer = stepped.answer();
+    EXPECT_EQ(answer.text, expected.text);
+    EXPECT_EQ(answer.tokens, expected.tokens);
+    EXPECT_EQ(answer.finish, expected.finish);
+    EXPECT_EQ(heard_in_steps, heard);
+    EXPECT_EQ(stepped.tokens(), spoken.tokens());
+    EXPECT_EQ(stepped.computed(), spoken.computed());
+    EXPECT_EQ(stepped.left_out(), spoken.left_out());
+  }
+  const Ids before = stepped.tokens();
+  stepped.ask("seven");
+  stepped.step();
+  stepped.forget();
+  EXPECT_EQ(stepped.tokens(), before);
+  EXPECT_EQ(stepped.say("eight").tokens, spoken.say("eight").tokens);
+  Chat moved = std::move(stepped);
+  moved.ask("nine");
+  moved.step();
+  moved.say("ten");  // ends the answer before
+  const std::string told = chat_tokenizer().decode(moved.tokens());
+  EXPECT_NE(told.find("nine"), std::string::npos) << told;
+  EXPECT_NE(told.find("ten"), std::string::npos) << told;
+}
+
 TEST(ChatFormat, WritesWhatTheTemplatesWrite) {
   EXPECT_EQ(written(ChatFormat::of_template(smollm_template, "t"), std::nullopt, {"Hi", " Well? "}),
             "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
