@@ -15,9 +15,11 @@ from attn._core import (
     KvCache,
     KvSequence,
     Mask,
+    ModelCache,
     Plan,
     Score,
     ScoreExpression,
+    Tokenizer,
     VerifyReport,
     Weights,
     info,
@@ -34,21 +36,28 @@ from attn._core import version as _version
 from attn._explain import Explanation, ExplainStep, explain
 from attn._functions import (additive_attention, attention, attention_cached, attention_scores,
                              scaled_dot_product_attention)
+from attn._language import Chat, GeneratedText, LanguageModel, TextStream
 from attn._score import ScoreTable, exp, maximum, minimum, tanh, where
 
 __version__ = _version()
 __all__ = [
     "Bias",
     "CacheFull",
+    "Chat",
     "ExplainStep",
     "Explanation",
+    "GeneratedText",
     "KvCache",
     "KvSequence",
+    "LanguageModel",
     "Mask",
+    "ModelCache",
     "Plan",
     "Score",
     "ScoreExpression",
     "ScoreTable",
+    "TextStream",
+    "Tokenizer",
     "VerifyReport",
     "Weights",
     "additive_attention",

@@ -75,6 +75,32 @@ _EXPLAIN = {
     **dict.fromkeys(("sinks",), "sink"),
     **dict.fromkeys(("dropout",), "dropout_p"),
 }
+_GENERATE = {
+    **dict.fromkeys(("max_new_tokens", "max_tokens", "max_length", "n_predict", "num_tokens"), "tokens"),
+    **dict.fromkeys(("do_sample", "greedy"), "temperature=0 for the most likely token, or above 0"),
+    **dict.fromkeys(("num_return_sequences", "n", "num_samples"), "samples"),
+    **dict.fromkeys(("stop_strings", "stop_sequences", "stop_words", "stop_text"), "stop"),
+    **dict.fromkeys(("eos_token_id", "eos_token", "stop_token_ids"), "end_tokens"),
+    **dict.fromkeys(("repeat_penalty", "penalty"), "repetition_penalty"),
+    **dict.fromkeys(("logits_processor", "processors"), "on_logits"),
+    **dict.fromkeys(("streamer", "callback"), "on_text, or LanguageModel.stream"),
+    **dict.fromkeys(("past_key_values", "kv_cache"), "model_cache"),
+    **dict.fromkeys(("assistant_model", "draft_model"), "draft"),
+    **dict.fromkeys(("prompt_lookup_num_tokens", "ngram"), 'draft="ngram"'),
+    **dict.fromkeys(("logprobs", "output_scores"), "log_probabilities"),
+    **dict.fromkeys(("storage", "cache_dtype", "cache_implementation"), 'cache="int8"'),
+    **dict.fromkeys(("sliding_window", "window_size"), "window"),
+    **dict.fromkeys(("generator", "random_state"), "seed"),
+}
+_CHAT = {
+    **_GENERATE,
+    **dict.fromkeys(("template", "chat_template", "chat_format"), "format"),
+    **dict.fromkeys(("system_prompt", "instructions"), "system"),
+}
+_LOAD = {
+    **dict.fromkeys(("torch_dtype", "precision"), "dtype"),
+    **dict.fromkeys(("device", "device_map"), "nothing: attn computes on the CPU"),
+}
 _MEANT = {
     "attention": _ATTENTION,
     "additive_attention": _ATTENTION,
@@ -83,6 +109,11 @@ _MEANT = {
                          **dict.fromkeys(("query", "key"), "q, k")},
     "scaled_dot_product_attention": _SDPA,
     "explain": _EXPLAIN,
+    "generate": _GENERATE,
+    "stream": {**_GENERATE, "on_text": "nothing: the pieces are what the stream gives"},
+    "Chat": _CHAT,
+    "LanguageModel": _LOAD,
+    "LanguageModel.load": _LOAD,
     "KvCache": {
         **dict.fromkeys(("num_heads", "heads", "kv_heads", "num_kv_heads"),
                         "key_heads, and value_heads where they are others"),

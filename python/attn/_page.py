@@ -97,7 +97,8 @@ def write(page: str, path: str | None) -> str:
             with contextlib.suppress(OSError):
                 os.unlink(unfinished)
         if isinstance(error, OSError):
-            raise OSError(error.errno, f"Explanation.show: {error.strerror}", path) from None
+            shown = path if path is None or len(path) <= 200 else _arguments.shown(path, 200)
+            raise OSError(error.errno, f"Explanation.show: {error.strerror}", shown) from None
         raise
 
 

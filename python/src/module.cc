@@ -39,5 +39,9 @@ NB_MODULE(_core, m) {
   add_runtime(m);
   add_random(m);
   add_checksum(m);
+  add_tokenizer(m);
+  add_models(m);
+  add_generation(m);
+  add_chat(m);
   add_refusals(m);  // last, because it reads the functions that were added before
 }

@@ -90,6 +90,10 @@ void add_runtime(nb::module_& m);
 void add_verify(nb::module_& m);
 void add_random(nb::module_& m);
 void add_checksum(nb::module_& m);
+void add_tokenizer(nb::module_& m);
+void add_models(nb::module_& m);
+void add_generation(nb::module_& m);
+void add_chat(nb::module_& m);
 void add_refusals(nb::module_& m);
 
 }  // namespace attn::python

@@ -37,7 +37,7 @@ def _plain(annotation):
     if annotation is None:
         return "None"
     text = ast.unparse(annotation) if isinstance(annotation, ast.AST) else annotation
-    return re.sub(r"\battn\.(_core\.)?", "", text)
+    return re.sub(r"\b(attn\.(_core\.)?|builtins\.)", "", text)
 
 
 def _described(function, name, static, default):

@@ -16,7 +16,7 @@ def test_wrong_calls_are_told_in_one_line(tmp_path):
     command = [sys.executable, str(PROGRAM), str(SEED), "0", str(COUNT)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=900,
                             env={**os.environ, "PLACE": str(place), "OMP_NUM_THREADS": "1"}, encoding="utf-8",
-                            errors="replace")
+                            errors="replace", cwd=tmp_path)
     number = place.read_text().strip()
     assert result.returncode == 0, (
         f"python {PROGRAM.name} {SEED} {number} 1 ends with {result.returncode}: {result.stderr[-2000:]}")

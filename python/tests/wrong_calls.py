@@ -4,6 +4,7 @@
 runs, so that a crash can be repeated alone."""
 
 import faulthandler
+import functools
 import importlib
 import inspect
 import os
@@ -21,26 +22,48 @@ MODULES = ["attn", "attn.torch", "attn.torch.functional", "attn.plot", "attn.int
            "attn.integrations.onnx"]
 LONGEST = 1100  # characters of a text
 X = np.zeros((2, 3, 4, 8), np.float32)
+# Every token ends a text, so that a wrong number of tokens takes no time.
+CONFIG = {"model_type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_layer": 1, "n_head": 1, "n_embd": 8,
+          "eos_token_id": list(range(256))}
 PARTS = ["ScoreExpression", "ScoreTable", "Mask", "Bias", "Score.additive"]  # which a call makes of its arguments
 # Something to call the methods of.
 OBJECTS = {
     "AttnBackend": lambda: sys.modules["attn.integrations.onnx"].AttnBackend,
     "Bias": lambda: attn.Bias.alibi(3),
+    "Chat": lambda: attn.Chat(small(), format={"user_begin": "Q", "answer_begin": "A"}),
     "ExplainStep": lambda: attn.explain("a b c")["weights"],
     "Explanation": lambda: attn.explain(["a b", "c"]),
+    "GeneratedText": lambda: small().generate([1]),
     "KvCache": lambda: attn.KvCache(1, 4, 2),
     "KvSequence": lambda: attn.KvCache(1, 4, 2).create(),
+    "LanguageModel": lambda: small(),
     "Mask": lambda: attn.Mask.causal() & attn.Mask.attend(np.ones((4, 4), bool)),
+    "ModelCache": lambda: attn.ModelCache(small()),
     "MultiheadAttention": lambda: sys.modules["attn.torch"].MultiheadAttention(8, 2, batch_first=True),
     "Plan": lambda: attn.attention(X, X, X, return_plan=True)[1],
     "Score": lambda: attn.Score.general(np.zeros((8, 8), np.float32)),
     "ScoreExpression": lambda: attn.ScoreExpression("s * 2"),
     "ScoreTable": lambda: attn.ScoreTable(np.zeros(3, np.float32)),
+    "TextStream": lambda: small().stream("abc"),
+    "Tokenizer": lambda: small().tokenizer,
     "VerifyReport": lambda: attn.verify("attention f32 Tq=2"),
     "Weights": lambda: attn.Weights.top_k(2),
 }
 METHODS = {"ScoreTable": ["__getitem__"], "Explanation": ["__getitem__", "__contains__"],
-           "MultiheadAttention": ["forward"], "AttnBackend": ["run_model"]}
+           "MultiheadAttention": ["forward"], "AttnBackend": ["run_model"],
+           "LanguageModel": ["logits", "log_probabilities", "save"]}
+# What errors may name too: the function that several share, and functions of the caller that do not take what they get.
+ALSO = dict.fromkeys(["LanguageModel", "Chat"], ["generate", "ModelCache", "int()", "len()", "Hostile()", "Mask",
+                                                 "<lambda>()"])
+# Arguments of right calls, where they are no arrays.
+RIGHT = {
+    "LanguageModel": (CONFIG,), "LanguageModel.generate": ([1, 2],), "LanguageModel.stream": ("abc",),
+    "LanguageModel.logits": ([1, 2],), "LanguageModel.log_probabilities": ([1, 2], [2, 3]),
+    "LanguageModel.save": ("saved",), "LanguageModel.load": ("saved",), "Chat.say": ("Hi",),
+    "Tokenizer.train": ("a b",), "Tokenizer.load": ("saved",), "Tokenizer.save": ("saved",), "Tokenizer.encode": ("a",),
+    "Tokenizer.decode": ([1, 2],), "Tokenizer.bytes": (1,), "Tokenizer.find": ("a",), "ModelCache.truncate": (0, 0),
+    "ModelCache.length": (0,), "ModelCache.reorder": ([0],),
+}  # fmt: skip
 
 
 def node():
@@ -55,6 +78,11 @@ def model():
     values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, X.shape) for name in "qkvy"]
     return onnx.helper.make_model(onnx.helper.make_graph([node()], "attention", values[:3], values[3:]),
                                   opset_imports=[onnx.helper.make_opsetid("", 24)])
+
+
+@functools.cache
+def small():
+    return attn.LanguageModel(CONFIG, seed=1, tokenizer=attn.Tokenizer.train("a b", "bpe", 256))
 
 
 class Hostile:
@@ -130,14 +158,15 @@ def targets():
                 options = list(attn._core.attention_options) * (name in ("additive_attention", "attention_cached"))
                 found.append(Target([name, *own, *PARTS * (path == "attn")], call, names_of(x) + options, good))
                 continue
+            own = own + ALSO.get(name, [])
             if name not in ("MultiheadAttention", "Explanation", "AttnBackend"):
-                found.append(Target([name], x, names_of(x.__init__), good))
+                found.append(Target([name, *own], x, names_of(x.__init__), RIGHT.get(name, good)))
             one = OBJECTS[name]()  # a class without an example: add it
             methods = METHODS.get(name, []) + [method for method in vars(x)
                                                if not method.startswith("_") and name != "MultiheadAttention"]
             calls = [(method, call) for method in methods if callable(call := getattr(one, method))]
             found += [Target([name, method, *own, *["ScoreExpression"] * (name == "ScoreTable")], call, names_of(call),
-                             good) for method, call in calls]
+                             RIGHT.get(f"{name}.{method}", good)) for method, call in calls]
     expression = attn.ScoreExpression("s")
     number = lambda x: 1 if isinstance(x, (str, bytes, bytearray)) else x  # noqa: E731: of a text it is Python's own %
     operators = (lambda x=None: expression + x, lambda x=None: number(x) % expression,
@@ -228,7 +257,7 @@ def main(seed, first, count):
             with np.errstate(all="ignore"):
                 function(*arguments, **keywords)
             continue
-        except (TypeError, ValueError, attn.CacheFull) as error:
+        except (TypeError, ValueError, OSError, attn.CacheFull) as error:
             told = f"{type(error).__name__}: {ascii(str(error))}"
             wrong = wrong_text(str(error),
                                [*names, type(error).__name__] if isinstance(error, attn.CacheFull) else names)
