@@ -76,7 +76,7 @@ ChatFormat mistral_of(std::string_view text) {
   return format;
 }
 
-std::string read_text(const fs::path& path) {
+std::string whole_text(const fs::path& path) {
   const io::FileSource source("chat", path.string());
   std::string text(source.size(), '\0');
   source.read(0, text.data(), text.size());
@@ -86,7 +86,7 @@ std::string read_text(const fs::path& path) {
 /// Returns the template in a JSON file: a text, or that named "default" of several.
 std::optional<std::string> template_in(const fs::path& path) {
   if (!fs::is_regular_file(path)) return std::nullopt;
-  const JsonFields fields(read_text(path), path.string());
+  const JsonFields fields(whole_text(path), path.string());
   if (!fields.has("chat_template")) return std::nullopt;
   const nlohmann::json& given = fields.at("chat_template");
   if (given.is_array())
@@ -106,7 +106,7 @@ std::optional<std::string> template_of(const std::string& path) {
     return file.has(key) ? std::optional(file.text(key)) : std::nullopt;
   }
   const fs::path folder(path);
-  if (fs::is_regular_file(folder / "chat_template.jinja")) return read_text(folder / "chat_template.jinja");
+  if (fs::is_regular_file(folder / "chat_template.jinja")) return whole_text(folder / "chat_template.jinja");
   if (auto found = template_in(folder / "tokenizer_config.json")) return found;
   return template_in(folder / "chat_template.json");
 }

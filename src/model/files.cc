@@ -23,7 +23,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* load_name = "LanguageModel::load";
-constexpr const char* weights_name = "model.safetensors";
 
 /// The tensors of a decoder's file: all but the buffers; a tied head needs no table of its own.
 WeightsWanted tensors_wanted(const ModelConfig& config) {

@@ -14,7 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* weights_name = "model.safetensors";
 constexpr const char* index_name = "model.safetensors.index.json";
 
 /// Returns the file of each tensor that an index lists; the files are in the folder of the index.

@@ -15,6 +15,8 @@ namespace attn {
 
 using Tensors = std::map<std::string, Tensor>;
 
+inline constexpr const char* weights_name = "model.safetensors";
+
 /// Returns the text of a file. Errors begin with `function`.
 std::string read_text(const char* function, const std::string& path);
 
