@@ -131,7 +131,7 @@ TEST(Checkpoints, SavedAgainAreTheSame) {
                theirs = json::parse(testing::content_of(given.folder + "/config.json"));
     for (const char* field : {"layer_types", "no_rope_layers", "query_pre_attn_scalar", "attn_logit_softcapping",
                               "final_logit_softcapping", "max_position_embeddings"})
-      if (said.contains(field) && theirs.value("model_type", "") == said.at("model_type") && theirs.contains(field)) {
+      if (said.contains(field) && theirs.at("model_type") == said.at("model_type") && theirs.contains(field)) {
         EXPECT_EQ(said.at(field), theirs.at(field)) << field;
       }
   });
