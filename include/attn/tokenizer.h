@@ -12,6 +12,12 @@
 
 namespace attn {
 
+/// One text, or a pair of texts, as an encoder reads it.
+struct EncodedText {
+  std::vector<std::int64_t> ids;       // with the special tokens that the file's post-processor adds
+  std::vector<std::int64_t> type_ids;  // for each id its segment (token_type_ids), as the post-processor has it
+};
+
 /// Splits a text into tokens and maps each to an id. A handle: copies share one vocabulary.
 ///
 ///   characters   each code point; a text of 65 different characters has 65 ids
@@ -20,11 +26,15 @@ namespace attn {
 ///   bpe          the pieces of GPT-2's pattern as bytes, merged pair by pair (Sennrich 2016, 1508.07909; byte-level as
 ///                in GPT-2): a trained one encodes every text. Loaded from a file, it may also merge characters, with a
 ///                byte fallback for characters without a token (byte_fallback: SentencePiece, as in Llama 2)
+///   wordpiece    each word as the longest tokens of the vocabulary, from left to right (BERT); only loaded from a file
+///   unigram      the tokens whose scores have the greatest sum (Kudo 2018, 1804.10959; SentencePiece: XLM-R, T5); only
+///                loaded from a file
 ///  decode(encode(text)) returns the text. For bpe this holds for any bytes, UTF-8 or not, unless the file's normalizer
-/// or decoder changes them; for characters and words, if every token is known. Thread safety: immutable.
+/// or decoder changes them; for characters and words, if every token is known. WordPiece and Unigram lose what their
+/// normalizers change. Thread safety: immutable.
 class ATTN_API Tokenizer {
  public:
-  enum class Kind { characters, words, bpe };
+  enum class Kind { characters, words, bpe, wordpiece, unigram };
 
   /// An empty tokenizer: size 0.
   Tokenizer();
@@ -44,12 +54,14 @@ class ATTN_API Tokenizer {
   /// Reads a tokenizer.json, given by its path or by a model's folder: files that `save` wrote, and of Hugging Face's:
   /// byte-level BPE with the patterns of GPT-2, Llama 3 and Qwen 2, the normalizer NFC, added tokens, and merges in
   /// both spellings; character BPE with byte_fallback, the normalizers NFC, Prepend and Replace of a text, Metaspace or
-  /// a Split by a text, and the decoders Replace, ByteFallback, Fuse, Strip of a space. Post-processors are those of
-  /// Hugging Face's library; a template for one text must contain the text once. Truncation and padding are not
-  /// applied. An added token of a byte-level BPE decodes to its own text, whatever its letters, also if the file has no
-  /// decoder; the bytes of the tokens are then joined.
+  /// a Split by a text, and the decoders Replace, ByteFallback, Fuse, Strip of a space; and the tokenizers of encoders,
+  /// WordPiece and Unigram, with their normalizers, pre-tokenizers and decoders (docs/tokenizers.md). Post-processors
+  /// are those of Hugging Face's library; a template for one text must contain the text once. Truncation and padding
+  /// are kept, and not applied. An added token of a byte-level BPE decodes to its own text, whatever its letters, also
+  /// if the file has no decoder; the bytes of the tokens are then joined.
   /// Or reads the tokenizer of a GGUF file, as Hugging Face's library has it: byte-level BPE with the pre-tokenizers
-  /// llama-bpe, qwen2, gpt-2, smollm and default, or SentencePiece's BPE by scores (tokenizer.ggml.model llama).
+  /// llama-bpe, qwen2, gpt-2, smollm and default, SentencePiece's BPE by scores (tokenizer.ggml.model llama), WordPiece
+  /// (bert; a vocabulary with capital letters is that of a cased model) or Unigram (t5).
   /// Errors   IoError; FormatError with the byte offset for JSON that is damaged, inconsistent or uses a feature that
   ///          is not supported; for a GGUF file also ValueError, which names the key of its metadata.
   static Tokenizer load(const std::string& path);
@@ -66,10 +78,23 @@ class ATTN_API Tokenizer {
 
   /// Returns the ids of the text; with `add_special` also the special tokens that the file's post-processor adds around
   /// one text, as Hugging Face's add_special_tokens (Llama 3's <|begin_of_text|>). Encode training text without them, a
-  /// prompt with them. The time grows with the length of the text, whatever it contains (n log n in its longest piece).
+  /// prompt with them. The time grows with the length of the text, whatever it contains (n log n in its longest piece;
+  /// for wordpiece and unigram times the longest token, which has at most 1024 bytes).
   /// Errors   ValueError for a character or a byte for which there is no token, and, except with bpe, for bytes that
   ///          are not UTF-8.
   std::vector<std::int64_t> encode(std::string_view text, bool add_special = false) const;
+  /// Return a text, or a pair of texts, with the special tokens and segments of the file's post-processor. What makes
+  /// more than `max_length` ids, special tokens included, is cut off at the end of the text (of two texts, of the
+  /// longer one, as Hugging Face's truncation "longest_first" does), or at the begin if the files say left; 0: nothing
+  /// is cut off.
+  /// Errors   those of encode; ValueError if max_length is negative or less than the special tokens alone, and for two
+  ///          texts if the file's template is for one only.
+  EncodedText encode_text(std::string_view text, std::int64_t max_length = 0) const;
+  EncodedText encode_pair(std::string_view first, std::string_view second, std::int64_t max_length = 0) const;
+  /// Returns the most ids that the files allow a text: model_max_length of tokenizer_config.json beside the
+  /// tokenizer.json, else max_length of its truncation; 0 if neither names one. `encode` does not apply it.
+  std::int64_t max_length() const;
+
   /// Returns the joined bytes of the ids; one bpe token may hold part of a character. `skip_special` leaves out special
   /// tokens. A leading space that the file's decoder strips is removed. An id that no token has decodes to nothing, as
   /// in Hugging Face's library: a model may have more ids than its tokenizer, and generate them.

@@ -121,6 +121,12 @@ constexpr Translation kErrors[] = {
     {"encode: \"{}\" is not in the vocabulary of {} words", "encode：“{0}”不在 {1} 个词的词表中"},
     {"{}: byte {} at offset {} is not UTF-8", "{0}：偏移 {2} 处的字节 {1} 不是 UTF-8"},
     {"encode: the tokenizer has no token for byte 0x{}", "encode：分词器没有字节 0x{0} 的词元"},
+    {"encode: the post-processor of the tokenizer has no template for two texts",
+     "encode：分词器的后处理没有两段文本的模板"},
+    {"encode: max_length is {}; it must be 0, or from {}, the special tokens alone",
+     "encode：max_length 是 {0}；必须为 0，或不少于 {1}，即特殊词元的个数"},
+    {"encode: the tokenizer has no token for \"{}\" or for what is unknown",
+     "encode：分词器没有“{0}”的词元，也没有未知词元"},
     {"encode: the tokenizer has no token for \"{}\", for all of its bytes or for what is unknown",
      "encode：分词器没有“{0}”的词元，没有它全部字节的词元，也没有表示未知的词元"},
     // attn train
@@ -387,6 +393,10 @@ constexpr Translation kReasons[] = {
     {"adds another token after a text than the one that ends it", "在文本末尾添加的词元不是结束词元"},
     {"has a normalizer that GGUF files have no name for", "的规范化方式在 GGUF 文件里没有名字"},
     {"is of words or characters; a GGUF file can hold byte pairs", "按词或按字符；GGUF 文件只能存字节对"},
+    {"is of an encoder, WordPiece or Unigram; a GGUF file can hold byte pairs",
+     "是编码器的 WordPiece 或 Unigram；GGUF 文件只能存字节对"},
+    {"has added tokens that look at what is beside them, which a GGUF file cannot say",
+     "有会看旁边文字的附加词元，GGUF 文件无法表示"},
     {"splits a text in a way that GGUF files have no name for", "切分文本的方式在 GGUF 文件里没有名字"},
     // the state of a training
     {"its tokens have the digest {}, these {}", "它的词元摘要是 {0}，这里是 {1}"},

@@ -112,61 +112,12 @@ class Encoder {
   std::unordered_map<std::string_view, std::pair<std::size_t, std::size_t>> known_;
 };
 
-/// Finds the added tokens of a text, the longest match from left to right. The tokens are sorted by their bytes; each
-/// points to the longest other token that is a prefix of it.
-class AddedTokens {
- public:
-  AddedTokens(const std::vector<AddedToken>& tokens, bool normalized) {
-    for (const AddedToken& token : tokens)
-      if (token.normalized == normalized) sorted_.push_back({&token, nullptr});
-    std::sort(sorted_.begin(), sorted_.end(),
-              [](const Entry& a, const Entry& b) { return a.token->searched < b.token->searched; });
-    for (std::size_t i = 0; i < sorted_.size(); ++i) {
-      const std::string& searched = sorted_[i].token->searched;
-      begins_[static_cast<unsigned char>(searched[0])] = true;
-      const Entry* shorter = i == 0 ? nullptr : &sorted_[i - 1];
-      while (shorter != nullptr && !searched.starts_with(shorter->token->searched)) shorter = shorter->shorter;
-      sorted_[i].shorter = shorter;
-    }
-  }
-  /// Calls between(part) for the text before, between and after the tokens and found(id) for each token, in the order
-  /// of the text.
-  template <typename Between, typename Found>
-  void split(std::string_view text, Between&& between, Found&& found) const {
-    std::size_t begin = 0;
-    for (std::size_t at = 0; at < text.size();) {
-      const AddedToken* token = first_of(text.substr(at));
-      if (token == nullptr) {
-        ++at;
-        continue;
-      }
-      between(text.substr(begin, at - begin));
-      found(token->id);
-      begin = at += token->searched.size();
-    }
-    between(text.substr(begin));
-  }
-
- private:
-  struct Entry {
-    const AddedToken* token;
-    const Entry* shorter;
-  };
-
-  /// Returns the longest token that `rest` begins with; null if there is none. It is the last token that sorts at or
-  /// before `rest`, or a prefix of that token.
-  const AddedToken* first_of(std::string_view rest) const {
-    if (!begins_[static_cast<unsigned char>(rest[0])]) return nullptr;
-    const auto before = [](std::string_view text, const Entry& entry) { return text < entry.token->searched; };
-    const auto after = std::upper_bound(sorted_.begin(), sorted_.end(), rest, before);
-    const Entry* entry = after == sorted_.begin() ? nullptr : &*std::prev(after);
-    while (entry != nullptr && !rest.starts_with(entry->token->searched)) entry = entry->shorter;
-    return entry == nullptr ? nullptr : entry->token;
-  }
-
-  std::vector<Entry> sorted_;
-  std::array<bool, 256> begins_{};
-};
+/// Returns a token as decoders get it: an added one in the form in which it is searched for.
+const std::string& token_of(const State& state, std::int64_t id) {
+  const auto added = std::lower_bound(state.added.begin(), state.added.end(), id,
+                                      [](const AddedToken& token, std::int64_t value) { return token.id < value; });
+  return added != state.added.end() && added->id == id ? added->searched : state.names[static_cast<std::size_t>(id)];
+}
 
 [[noreturn]] void no_such_id(std::int64_t id, std::int64_t size) {
   throw ValueError(runtime::format("decode: id {} is not there; the tokenizer has {} tokens", id, size));
@@ -182,6 +133,7 @@ std::int64_t Tokenizer::size() const { return static_cast<std::int64_t>(state_->
 const Tokenizer::State& state_of(const Tokenizer& tokenizer) { return *tokenizer.state_; }
 
 std::string Tokenizer::State::decoded(std::size_t id, const std::string& name) {
+  if (encoder != nullptr) return encoder->bytes_of(name);
   if (!byte_fallback) return name;
   const std::string spaced = decoded_space.empty() ? name : text::replaced(name, decoded_space, " ");
   const int byte = text::byte_of_name(spaced);
@@ -199,7 +151,10 @@ bool Tokenizer::State::index() {
     if (names[id].empty()) continue;
     const auto from_bytes = kind == Kind::bpe && !byte_fallback ? text::from_byte_characters(names[id]) : std::nullopt;
     bytes[id] = from_bytes ? *from_bytes : decoded(id, names[id]);
-    if (!ids.emplace(byte_fallback ? names[id] : bytes[id], static_cast<std::int64_t>(id)).second) return false;
+    const bool is_new =
+        ids.insert_or_assign(byte_fallback ? names[id] : bytes[id], static_cast<std::int64_t>(id)).second;
+    if (encoder != nullptr) continue;
+    if (!is_new) return false;
     const bool stands_for_byte = byte_fallback ? lone_byte[id] && names[id] == text::name_of_byte(bytes[id][0])
                                                : from_bytes && bytes[id].size() == 1;
     if (!stands_for_byte) continue;
@@ -214,38 +169,139 @@ bool Tokenizer::State::index() {
     if (byte_fallback || !from_text[id]) bytes[id] = decoded(id, token.searched);
     special[id] = token.special;
   }
+  searched_in_text = AddedTokens(added, false);
+  searched_in_normalized = AddedTokens(added, true);
   return true;
 }
 
-std::vector<std::int64_t> Tokenizer::encode(std::string_view text, bool add_special) const {
-  if (kind() != Kind::bpe) text::check_utf8("encode", text);
+namespace {
+
+/// Returns the ids of a text without special tokens.
+std::vector<std::int64_t> ids_of(const State& state, std::string_view text) {
+  if (state.kind != Tokenizer::Kind::bpe) text::check_utf8("encode", text);
   std::vector<std::int64_t> ids;
-  if (add_special) ids = state_->before;
-  Encoder encoder(*state_, ids);
+  Encoder encoder(state, ids);
   // the parts that a normalizer changed; a deque does not move them while the encoder refers to their pieces
   std::deque<std::string> changed;
   const auto keep = [&](std::string part) -> std::string_view { return changed.emplace_back(std::move(part)); };
   const auto encode_part = [&](std::string_view part, bool first) {
-    if (part.empty()) return;
-    if (!state_->space.empty()) part = keep(text::replaced(part, " ", state_->space));
-    const std::string_view space = state_->space.empty() ? " " : std::string_view(state_->space);
-    const bool prefixed = state_->prefix == Prefix::always || (state_->prefix == Prefix::first && first);
+    if (!state.space.empty()) part = keep(text::replaced(part, " ", state.space));
+    const std::string_view space = state.space.empty() ? " " : std::string_view(state.space);
+    const bool prefixed = state.prefix == Prefix::always || (state.prefix == Prefix::first && first);
     if (prefixed && !part.starts_with(space)) part = keep(std::string(space).append(part));
     encoder.run(part);
   };
-  const AddedTokens unchanged(state_->added, false), normalized(state_->added, true);
   const auto found = [&](std::int64_t id) { ids.push_back(id); };
   const auto normalize = [&](std::string_view part) {
-    const std::string_view whole = state_->normalizer.empty() ? part : keep(text::changed(state_->normalizer, part));
-    normalized.split(
-        whole,
-        [&](std::string_view piece) { encode_part(piece, part.data() == text.data() && piece.data() == whole.data()); },
-        found);
+    const bool first = part.data() == text.data();
+    if (state.encoder == nullptr) {
+      const std::string_view whole = state.normalizer.empty() ? part : keep(text::changed(state.normalizer, part));
+      const auto between = [&](std::string_view piece) { encode_part(piece, first && piece.data() == whole.data()); };
+      return state.searched_in_normalized.split(whole, between, found);
+    }
+    const text::Rewritten whole = state.encoder->normalized(part, first);
+    const auto between = [&](std::string_view piece) {
+      const auto at = static_cast<std::size_t>(piece.data() - whole.text.data());
+      const std::size_t of_first = whole.first > at ? std::min(whole.first - at, piece.size()) : 0;
+      state.encoder->encode({std::string(piece), of_first}, ids);
+    };
+    state.searched_in_normalized.split(whole.text, between, found);
   };
-  unchanged.split(text, normalize, found);
-  if (add_special) ids.insert(ids.end(), state_->after.begin(), state_->after.end());
+  state.searched_in_text.split(text, normalize, found);
   return ids;
 }
+
+/// Leaves `most` ids.
+void shorten(std::vector<std::int64_t>& ids, std::int64_t most, bool at_begin) {
+  const auto excess = static_cast<std::ptrdiff_t>(std::ssize(ids) - most);
+  if (excess <= 0) return;
+  if (at_begin) ids.erase(ids.begin(), ids.begin() + excess);
+  else ids.resize(static_cast<std::size_t>(most));
+}
+
+/// Shortens two texts to at most `most` ids, the longer one first, as Hugging Face's library does.
+void shorten_longest(std::vector<std::int64_t>& first, std::vector<std::int64_t>& second, std::int64_t most,
+                     bool at_begin) {
+  std::int64_t less = std::min(std::ssize(first), std::ssize(second)),
+               more = std::max(std::ssize(first), std::ssize(second));
+  if (less + more <= most) return;
+  more = less > most ? less : std::max(less, most - less);
+  if (less + more > most) {
+    less = most / 2;
+    more = less + most % 2;
+  }
+  const bool first_is_longer = first.size() > second.size();
+  shorten(first, first_is_longer ? more : less, at_begin);
+  shorten(second, first_is_longer ? less : more, at_begin);
+}
+
+EncodedText laid_out(const std::vector<TemplatePiece>& pieces, const std::vector<std::int64_t>& first,
+                     const std::vector<std::int64_t>& second) {
+  EncodedText result;
+  for (const TemplatePiece& piece : pieces) {
+    const auto& ids = piece.of == TemplatePiece::Of::special ? piece.ids
+                      : piece.of == TemplatePiece::Of::first ? first
+                                                             : second;
+    result.ids.insert(result.ids.end(), ids.begin(), ids.end());
+    result.type_ids.resize(result.ids.size(), piece.type_id);
+  }
+  return result;
+}
+
+/// Returns how many ids of texts leave room for the special tokens of a template.
+std::int64_t room_in(const std::vector<TemplatePiece>& pieces, std::int64_t max_length) {
+  std::int64_t special = 0;
+  for (const TemplatePiece& piece : pieces) special += std::ssize(piece.ids);
+  if (max_length == 0) return INT64_MAX;
+  if (max_length < special)
+    throw ValueError(runtime::format("encode: max_length is {}; it must be 0, or from {}, the special tokens alone",
+                                     max_length, special));
+  return max_length - special;
+}
+
+/// Returns the special tokens of one text's template, before the text or after it.
+std::vector<std::int64_t> special_of(const Templates& templates, bool after) {
+  std::vector<std::int64_t> ids;
+  bool seen = false;
+  for (const TemplatePiece& piece : templates.single) {
+    if (seen == after) ids.insert(ids.end(), piece.ids.begin(), piece.ids.end());
+    seen = seen || piece.of == TemplatePiece::Of::first;
+  }
+  return ids;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> Tokenizer::State::before() const { return special_of(templates, false); }
+std::vector<std::int64_t> Tokenizer::State::after() const { return special_of(templates, true); }
+
+text::Rewritten Tokenizer::State::normalized(std::string_view part, bool first) const {
+  if (encoder != nullptr) return encoder->normalized(part, first);
+  return {text::changed(normalizer, part), 0};
+}
+
+std::vector<std::int64_t> Tokenizer::encode(std::string_view text, bool add_special) const {
+  std::vector<std::int64_t> ids = ids_of(*state_, text);
+  return add_special ? laid_out(state_->templates.single, ids, {}).ids : ids;
+}
+
+EncodedText Tokenizer::encode_text(std::string_view text, std::int64_t max_length) const {
+  const std::int64_t most = room_in(state_->templates.single, max_length);
+  std::vector<std::int64_t> ids = ids_of(*state_, text);
+  shorten(ids, most, state_->cut_at_begin);
+  return laid_out(state_->templates.single, ids, {});
+}
+
+EncodedText Tokenizer::encode_pair(std::string_view first, std::string_view second, std::int64_t max_length) const {
+  const std::vector<TemplatePiece>& pieces = state_->templates.pair;
+  if (pieces.empty()) throw ValueError("encode: the post-processor of the tokenizer has no template for two texts");
+  const std::int64_t most = room_in(pieces, max_length);
+  std::vector<std::int64_t> ids = ids_of(*state_, first), other = ids_of(*state_, second);
+  shorten_longest(ids, other, most, state_->cut_at_begin);
+  return laid_out(pieces, ids, other);
+}
+
+std::int64_t Tokenizer::max_length() const { return state_->max_length; }
 
 const std::string& Tokenizer::bytes(std::int64_t id) const {
   if (!state_->has(id)) no_such_id(id, size());
@@ -254,10 +310,14 @@ const std::string& Tokenizer::bytes(std::int64_t id) const {
 
 std::string Tokenizer::decode(const std::vector<std::int64_t>& ids, bool skip_special) const {
   std::string text;
+  std::vector<std::string> tokens;  // for a decoder that looks at tokens
   for (const std::int64_t id : ids) {
     if (id < 0) no_such_id(id, size());
-    if (state_->has(id) && !(skip_special && state_->special[static_cast<std::size_t>(id)])) text += bytes(id);
+    if (!state_->has(id) || (skip_special && state_->special[static_cast<std::size_t>(id)])) continue;
+    if (state_->encoder == nullptr) text += bytes(id);
+    else tokens.push_back(token_of(*state_, id));
   }
+  if (state_->encoder != nullptr) return state_->encoder->decoded(std::move(tokens));
   if (state_->strip_space && text.starts_with(' ')) text.erase(0, 1);
   return text;
 }

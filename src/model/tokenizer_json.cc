@@ -24,87 +24,44 @@ namespace {
 using State = Tokenizer::State;
 using Json = nlohmann::json;
 
-class TokenizerReader {
- public:
-  TokenizerReader(std::string name, std::string_view text) : name_(std::move(name)), text_(text) {}
+// In the order of Tokenizer::Kind; a WordLevel may turn out to be one of characters.
+constexpr const char* models[] = {"", "WordLevel", "BPE", "WordPiece", "Unigram"};
 
-  std::shared_ptr<const State> read() {
-    document_ = parse_json(text_, name_);
-    if (!document_.is_object()) fail("the document must be an object", "");
-    state_ = std::make_shared<State>();
-    const Json& model = member(document_, "model", Json::value_t::object);
+class TokenizerReader : private TokenizerFields {
+ public:
+  using TokenizerFields::TokenizerFields;
+
+  std::shared_ptr<State> read() {
+    const Json& model = member(document(), "model", Json::value_t::object);
     read_kind(model);
-    read_normalizer();
-    read_decoder();
-    read_pre_tokenizer();
-    read_vocabulary(member(model, "vocab", Json::value_t::object));
-    read_added();
+    if (is_of_encoder(state_->kind)) {
+      state_->encoder = read_encoder_tokenizer(*this, state_->names);
+      state_->strip_space = state_->encoder->strips_space();
+    } else {
+      read_normalizer();
+      read_decoder();
+      read_pre_tokenizer();
+      state_->names = vocabulary_of(member(model, "vocab", Json::value_t::object));
+    }
+    read_added(model);
     if (state_->kind == Tokenizer::Kind::bpe) read_merges(model);
     if (!state_->index()) fail("two tokens of the vocabulary stand for the same bytes", "vocab");
     if (state_->kind == Tokenizer::Kind::words && !state_->ids.contains(unknown_word))
       fail("the vocabulary has no <unk>", "vocab");
-    if (const auto post = document_.find("post_processor"); post != document_.end() && !post->is_null()) {
-      read_post_processor(*post);
-      state_->post_processor = post->dump();
-    }
+    state_->templates = read_templates(*this, [&](std::uint64_t id) {
+      return id < state_->names.size() && !state_->names[static_cast<std::size_t>(id)].empty();
+    });
+    state_->post_processor = at("post_processor").dump();
+    read_limits();
     return state_;
   }
 
  private:
-  /// Throws a FormatError with the offset of the first place where `near` occurs in quotes.
-  [[noreturn]] void fail(const std::string& what, const std::string& near) const {
-    const std::size_t at = text_.find("\"" + near + "\"");
-    const std::size_t offset = at == std::string_view::npos ? 0 : at;
-    throw FormatError(runtime::format("{}: {} (byte {})", name_, io::one_line(what), offset), offset);
-  }
-
-  const Json& member(const Json& of, const char* key, Json::value_t type) const {
-    const auto found = of.find(key);
-    if (found == of.end() || found->type() != type)
-      fail(runtime::format("{} is missing, or no {}", key, Json(type).type_name()), key);
-    return *found;
-  }
-  std::string text_of(const Json& of, const char* key) const {
-    return member(of, key, Json::value_t::string).get<std::string>();
-  }
-  bool flag(const Json& of, const char* key, bool otherwise) const {
-    const auto found = of.find(key);
-    if (found == of.end() || found->is_null()) return otherwise;
-    if (!found->is_boolean()) fail(runtime::format("{} must be true or false", key), key);
-    return found->get<bool>();
-  }
-  /// Refuses an unsupported setting that would change the ids: the field must be absent, null, false, 0 or "".
-  void refuse_unless_absent(const Json& of, const char* key) const {
-    const auto found = of.find(key);
-    if (found == of.end() || found->is_null() || *found == false || *found == 0 || *found == "") return;
-    fail(runtime::format("{} is {}; this is not supported, it must be null", key, text::beginning(found->dump(), 60)),
-         key);
-  }
-
-  /// Returns the innermost step of nested Sequences of one step; `given` itself if it is not such a Sequence.
-  static const Json& only_step(const Json& given, const char* steps) {
-    const Json* step = &given;
-    while (step->is_object() && step->value("type", Json()) == "Sequence") {
-      const auto found = step->find(steps);
-      if (found == step->end() || !found->is_array() || found->size() != 1) break;
-      step = &found->front();
-    }
-    return *step;
-  }
-  static bool is(const Json& step, const char* type) { return step.is_object() && step.value("type", Json()) == type; }
-  /// Returns the literal text that a step searches for; empty if it has none or uses a regular expression.
-  static std::string sought(const Json& step) {
-    const Json pattern = step.value("pattern", Json());
-    if (!pattern.is_object() || pattern.size() != 1) return "";
-    const Json text = pattern.value("String", Json());
-    return text.is_string() ? text.get<std::string>() : "";
-  }
-
   /// Reads the normalizer. If tokens are bytes, it may be NFC; with byte_fallback, where they are characters, also
   /// Prepend and Replace. A Sequence without steps does nothing.
   void read_normalizer() const {
-    const auto found = document_.find("normalizer");
-    if (found == document_.end() || found->is_null() || add_changes(*found)) return;
+    const auto found = document().find("normalizer");
+    if (found == document().end() || found->is_null() || add_changes(*found)) return;
     const char* needed = state_->kind == Tokenizer::Kind::bpe ? "NFC, or null" : "null";
     if (state_->byte_fallback) needed = "a Sequence of NFC, Prepend and Replace of a text, or null";
     fail(runtime::format("normalizer is {}; this is not supported, it must be {}", text::beginning(found->dump(), 80),
@@ -130,9 +87,11 @@ class TokenizerReader {
 
   void read_kind(const Json& model) {
     const std::string type = model.contains("type") ? text_of(model, "type") : "BPE";
-    if (type != "BPE" && type != "WordLevel")
-      fail(runtime::format("the model is a {}; supported are BPE and WordLevel", type), "type");
-    state_->kind = type == "BPE" ? Tokenizer::Kind::bpe : Tokenizer::Kind::words;
+    const auto at = std::find(std::begin(models) + 1, std::end(models), type);
+    if (at == std::end(models))
+      fail(runtime::format("the model is a {}; supported are BPE, WordLevel, WordPiece and Unigram", type), "type");
+    state_->kind = static_cast<Tokenizer::Kind>(at - std::begin(models));
+    if (is_of_encoder(state_->kind)) return;
     for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
       refuse_unless_absent(model, key);
     state_->byte_fallback = type == "BPE" && flag(model, "byte_fallback", false);
@@ -148,7 +107,7 @@ class TokenizerReader {
 
   void read_pre_tokenizer() {
     if (state_->byte_fallback) return read_pre_tokenizer_of_characters();
-    const Json& given = only_step(member(document_, "pre_tokenizer", Json::value_t::object), "pretokenizers");
+    const Json& given = only_step(member(document(), "pre_tokenizer", Json::value_t::object), "pretokenizers");
     const std::string type = text_of(given, "type");
     if (state_->kind == Tokenizer::Kind::words) {
       state_->cut = cut_of({pattern_of(given)});
@@ -179,8 +138,8 @@ class TokenizerReader {
   /// Reads the pre-tokenizer of a BPE of characters: Metaspace, a Split by a text, or none.
   void read_pre_tokenizer_of_characters() {
     state_->cut = text::Cut::whole;
-    const auto found = document_.find("pre_tokenizer");
-    const Json none, &given = found == document_.end() ? none : only_step(*found, "pretokenizers");
+    const auto found = document().find("pre_tokenizer");
+    const Json none, &given = found == document().end() ? none : only_step(*found, "pretokenizers");
     if (given.is_null() || (is(given, "Sequence") && given.value("pretokenizers", Json()) == Json::array())) return;
     if (is(given, "Metaspace")) return read_metaspace(given);
     const Json behavior = given.is_object() ? given.value("behavior", Json()) : none;
@@ -197,20 +156,10 @@ class TokenizerReader {
   }
 
   void read_metaspace(const Json& given) {
-    state_->space = text_of(given, "replacement");
-    if (state_->space.empty() || text::code_point_at(state_->space, 0).bytes != state_->space.size())
-      fail(runtime::format("the replacement of a Metaspace is \"{}\"; it must be one character",
-                           text::beginning(state_->space, 40)),
-           "replacement");
-    const std::string scheme = given.contains("prepend_scheme") ? text_of(given, "prepend_scheme") : "always";
-    const auto at = std::find(std::begin(prepend_schemes), std::end(prepend_schemes), scheme);
-    if (at == std::end(prepend_schemes))
-      fail(runtime::format("prepend_scheme is \"{}\"; it must be always, first or never", text::beginning(scheme, 40)),
-           "prepend_scheme");
-    state_->prefix = static_cast<Prefix>(at - std::begin(prepend_schemes));
-    if (state_->prefix != Prefix::never && !flag(given, "add_prefix_space", true))
-      fail("add_prefix_space is false; prepend_scheme must be never then", "add_prefix_space");
-    if (!flag(given, "split", true)) return;
+    const Metaspace read = metaspace_of(given);
+    state_->space = read.space;
+    state_->prefix = read.prefix;
+    if (!read.split) return;
     state_->cut = text::Cut::before;
     state_->separator = state_->space;
   }
@@ -236,9 +185,9 @@ class TokenizerReader {
 
   /// Checks that the decoder only joins the tokens; that is also done if the file has no decoder.
   void read_decoder() const {
-    const auto found = document_.find("decoder");
-    if (state_->byte_fallback) return read_decoder_of_characters(found == document_.end() ? Json() : *found);
-    if (found == document_.end() || found->is_null()) return;
+    const auto found = document().find("decoder");
+    if (state_->byte_fallback) return read_decoder_of_characters(found == document().end() ? Json() : *found);
+    if (found == document().end() || found->is_null()) return;
     const char* needed = state_->kind == Tokenizer::Kind::bpe ? "ByteLevel" : "Fuse";
     const Json& decoder = only_step(*found, "decoders");
     if (!decoder.is_object() || text_of(decoder, "type") != needed)
@@ -271,47 +220,33 @@ class TokenizerReader {
            "decoder");
   }
 
-  std::size_t id_of(const Json& given, const std::string& token, const char* near) const {
-    if (!given.is_number_unsigned() || given.get<std::uint64_t>() >= text::most_tokens)
-      fail(runtime::format("the id of \"{}\" is {}; it must be a whole number below {}", text::beginning(token, 40),
-                           text::beginning(given.dump(), 40), text::most_tokens),
-           near);
-    const auto id = given.get<std::size_t>();
-    if (id >= state_->names.size()) state_->names.resize(id + 1);
-    return id;
-  }
-
-  void read_vocabulary(const Json& vocab) {
-    for (const auto& [token, given] : vocab.items()) {
-      const std::size_t id = id_of(given, token, "vocab");
-      if (token.empty()) fail("a token of the vocabulary is empty", "vocab");
-      if (!state_->names[id].empty()) fail(runtime::format("id {} is given twice", id), "vocab");
-      state_->names[id] = token;
-    }
-    if (vocab.empty()) fail("the vocabulary is empty", "vocab");
-  }
-
-  void read_added() {
-    const auto found = document_.find("added_tokens");
-    if (found == document_.end() || found->is_null()) return;
+  void read_added(const Json& model) {
+    const auto found = document().find("added_tokens");
+    if (found == document().end() || found->is_null()) return;
     if (!found->is_array()) fail("added_tokens must be a list", "added_tokens");
     // Hugging Face's library ignores the ids of added tokens in the file and numbers the tokens itself: after the
     // vocabulary, in their order. So the ids must agree with that.
-    const Json& vocab = document_["model"]["vocab"];
+    const Json& vocab = model["vocab"];
     auto next = static_cast<std::int64_t>(vocab.size());
+    std::unordered_map<std::string, std::int64_t> listed;  // the ids of a vocabulary that is a list
+    for (std::size_t id = 0; vocab.is_array() && id < state_->names.size(); ++id)
+      listed.insert_or_assign(state_->names[id], static_cast<std::int64_t>(id));
     std::unordered_set<std::string> contents;
     for (const Json& given : *found) {
       if (!given.is_object()) fail("an added token must be an object", "added_tokens");
       AddedToken token{.content = text_of(given, "content"), .special = flag(given, "special", false)};
       token.normalized = flag(given, "normalized", !token.special);
       if (token.content.empty()) fail("an added token is empty", "added_tokens");
-      token.searched = token.normalized ? text::changed(state_->normalizer, token.content) : token.content;
-      if (!state_->byte_fallback && token.searched != token.content)
+      token.searched = token.normalized ? state_->normalized(token.content, true).text : token.content;
+      if (!state_->byte_fallback && state_->encoder == nullptr && token.searched != token.content)
         fail(runtime::format("the added token \"{}\" is not in the form of the texts that it is searched in, NFC",
                              text::beginning(token.content, 60)),
              "added_tokens");
-      for (const char* key : {"single_word", "lstrip", "rstrip"}) refuse_unless_absent(given, key);
+      token.single_word = flag(given, "single_word", false);
+      token.lstrip = flag(given, "lstrip", false);
+      token.rstrip = flag(given, "rstrip", false);
       const std::size_t id = id_of(given.contains("id") ? given["id"] : Json(), token.content, "added_tokens");
+      if (id >= state_->names.size()) state_->names.resize(id + 1);
       token.in_vocabulary = state_->names[id] == token.content;
       if (token.searched.empty())
         fail(runtime::format("the normalizer leaves nothing of the added token \"{}\"",
@@ -323,13 +258,16 @@ class TokenizerReader {
       if (!state_->names[id].empty() && !token.in_vocabulary)
         fail(runtime::format("id {} is given twice", id), "added_tokens");
       token.id = static_cast<std::int64_t>(id);
-      const auto known = vocab.find(token.content);
-      const std::int64_t wanted = known == vocab.end() ? next : known->get<std::int64_t>();
+      std::optional<std::int64_t> known;
+      if (const auto of_list = listed.find(token.content); of_list != listed.end()) known = of_list->second;
+      if (const auto of_object = vocab.find(token.content); of_object != vocab.end())
+        known = of_object->get<std::int64_t>();
+      const std::int64_t wanted = known.value_or(next);
       if (token.id != wanted)
         fail(runtime::format("the added token \"{}\" has the id {}; Hugging Face's library gives it {}",
                              text::beginning(token.content, 60), id, wanted),
              "added_tokens");
-      if (known == vocab.end()) ++next;
+      if (!known) ++next;
       state_->added.push_back(std::move(token));
     }
     std::sort(state_->added.begin(), state_->added.end(),
@@ -340,6 +278,21 @@ class TokenizerReader {
         fail(runtime::format("the added token \"{}\" is searched as \"{}\", as another is",
                              text::beginning(token.content, 60), text::beginning(token.searched, 60)),
              "added_tokens");
+  }
+
+  /// Reads the settings that limit a text; encode() does not apply them.
+  void read_limits() {
+    const Json& truncation = at("truncation");
+    state_->padding = at("padding").dump();
+    state_->truncation = truncation.dump();
+    if (truncation.is_null()) return;
+    const Json most = truncation.is_object() ? truncation.value("max_length", Json()) : Json();
+    if (!most.is_number_unsigned() || most.get<std::uint64_t>() > INT64_MAX)
+      fail(runtime::format("max_length of the truncation is {}; it must be a whole number",
+                           text::beginning(most.dump(), 40)),
+           "truncation");
+    state_->max_length = most.get<std::int64_t>();
+    state_->cut_at_begin = truncation.value("direction", Json()) == "Left";
   }
 
   /// Reads a merge: "a b", or ["a", "b"].
@@ -372,69 +325,7 @@ class TokenizerReader {
     state_->bpe = text::Bpe(std::move(merges));
   }
 
-  // --- the post-processor, for one text ----------------------------------------------------------------------------
-
-  std::int64_t known_id(const Json& given) const {
-    const bool known = given.is_number_unsigned() && given.get<std::uint64_t>() < state_->names.size() &&
-                       !state_->names[given.get<std::size_t>()].empty();
-    if (!known)
-      fail(runtime::format("the post-processor adds the id {}, which no token has", text::beginning(given.dump(), 40)),
-           "post_processor");
-    return given.get<std::int64_t>();
-  }
-
-  /// Reads the id of a pair such as ["<s>", 0].
-  std::int64_t id_of_pair(const Json& of, const char* key) const {
-    const Json& pair = member(of, key, Json::value_t::array);
-    if (pair.size() != 2) fail(runtime::format("{} must be a token and its id", key), key);
-    return known_id(pair[1]);
-  }
-
-  /// Reads the post-processor. Only one step may add tokens: if two do, Hugging Face's library treats the tokens of the
-  /// first one as separate texts. ByteLevel adds nothing.
-  void read_post_processor(const Json& given) {
-    if (!given.is_object()) fail("the post-processor must be an object", "post_processor");
-    const std::string type = text_of(given, "type");
-    if (type == "ByteLevel") return;
-    if (type == "Sequence") {
-      for (const Json& step : member(given, "processors", Json::value_t::array)) read_post_processor(step);
-      return;
-    }
-    if (!state_->before.empty() || !state_->after.empty())
-      fail("two steps of the post-processor add tokens; this is not supported", "post_processor");
-    if (type == "TemplateProcessing") return read_template(given);
-    if (type != "BertProcessing" && type != "RobertaProcessing")
-      fail(runtime::format("the post-processor is a {}; supported are TemplateProcessing, BertProcessing, "
-                           "RobertaProcessing, ByteLevel and Sequence",
-                           type),
-           "post_processor");
-    state_->before = {id_of_pair(given, "cls")};
-    state_->after = {id_of_pair(given, "sep")};
-  }
-
-  void read_template(const Json& given) {
-    bool text_seen = false;
-    for (const Json& piece : member(given, "single", Json::value_t::array)) {
-      if (!piece.is_object()) fail("a piece of the template must be an object", "single");
-      if (piece.contains("Sequence")) {
-        if (text_of(member(piece, "Sequence", Json::value_t::object), "id") != "A" || text_seen)
-          fail("the template for one text must hold A once", "single");
-        text_seen = true;
-        continue;
-      }
-      const std::string name = text_of(member(piece, "SpecialToken", Json::value_t::object), "id");
-      const Json& special =
-          member(member(given, "special_tokens", Json::value_t::object), name.c_str(), Json::value_t::object);
-      for (const Json& id : member(special, "ids", Json::value_t::array))
-        (text_seen ? state_->after : state_->before).push_back(known_id(id));
-    }
-    if (!text_seen) fail("the template for one text must hold A once", "single");
-  }
-
-  std::string name_;
-  std::string_view text_;
-  Json document_;
-  std::shared_ptr<State> state_;
+  std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
 /// Reads the tokenizer of a GGUF file through the tokenizer.json that it stands for.
@@ -448,6 +339,27 @@ std::shared_ptr<const State> read_gguf(const GgufFile& file) {
   }
 }
 
+/// Reads a file; null if it is not there.
+std::optional<std::string> text_of_file(const std::filesystem::path& path, bool must_exist) {
+  std::error_code unknown;
+  if (!must_exist && !std::filesystem::exists(path, unknown)) return std::nullopt;
+  const io::FileSource source("Tokenizer::load", path.string());
+  std::string text(source.size(), '\0');
+  source.read(0, text.data(), text.size());
+  return text;
+}
+
+/// Reads what tokenizer_config.json says of long texts. Python writes 1e30 for a model without a limit.
+void read_config(State& state, const std::filesystem::path& path) {
+  const auto text = text_of_file(path, false);
+  if (!text) return;
+  const Json config = parse_json_of_python(*text, "Tokenizer::load: " + path.string());
+  if (!config.is_object()) return;
+  const Json most = config.value("model_max_length", Json());
+  if (most.is_number_unsigned() && most.get<std::uint64_t>() < INT32_MAX) state.max_length = most.get<std::int64_t>();
+  if (const Json side = config.value("truncation_side", Json()); side.is_string()) state.cut_at_begin = side == "left";
+}
+
 }  // namespace
 
 Tokenizer Tokenizer::parse(std::string_view json) {
@@ -458,12 +370,12 @@ Tokenizer Tokenizer::load(const std::string& path) {
   io::check_path("Tokenizer::load", path);
   if (gguf::is_gguf(path)) return Tokenizer(read_gguf(GgufFile::open(path)));
   std::error_code unknown;
-  const std::string file =
-      std::filesystem::is_directory(path, unknown) ? (std::filesystem::path(path) / tokenizer_file).string() : path;
-  const io::FileSource source("Tokenizer::load", file);
-  std::string text(source.size(), '\0');
-  source.read(0, text.data(), text.size());
-  return Tokenizer(TokenizerReader(source.name(), text).read());
+  const std::filesystem::path given(path);
+  const std::filesystem::path file = std::filesystem::is_directory(given, unknown) ? given / tokenizer_file : given;
+  const std::string text = *text_of_file(file, true);
+  const std::shared_ptr<State> state = TokenizerReader("Tokenizer::load: " + file.string(), text).read();
+  if (file != given) read_config(*state, given / tokenizer_config_file);
+  return Tokenizer(state);
 }
 
 }  // namespace attn

@@ -2,9 +2,13 @@
 #pragma once
 #include <attn/tokenizer.h>
 
+#include "model/added_tokens.h"
+#include "model/encoder_tokenizer.h"
+#include "model/tokenizer_template.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/changes.h"
 #include "text/tokenizer/cut.h"
+#include "text/tokenizer/pre_tokenizer.h"
 
 #include <array>
 #include <string>
@@ -13,27 +17,18 @@
 
 namespace attn {
 
-/// A token that is searched for in the text before the text is split.
-struct AddedToken {
-  std::string content;  // the token as in the file
-  // the text to search for: `content`, normalized if the text that is searched is normalized
-  std::string searched = {};
-  std::int64_t id = 0;
-  bool special = false;
-  // Such tokens are searched for after the others, as in Hugging Face's library, even if there is no normalizer.
-  bool normalized = false;
-  bool in_vocabulary = false;  // also listed in the model's vocabulary
-};
+using text::Prefix;
 
-/// Which parts of a text, between its added tokens, get a space in front unless they begin with one. `first`: only the
-/// part at the beginning of the text.
-enum class Prefix { never, first, always };
-inline constexpr const char* prepend_schemes[] = {"never", "first", "always"};  // names in a Metaspace step
+/// Returns whether encode() goes through the steps of an EncoderTokenizer.
+inline bool is_of_encoder(Tokenizer::Kind kind) {
+  return kind == Tokenizer::Kind::wordpiece || kind == Tokenizer::Kind::unigram;
+}
 
 struct Tokenizer::State {
   Kind kind = Kind::characters;
   // bpe: tokens are characters, or bytes of characters without a token; false: tokens are bytes
   bool byte_fallback = false;
+  std::shared_ptr<const EncoderTokenizer> encoder;  // wordpiece and unigram: all steps and the model
   std::vector<text::Change> normalizer;
   std::string space;  // what the pre-tokenizer (Metaspace) puts in place of a space; empty: spaces stay
   Prefix prefix = Prefix::never;
@@ -53,13 +48,23 @@ struct Tokenizer::State {
   std::array<std::int64_t, 256> byte_ids{};           // bpe: the id of each byte; -1: none
   text::Bpe bpe;
   std::vector<AddedToken> added;  // by id
-  std::string post_processor = "null";
-  std::vector<std::int64_t> before, after;  // ids added before and after one text
+  AddedTokens searched_in_text, searched_in_normalized;
+  std::string post_processor = "null", truncation = "null", padding = "null";  // as in the file
+  Templates templates;
+  std::int64_t max_length = 0;  // 0: no file names one
+  bool cut_at_begin = false;    // what is too long is cut off at its begin
 
   /// Returns whether a token has this id.
   bool has(std::int64_t id) const {
     return id >= 0 && id < static_cast<std::int64_t>(names.size()) && !names[static_cast<std::size_t>(id)].empty();
   }
+
+  /// Returns the ids that the post-processor adds before, or after, one text.
+  std::vector<std::int64_t> before() const;
+  std::vector<std::int64_t> after() const;
+
+  /// Applies the normalizer to a part of a text; `first`: the part is the beginning of the text.
+  text::Rewritten normalized(std::string_view part, bool first) const;
 
   /// Computes bytes, special, lone_byte, ids and byte_ids from names, added and merges. Returns false if two tokens
   /// have the same bytes.
@@ -73,8 +78,8 @@ struct Tokenizer::State {
 
 const Tokenizer::State& state_of(const Tokenizer& tokenizer);
 
-/// The tokenizer's file name in a model's folder.
-inline constexpr const char* tokenizer_file = "tokenizer.json";
+/// The tokenizer's file names in a model's folder.
+inline constexpr const char *tokenizer_file = "tokenizer.json", *tokenizer_config_file = "tokenizer_config.json";
 
 /// The name of the token for unknown words.
 inline constexpr const char* unknown_word = "<unk>";

@@ -60,6 +60,7 @@ void learn_pairs(State& state, std::string_view text, std::int64_t vocab_size) {
 }
 
 void check(std::string_view text, Tokenizer::Kind kind, std::int64_t vocab_size) {
+  if (is_of_encoder(kind)) throw ValueError("Tokenizer::train: WordPiece and Unigram are read from files only");
   if (kind < Tokenizer::Kind::characters || kind > Tokenizer::Kind::bpe)
     throw ValueError(
         runtime::format("Tokenizer::train: kind is {}; the enumeration has no such value", static_cast<int>(kind)));
@@ -87,6 +88,8 @@ Tokenizer Tokenizer::train(std::string_view text, Kind kind, std::int64_t vocab_
     case Kind::characters: learn_characters(*state, text); break;
     case Kind::words: learn_words(*state, text, vocab_size); break;
     case Kind::bpe: learn_pairs(*state, text, vocab_size); break;
+    case Kind::wordpiece:
+    case Kind::unigram: break;  // refused
   }
   if (!state->index()) throw ValueError("Tokenizer::train: two tokens stand for the same bytes");
   return Tokenizer(state);

@@ -17,8 +17,6 @@ namespace {
 using State = Tokenizer::State;
 using Ordered = nlohmann::ordered_json;  // keeps the order of insertion, so vocabularies are written by id
 
-constexpr const char* kConfigFile = "tokenizer_config.json";
-
 /// Returns null for no step, the step itself for one step, else a Sequence of the steps.
 Ordered sequence_of(const char* name, Ordered steps) {
   if (steps.empty()) return nullptr;
@@ -55,7 +53,7 @@ Ordered pre_tokenizer_of_characters(const State& state) {
   if (!state.space.empty())
     return {{"type", "Metaspace"},
             {"replacement", state.space},
-            {"prepend_scheme", prepend_schemes[static_cast<int>(state.prefix)]},
+            {"prepend_scheme", text::prefixes[static_cast<int>(state.prefix)]},
             {"split", state.cut == text::Cut::before}};
   if (state.cut == text::Cut::whole) return nullptr;
   const char* behavior = state.cut == text::Cut::before ? "MergedWithNext" : "MergedWithPrevious";
@@ -79,6 +77,7 @@ Ordered pre_tokenizer(const State& state) {
 }
 
 Ordered model(const State& state) {
+  if (state.encoder != nullptr) return state.encoder->model();
   Ordered vocab = Ordered::object();
   auto& entries = vocab.get_ref<Ordered::object_t&>();
   std::vector<bool> only_added(state.names.size(), false);
@@ -110,19 +109,21 @@ std::string Tokenizer::to_json() const {
   for (const AddedToken& t : state_->added)
     added.push_back({{"id", t.id},
                      {"content", t.content},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
+                     {"single_word", t.single_word},
+                     {"lstrip", t.lstrip},
+                     {"rstrip", t.rstrip},
                      {"normalized", t.normalized},
                      {"special", t.special}});
+  const bool listed = state_->encoder != nullptr;  // its steps are those of the file
+  const Ordered steps = listed ? state_->encoder->steps() : Ordered();
   return Ordered{{"version", "1.0"},
-                 {"truncation", nullptr},
-                 {"padding", nullptr},
+                 {"truncation", Ordered::parse(state_->truncation)},
+                 {"padding", Ordered::parse(state_->padding)},
                  {"added_tokens", added},
-                 {"normalizer", normalizer(*state_)},
-                 {"pre_tokenizer", pre_tokenizer(*state_)},
+                 {"normalizer", listed ? steps["normalizer"] : normalizer(*state_)},
+                 {"pre_tokenizer", listed ? steps["pre_tokenizer"] : pre_tokenizer(*state_)},
                  {"post_processor", Ordered::parse(state_->post_processor)},
-                 {"decoder", decoder(*state_)},
+                 {"decoder", listed ? steps["decoder"] : decoder(*state_)},
                  {"model", model(*state_)}}
              .dump(1) +
          "\n";
@@ -137,9 +138,11 @@ void Tokenizer::save(const std::string& folder) const {
   io::write_whole("Tokenizer::save", (path / tokenizer_file).string(), {std::as_bytes(std::span(text))});
   // Without this file, transformers would build a tokenizer of its own from the vocabulary, chosen by the model_type in
   // config.json.
-  constexpr std::string_view config = "{\n  \"tokenizer_class\": \"PreTrainedTokenizerFast\"\n}\n";
-  if (std::error_code unknown; !std::filesystem::exists(path / kConfigFile, unknown))
-    io::write_whole("Tokenizer::save", (path / kConfigFile).string(), {std::as_bytes(std::span(config))});
+  Ordered fields{{"tokenizer_class", "PreTrainedTokenizerFast"}};
+  if (max_length() != 0) fields["model_max_length"] = max_length();
+  const std::string config = fields.dump(2) + "\n";
+  if (std::error_code unknown; !std::filesystem::exists(path / tokenizer_config_file, unknown))
+    io::write_whole("Tokenizer::save", (path / tokenizer_config_file).string(), {std::as_bytes(std::span(config))});
 }
 
 }  // namespace attn

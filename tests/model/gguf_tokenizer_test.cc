@@ -64,6 +64,72 @@ TEST(GgufTokenizer, OfBytesGivesHuggingFacesIds) {
   }
 }
 
+/// A tokenizer of an encoder as a GGUF file holds it.
+GgufBytes gguf_of_encoder(const Json& tokenizer) {
+  const Json& vocab = tokenizer.at("model").at("vocab");
+  const bool words = vocab.is_object();
+  std::vector<std::string> tokens(vocab.size());
+  std::vector<float> scores(vocab.size(), 0);
+  std::vector<std::int32_t> types(vocab.size(), 1);
+  for (std::size_t id = 0; !words && id < vocab.size(); ++id) {
+    tokens[id] = vocab[id][0];
+    scores[id] = vocab[id][1];
+  }
+  if (words)
+    for (const auto& [token, id] : vocab.items()) {
+      const bool special = token.starts_with('[') && token.size() > 1;
+      tokens.at(id.get<std::size_t>()) = special                                       ? token
+                                         : token.starts_with("##") && token.size() > 2 ? token.substr(2)
+                                                                                       : "\xE2\x96\x81" + token;
+    }
+  for (const Json& added : tokenizer.at("added_tokens"))
+    if (const auto id = added.at("id").get<std::size_t>(); id < types.size()) types[id] = 3;
+  GgufBytes file;
+  file.text("tokenizer.ggml.model", words ? "bert" : "t5").texts("tokenizer.ggml.tokens", tokens);
+  if (!words) file.array("tokenizer.ggml.scores", 6, scores);
+  return file.array("tokenizer.ggml.token_type", 5, types);
+}
+
+TEST(GgufTokenizer, OfEncodersGivesHuggingFacesIds) {
+  const Json& figures = golden("tokenizer/encoders.json");
+  const auto compare = [&](const Json& c, const GgufBytes& file) {
+    const Tokenizer tokenizer = load(file);
+    for (std::size_t i = 0; i < figures.at("strings").size(); ++i) {
+      const std::string text = figures.at("strings")[i];
+      if (text.find("<mask>") != std::string::npos) continue;  // the file cannot say what white space it takes
+      EXPECT_EQ(tokenizer.encode_text(text).ids, c.at("ids")[i].at("ids").get<Ids>()) << c.at("name") << ": " << text;
+    }
+    const Json& pair = figures.at("pairs")[0];
+    const EncodedText found = tokenizer.encode_pair(pair[0].get<std::string>(), pair[1].get<std::string>());
+    EXPECT_EQ(found.ids, c.at("pairs")[0].at("ids").get<Ids>()) << c.at("name");
+    EXPECT_EQ(found.type_ids, c.at("pairs")[0].at("type_ids").get<Ids>()) << c.at("name");
+  };
+  for (const Json& c : figures.at("cases")) {
+    GgufBytes file = gguf_of_encoder(c.at("tokenizer"));
+    const std::string name = c.at("name");
+    if (name == "bert uncased" || name == "bert cased")
+      compare(c, file.number("tokenizer.ggml.cls_token_id", 2)
+                     .number("tokenizer.ggml.seperator_token_id", 3)
+                     .number("tokenizer.ggml.unknown_token_id", 1));
+    if (name != "xlm-r") continue;
+    const std::string table = c.at("tokenizer").at("normalizer").at("precompiled_charsmap");
+    std::vector<std::uint8_t> bytes;
+    std::uint32_t held = 0;
+    for (std::size_t i = 0; i < table.size() && table[i] != '='; ++i) {
+      constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+      held = held << 6 | static_cast<std::uint32_t>(digits.find(table[i]));
+      if (i % 4 != 0) bytes.push_back(static_cast<std::uint8_t>(held >> (6 - 2 * (i % 4))));
+    }
+    file.array("tokenizer.ggml.precompiled_charsmap", 0, bytes).number("tokenizer.ggml.unknown_token_id", 3);
+    compare(c, file.boolean("tokenizer.ggml.add_bos_token", true)
+                   .number("tokenizer.ggml.bos_token_id", 0)
+                   .number("tokenizer.ggml.eos_token_id", 2));
+    const Tokenizer t5 = load(gguf_of_encoder(c.at("tokenizer")).number("tokenizer.ggml.eos_token_id", 2));
+    EXPECT_EQ(t5.encode_text("").ids, Ids{2});
+    EXPECT_EQ(t5.encode_pair("", "").ids, (Ids{2, 2}));
+  }
+}
+
 /// Folders have these pre-tokenizers too.
 TEST(Tokenizer, SplitsInSeveralSteps) {
   const Json& cuts = golden("tokenizer/cuts.json");
@@ -149,6 +215,13 @@ TEST(GgufTokenizer, WhatAFileCannotHoldIsRefused) {
             "that a GGUF file can hold");
   EXPECT_EQ(error_of<ValueError>([] { written(Tokenizer::train("a b c", Tokenizer::Kind::words)); }),
             "convert: the tokenizer is of words or characters; a GGUF file can hold byte pairs");
+  const Json& bert = golden("tokenizer/encoders.json").at("cases")[0];
+  EXPECT_EQ(error_of<ValueError>([&] { written(Tokenizer::parse(bert.at("tokenizer").dump())); }),
+            "convert: the tokenizer is of an encoder, WordPiece or Unigram; a GGUF file can hold byte pairs");
+  Json bytes = Json::parse(Tokenizer::train("a b c", Tokenizer::Kind::bpe).to_json());
+  bytes["added_tokens"].push_back({{"id", bytes["model"]["vocab"].size()}, {"content", "<mask>"}, {"lstrip", true}});
+  EXPECT_EQ(error_of<ValueError>([&] { written(Tokenizer::parse(bytes.dump())); }),
+            "convert: the tokenizer has added tokens that look at what is beside them, which a GGUF file cannot say");
 }
 
 /// Returns what is said to a file with three tokens that `change` made another.
@@ -169,8 +242,9 @@ GgufBytes& three(GgufBytes& file, const std::vector<std::string>& tokens = {"a",
 
 TEST(GgufTokenizer, WhatIsNotReadIsNamed) {
   EXPECT_EQ(refused([](GgufBytes&) {}), "tokenizer.ggml.model is missing");
-  EXPECT_EQ(refused([](GgufBytes& file) { file.text("tokenizer.ggml.model", "t5"); }),
-            "tokenizer.ggml.model is \"t5\"; attn reads gpt2 (byte-level BPE) and llama (SentencePiece's BPE)");
+  EXPECT_EQ(refused([](GgufBytes& file) { file.text("tokenizer.ggml.model", "rwkv"); }),
+            "tokenizer.ggml.model is \"rwkv\"; attn reads gpt2 (byte-level BPE), llama (SentencePiece's BPE), bert "
+            "(WordPiece) and t5 (Unigram)");
   EXPECT_EQ(refused([](GgufBytes& file) { three(file).text("tokenizer.ggml.pre", "tekken"); }),
             "tokenizer.ggml.pre is \"tekken\"; attn reads llama-bpe, llama3, llama-v3, qwen2, deepseek-r1-qwen, gpt-2, "
             "phi-2, smollm, starcoder, refact, default");

@@ -160,7 +160,7 @@ TEST(TokenizerOfCharacters, SaysWhatItCannotFollow) {
   says(
       "first", [](Json& f) { f["pre_tokenizer"]["add_prefix_space"] = false; },
       "add_prefix_space is false; prepend_scheme must be never then");
-  says("prepend", [](Json& f) { f["added_tokens"][0]["rstrip"] = true; }, "rstrip is true");
+  says("prepend", [](Json& f) { f["added_tokens"][0]["rstrip"] = 2; }, "rstrip must be true or false");
   const auto twice = [](Json& f) {
     Json token = f["added_tokens"].back();
     token["id"] = token["id"].get<int>() + 1;

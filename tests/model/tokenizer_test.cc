@@ -236,8 +236,8 @@ TEST(Tokenizer, RefusesWhatItWouldReadWrongly) {
            f["added_tokens"][0]["normalized"] = true;
          }),
          "the added token \"e\xCC\x81\" is not in the form of the texts that it is searched in, NFC");
-  starts(refused([](Json& f) { f["model"]["type"] = "Unigram"; }),
-         "the model is a Unigram; supported are BPE and WordLevel");
+  starts(refused([](Json& f) { f["model"]["type"] = "Other"; }),
+         "the model is a Other; supported are BPE, WordLevel, WordPiece and Unigram");
   starts(refused([](Json& f) { f["model"]["byte_fallback"] = true; }), "the decoder {\"add_prefix_space\":");
   starts(refused([](Json& f) { f["model"]["dropout"] = 0.1; }), "dropout is 0.1");
   starts(refused([](Json& f) { f["model"]["merges"].push_back({"a", "zzzz"}); }),
@@ -249,7 +249,8 @@ TEST(Tokenizer, RefusesWhatItWouldReadWrongly) {
   starts(refused([](Json& f) { f["model"]["vocab"] = Json::object(); }), "the vocabulary is empty");
   starts(refused([](Json& f) { f.erase("model"); }), "model is missing, or no object");
   starts(refused([](Json& f) { f["pre_tokenizer"] = {{"type", "Whitespace"}}; }), "the pre-tokenizer is not supported");
-  starts(refused([](Json& f) { f["added_tokens"][0]["lstrip"] = true; }), "lstrip is true");
+  starts(refused([](Json& f) { f["added_tokens"][0]["lstrip"] = 1; }), "lstrip must be true or false");
+  starts(refused([](Json& f) { f["truncation"] = {{"max_length", -1}}; }), "max_length of the truncation is -1");
   starts(refused([](Json& f) { f["added_tokens"][0]["content"] = "other"; }), "id 0 is given twice");
   starts(refused([](Json& f) { f["decoder"] = {{"type", "Metaspace"}}; }),
          "the decoder {\"type\":\"Metaspace\"} is not supported; it must be ByteLevel, or null");

@@ -35,11 +35,11 @@ std::string pre_of(const State& state) {
 
 /// Adds the tokens that go around a text, if there is at most one before and one after it.
 void add_ends(Metadata& metadata, const State& state) {
-  if (state.before.size() > 1 || state.after.size() > 1)
+  if (state.before().size() > 1 || state.after().size() > 1)
     refuse_tokenizer("adds more than one token before or after a text; a GGUF file can say one");
-  metadata.boolean("tokenizer.ggml.add_bos_token", !state.before.empty());
-  metadata.boolean("tokenizer.ggml.add_eos_token", !state.after.empty());
-  if (!state.before.empty()) metadata.number("tokenizer.ggml.bos_token_id", state.before[0]);
+  metadata.boolean("tokenizer.ggml.add_bos_token", !state.before().empty());
+  metadata.boolean("tokenizer.ggml.add_eos_token", !state.after().empty());
+  if (!state.before().empty()) metadata.number("tokenizer.ggml.bos_token_id", state.before()[0]);
 }
 
 /// Returns the scores from which the merges follow; ValueError if none give them.
@@ -135,8 +135,13 @@ void Metadata::numbers(const std::string& key, const std::vector<float>& values)
 
 void add_tokenizer(Metadata& metadata, const Tokenizer& tokenizer) {
   const State& state = state_of(tokenizer);
+  if (is_of_encoder(state.kind))
+    refuse_tokenizer("is of an encoder, WordPiece or Unigram; a GGUF file can hold byte pairs");
   if (state.kind != Tokenizer::Kind::bpe)
     refuse_tokenizer("is of words or characters; a GGUF file can hold byte pairs");
+  for (const AddedToken& token : state.added)
+    if (token.single_word || token.lstrip || token.rstrip)
+      refuse_tokenizer("has added tokens that look at what is beside them, which a GGUF file cannot say");
   std::vector<std::string> tokens = state.names;
   std::vector<std::int32_t> types(tokens.size(), 1);
   for (const AddedToken& token : state.added) types[static_cast<std::size_t>(token.id)] = token.special ? 3 : 4;

@@ -13,6 +13,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <deque>
 #include <unordered_map>
 
 namespace attn::gguf {
@@ -58,12 +60,17 @@ class Writer {
 
   std::string write() {
     const std::string kind = file_.text(kind_key);
-    if (kind != "gpt2" && kind != "llama")
-      file_.refuse(kind_key, "attn reads gpt2 (byte-level BPE) and llama (SentencePiece's BPE)");
+    if (kind != "gpt2" && kind != "llama" && kind != "bert" && kind != "t5")
+      file_.refuse(kind_key,
+                   "attn reads gpt2 (byte-level BPE), llama (SentencePiece's BPE), bert (WordPiece) and t5 (Unigram)");
+    if (kind == "bert") spell_words();
     check_tokens();
-    kind == "gpt2" ? write_bytes() : write_characters();
-    document_["post_processor"] = ends();
-    document_["model"]["vocab"] = vocabulary();
+    if (kind == "gpt2") write_bytes();
+    if (kind == "llama") write_characters();
+    if (kind == "bert") write_word_piece();
+    if (kind == "t5") write_unigram();
+    if (!document_.contains("post_processor")) document_["post_processor"] = ends();
+    if (kind != "t5") document_["model"]["vocab"] = vocabulary();
     document_["added_tokens"] = added();
     return document_.dump();
   }
@@ -151,6 +158,98 @@ class Writer {
                           {"merges", std::move(merges)}};
   }
 
+  // --- tokenizers of encoders --------------------------------------------------------------------------------------
+
+  /// Spells tokens as WordPiece does. In the file a token that begins a word has a blank before it, and one that goes
+  /// on inside of a word has nothing.
+  void spell_words() {
+    for (std::string_view& token : tokens_) {
+      if (token.empty() || (token.starts_with('[') && token.ends_with(']'))) continue;
+      const bool begins = token.starts_with(blank);
+      token = spelled_.emplace_back(begins ? token.substr(std::string_view(blank).size()) : "##" + std::string(token));
+    }
+  }
+
+  void write_word_piece() {
+    // Nothing in the file says it: in the vocabulary of an uncased model no word has a capital letter.
+    bool cased = false;
+    for (const std::string_view token : tokens_)
+      cased = cased || (!token.starts_with('[') &&
+                        std::any_of(token.begin(), token.end(), [](char c) { return c >= 'A' && c <= 'Z'; }));
+    document_["normalizer"] = {{"type", "BertNormalizer"},
+                               {"clean_text", true},
+                               {"handle_chinese_chars", true},
+                               {"strip_accents", nullptr},
+                               {"lowercase", !cased}};
+    document_["pre_tokenizer"] = {{"type", "BertPreTokenizer"}};
+    document_["decoder"] = {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}};
+    document_["model"] = {{"type", "WordPiece"},
+                          {"unk_token", unknown_token()},
+                          {"continuing_subword_prefix", "##"},
+                          {"max_input_chars_per_word", 100}};
+    const Json begin = special_of("tokenizer.ggml.cls_token_id", "tokenizer.ggml.bos_token_id"),
+               end = special_of("tokenizer.ggml.seperator_token_id", "tokenizer.ggml.eos_token_id");
+    document_["post_processor"] = {{"type", "BertProcessing"}, {"sep", end}, {"cls", begin}};
+  }
+
+  void write_unigram() {
+    const std::vector<float> scores = file_.numbers(scores_key);
+    if (scores.size() != tokens_.size())
+      file_.refuse(scores_key, runtime::format("there are {} tokens", tokens_.size()));
+    Json vocab = Json::array();
+    for (std::size_t id = 0; id < tokens_.size(); ++id) vocab.push_back(Json::array({tokens_[id], scores[id]}));
+    const Json unknown = unknown_token();
+    document_["model"] = {{"type", "Unigram"},
+                          {"unk_id", unknown.is_null() ? Json() : Json(ids_.at(unknown.get_ref<const std::string&>()))},
+                          {"vocab", std::move(vocab)}};
+    std::string table;
+    for (const std::int64_t byte : file_.integers(charsmap_key)) table += static_cast<char>(byte & 0xFF);
+    document_["normalizer"] = nullptr;
+    if (!table.empty()) document_["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", base64(table)}};
+    const Json space{{"type", "Metaspace"},
+                     {"replacement", blank},
+                     {"prepend_scheme", file_.boolean("tokenizer.ggml.add_space_prefix", true) ? "always" : "never"},
+                     {"split", true}};
+    document_["pre_tokenizer"] = {{"type", "Sequence"},
+                                  {"pretokenizers", Json::array({{{"type", "WhitespaceSplit"}}, space})}};
+    document_["decoder"] = space;
+    if (!file_.boolean("tokenizer.ggml.add_eos_token", true)) return;
+    const Json end = special_of("tokenizer.ggml.eos_token_id", "tokenizer.ggml.seperator_token_id");
+    if (file_.boolean("tokenizer.ggml.add_bos_token", false)) {  // XLM-R
+      const Json begin = special_of("tokenizer.ggml.bos_token_id", "tokenizer.ggml.cls_token_id");
+      document_["post_processor"] = {{"type", "RobertaProcessing"}, {"sep", end}, {"cls", begin}};
+      return;
+    }
+    const auto piece = [](const char* kind, const Json& id) { return Json{{kind, {{"id", id}, {"type_id", 0}}}}; };
+    const Json first = piece("Sequence", "A"), last = piece("SpecialToken", end[0]);
+    document_["post_processor"] = {
+        {"type", "TemplateProcessing"},
+        {"single", Json::array({first, last})},
+        {"pair", Json::array({first, last, piece("Sequence", "B"), last})},
+        {"special_tokens",
+         {{end[0].get<std::string>(),
+           {{"id", end[0]}, {"ids", Json::array({end[1]})}, {"tokens", Json::array({end[0]})}}}}}};
+  }
+
+  /// Returns a special token and its id, by the first of two keys that the file has.
+  Json special_of(const char* key, const char* otherwise) const {
+    if (!file_.has(key)) key = otherwise;
+    const std::int64_t id = file_.integer(key);
+    return Json::array({token_of(key, id), id});
+  }
+
+  static std::string base64(std::string_view bytes) {
+    constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string text;
+    for (std::size_t at = 0; at < bytes.size(); at += 3) {
+      std::uint32_t held = 0;
+      for (std::size_t i = 0; i < 3; ++i)
+        held = held << 8 | (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0U);
+      for (std::size_t i = 0; i < 4; ++i) text += at + i > bytes.size() ? '=' : digits[held >> (18 - 6 * i) & 0x3F];
+    }
+    return text;
+  }
+
   Json unknown_token() const {
     const auto found = std::find(types_.begin(), types_.end(), static_cast<std::int64_t>(unknown));
     const std::int64_t first = found == types_.end() ? -1 : found - types_.begin();
@@ -178,8 +277,17 @@ class Writer {
     single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
     add(file_.boolean("tokenizer.ggml.add_eos_token", false), "tokenizer.ggml.eos_token_id");
     if (special.empty()) return nullptr;
-    return {
-        {"type", "TemplateProcessing"}, {"single", single}, {"pair", single}, {"special_tokens", std::move(special)}};
+    Json pair = single;  // the same around each of two texts
+    for (Json piece : single) {
+      Json& inner = piece.begin().value();
+      if (piece.contains("Sequence")) inner["id"] = "B";
+      inner["type_id"] = 1;
+      pair.push_back(std::move(piece));
+    }
+    return {{"type", "TemplateProcessing"},
+            {"single", single},
+            {"pair", std::move(pair)},
+            {"special_tokens", std::move(special)}};
   }
 
   Json vocabulary() const {
@@ -202,12 +310,14 @@ class Writer {
     return list;
   }
 
+  static constexpr const char* charsmap_key = "tokenizer.ggml.precompiled_charsmap";
   static constexpr const char* blank = "\xE2\x96\x81";  // SentencePiece's space
   const GgufFile& file_;
   std::vector<std::string_view> tokens_;
   std::vector<std::int64_t> types_;
   std::unordered_map<std::string_view, std::size_t> ids_;
   bool begins_ = false;
+  std::deque<std::string> spelled_;  // tokens that the file spells otherwise
   Json document_;
 };
 

@@ -216,7 +216,7 @@ void write(const std::string& path, const LanguageModel& asked, const Tokenizer*
   if (config.end_tokens.size() > 1) metadata.number("tokenizer.ggml.eot_token_id", config.end_tokens[1]);
   if (tokenizer != nullptr) {
     add_tokenizer(metadata, *tokenizer);
-    const std::vector<std::int64_t>& after = state_of(*tokenizer).after;
+    const std::vector<std::int64_t> after = state_of(*tokenizer).after();
     if (!after.empty() && (config.end_tokens.empty() || config.end_tokens[0] != after[0]))
       throw ValueError("convert: the tokenizer adds another token after a text than the one that ends it");
   }

@@ -1,4 +1,4 @@
-// src/text/tokenizer/nfc.cc: normalizes text to Unicode's form C: decomposes characters, sorts their combining marks,
+// src/text/tokenizer/nfc.cc: normalizes text to Unicode's forms: decomposes characters, sorts their combining marks,
 // and composes them again.
 #include "text/tokenizer/nfc.h"
 
@@ -25,11 +25,6 @@ constexpr char32_t syllables = 0xAC00, leads = 0x1100, vowels = 0x1161, tails = 
 constexpr char32_t lead_count = 19, vowel_count = 21, tail_count = 28,
                    syllable_count = lead_count * vowel_count * tail_count;
 
-struct Part {
-  char32_t value;
-  int order;  // the combining class; 0: not a mark
-};
-
 int order_of(char32_t c) {
   if (c < first_mark) return 0;
   const auto before = [](char32_t value, const MarkClass& marks) { return value < marks.first; };
@@ -47,14 +42,14 @@ const Composition* find(const Composition (&table)[n], char32_t c) {
 
 void take_apart(char32_t c, std::vector<Part>& parts) {
   if (const char32_t at = c - syllables; c >= syllables && at < syllable_count) {
-    parts.push_back({leads + at / (vowel_count * tail_count), 0});
-    parts.push_back({vowels + at % (vowel_count * tail_count) / tail_count, 0});
-    if (at % tail_count != 0) parts.push_back({tails + at % tail_count, 0});
+    parts.push_back({leads + at / (vowel_count * tail_count), 0, 1});
+    parts.push_back({vowels + at % (vowel_count * tail_count) / tail_count, 0, 1});
+    if (at % tail_count != 0) parts.push_back({tails + at % tail_count, 0, 1});
     return;
   }
   const Composition* pair = c < 0x80 ? nullptr : find(compositions, c);
   if (pair == nullptr && c >= 0x80) pair = find(decompositions, c);
-  if (pair == nullptr) return parts.push_back({c, order_of(c)});
+  if (pair == nullptr) return parts.push_back({c, order_of(c), 1});
   take_apart(pair->first, parts);
   if (pair->second != 0) take_apart(pair->second, parts);
 }
@@ -76,6 +71,8 @@ char32_t together(char32_t first, char32_t second) {
   return found == wholes.end() ? 0 : found->second;
 }
 
+}  // namespace
+
 void append(std::string& text, char32_t c) {
   const auto byte = [&](char32_t value) { text += static_cast<char>(static_cast<unsigned char>(value)); };
   const auto rest = [&](int shift) { byte(0x80 | (c >> shift & 0x3F)); };
@@ -86,16 +83,16 @@ void append(std::string& text, char32_t c) {
   byte(0xF0 | c >> 18), rest(12), rest(6), rest(0);
 }
 
-}  // namespace
-
-std::string nfc(std::string_view text) {
-  if (std::all_of(text.begin(), text.end(),
-                  [](char byte) { return static_cast<unsigned char>(byte) < first_byte_of_marks; }))
-    return std::string(text);
+std::vector<Part> decomposed(std::string_view text, FullParts* full) {
   std::vector<Part> parts;
   for (std::size_t at = 0; at < text.size();) {
     const CodePoint c = code_point_at(text, at);
-    take_apart(c.value != not_a_character ? c.value : byte_at + static_cast<unsigned char>(text[at]), parts);
+    const std::u16string_view all = full == nullptr || c.value < 0x80 ? std::u16string_view() : full(c.value);
+    const std::size_t first = parts.size();
+    for (const char32_t part : all) parts.push_back({part, order_of(part), 1});
+    if (all.empty())
+      take_apart(c.value != not_a_character ? c.value : byte_at + static_cast<unsigned char>(text[at]), parts);
+    parts[first].change = 0;
     at += c.bytes;
   }
 
@@ -105,7 +102,10 @@ std::string nfc(std::string_view text) {
     std::stable_sort(at, end, [](const Part& a, const Part& b) { return a.order < b.order; });
     at = end == parts.end() ? end : std::next(end);
   }
+  return parts;
+}
 
+void compose(std::vector<Part>& parts) {
   // Composes each part with the last character before it that is not a mark, unless between the two there is a mark of
   // the same or a higher class.
   std::size_t kept = 0, base = parts.size();
@@ -115,13 +115,23 @@ std::string nfc(std::string_view text) {
     if (base < kept && (beside || parts[kept - 1].order < part.order))
       if (const char32_t whole = together(parts[base].value, part.value)) {
         parts[base].value = whole;
+        parts[base].change += part.change - 1;
         continue;
       }
     if (part.order == 0) base = kept;
     parts[kept++] = part;
   }
+  parts.resize(kept);
+}
+
+std::string nfc(std::string_view text) {
+  if (std::all_of(text.begin(), text.end(),
+                  [](char byte) { return static_cast<unsigned char>(byte) < first_byte_of_marks; }))
+    return std::string(text);
+  std::vector<Part> parts = decomposed(text, nullptr);
+  compose(parts);
   std::string result;
-  for (std::size_t i = 0; i < kept; ++i) append(result, parts[i].value);
+  for (const Part& part : parts) append(result, part.value);
   return result;
 }
 

@@ -1,0 +1,54 @@
+// src/model/tokenizer_fields.h: reads the fields of a tokenizer.json; an error names the place in the file.
+#pragma once
+#include "text/tokenizer/pre_tokenizer.h"
+
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attn {
+
+class TokenizerFields {
+ public:
+  using Json = nlohmann::json;
+  /// Parses the file. `name` begins every error.
+  TokenizerFields(std::string name, std::string_view text);
+
+  const Json& document() const { return document_; }
+  /// Returns a field of the document; null if there is none.
+  const Json& at(const char* key) const;
+
+  /// Throws a FormatError with the offset of the first place where `near` occurs in quotes.
+  [[noreturn]] void fail(const std::string& what, const std::string& near) const;
+  const Json& member(const Json& of, const char* key, Json::value_t type) const;
+  std::string text_of(const Json& of, const char* key) const;
+  bool flag(const Json& of, const char* key, bool otherwise) const;
+  /// Refuses an unsupported setting that would change the ids: the field must be absent, null, false, 0 or "".
+  void refuse_unless_absent(const Json& of, const char* key) const;
+  /// Returns an id below the greatest number of tokens.
+  std::size_t id_of(const Json& given, const std::string& token, const char* near) const;
+  /// Returns the tokens of an object of tokens and their ids, by id; an id without a token is empty.
+  std::vector<std::string> vocabulary_of(const Json& vocab) const;
+
+  struct Metaspace {
+    std::string space;
+    text::Prefix prefix;
+    bool split;
+  };
+  Metaspace metaspace_of(const Json& given) const;
+
+  /// Returns the innermost step of nested Sequences of one step; `given` itself if it is not such a Sequence.
+  static const Json& only_step(const Json& given, const char* steps);
+  static bool is(const Json& step, const char* type);
+  /// Returns the literal text that a step searches for; empty if it has none or uses a regular expression.
+  static std::string sought(const Json& step);
+
+ private:
+  std::string name_;
+  std::string_view text_;
+  Json document_;
+};
+
+}  // namespace attn

@@ -1,0 +1,32 @@
+// src/text/tokenizer/charsmap.h: SentencePiece's precompiled_charsmap: a table of texts and what replaces them.
+#pragma once
+#include "text/tokenizer/rewritten.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace attn::text {
+
+/// The table: [bytes of the trie, u32] [the trie, a double array of u32] [the replacements, each ended by a zero byte].
+class Charsmap {
+ public:
+  /// Reads the table and checks each place that a search in it can reach.
+  explicit Charsmap(std::string_view bytes) { damage_ = read(bytes); }
+  /// Returns what is wrong; empty: nothing. A damaged table must not be applied.
+  const std::string& damage() const { return damage_; }
+
+  /// Replaces grapheme clusters of less than 6 bytes whose beginning is in the table, and of the others each character
+  /// that is, as Hugging Face's library does: the shortest beginning counts, and the whole is replaced.
+  Rewritten applied(const Rewritten& from) const;
+
+ private:
+  std::string read(std::string_view bytes);
+  std::optional<std::string_view> replacement(std::string_view part) const;
+  std::vector<std::uint32_t> units_;
+  std::string replacements_, damage_;
+};
+
+}  // namespace attn::text
