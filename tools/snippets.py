@@ -66,7 +66,12 @@ class Snippets:
         return self.run([self.python, str(source)], folder)
 
     def can_run(self, what, folder):
-        """Whether Python has the package and, if needed, PyTorch."""
+        """Whether Python has the package and, if needed, PyTorch; or whether there is MiniLM, for the folder."""
+        if what == "minilm":
+            weights = pathlib.Path(self.environment["MINILM"])
+            if weights.is_dir():
+                (pathlib.Path(folder) / "all-MiniLM-L6-v2").symlink_to(weights)
+            return weights.is_dir()
         needs = {"python": "import attn", "torch": "import attn, torch"}.get(what)
         return needs is None or (shutil.which(self.python) is not None
                                  and self.run([self.python, "-c", needs], folder).returncode == 0)

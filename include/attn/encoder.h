@@ -2,6 +2,7 @@
 // ModernBERT: a text becomes a vector, a pair of texts a score.
 #pragma once
 #include <attn/nn.h>
+#include <attn/tokenizer.h>
 
 #include <cstdint>
 #include <map>
@@ -94,6 +95,11 @@ struct EncoderPrompts {
   friend bool operator==(const EncoderPrompts&, const EncoderPrompts&) = default;
 };
 
+struct EmbedOptions {
+  std::string prompt;                ///< stands before each text
+  std::int64_t batch_tokens = 2048;  ///< texts are computed together until they have that many tokens
+};
+
 /// An encoder of texts.
 ///
 ///   x = norm(E[ids] + S[segments] + P[positions])
@@ -118,6 +124,19 @@ class ATTN_API TextEncoder : public nn::Module {
   /// Errors   IoError; FormatError; ValueError, one line, names what is missing or unexpected, has another shape or is
   ///          not supported
   static TextEncoder load(const std::string& folder, std::optional<Dtype> dtype = std::nullopt);
+
+  /// Returns the vectors of texts, [N, dim()], each cut to max_tokens. As in sentence-transformers white space around a
+  /// text (with its prompt) is taken away. Nothing is recorded for gradients.
+  /// Errors   ValueError for a folder without tokenizer.json, and as Tokenizer::encode_text, with the text's number
+  Tensor embed(const std::vector<std::string>& texts, const EmbedOptions& options = {}) const;
+  /// Returns the scores of pairs of texts, [N, labels], as sentence-transformers' CrossEncoder gives them: the logits,
+  /// of one label their sigmoid unless the model names the identity. The longer text of a pair is cut first.
+  /// Errors   as embed; ValueError for a model that is none for sequence classification
+  Tensor scores(const std::vector<std::pair<std::string, std::string>>& pairs, const EmbedOptions& options = {}) const;
+  /// Returns the text of a prompt by its name; without a name the default one, "" if there is none. ValueError names
+  /// the prompts of the model.
+  const std::string& prompt(const std::string& name) const;
+  const Tokenizer& tokenizer() const;  ///< ValueError for a folder without tokenizer.json
 
   /// Returns the rows of texts that stand one after another: ids, segments [total] (i64 or i32; segments may be
   /// undefined: 0) -> [total, C]. cu_seqlens as in AttentionOptions.

@@ -50,7 +50,7 @@ bool takes_file(const std::string& option) {
 }
 /// Returns whether the verb's argument is a file or a folder.
 bool names_file(const Parser& verb) {
-  constexpr std::array verbs{"run", "train", "generate", "chat", "perplexity", "convert", "info"};
+  constexpr std::array verbs{"run", "train", "generate", "chat", "perplexity", "embed", "rank", "convert", "info"};
   return std::find(verbs.begin(), verbs.end(), verb.name()) != verbs.end();
 }
 

@@ -69,9 +69,10 @@ void rewrite_help(const Parser& app, std::vector<std::string>& arguments) {
 int run(int argc, char** argv) {
   CommandLine command("attn", "Attention on a text, with every number, and on tensors.", "attn " + version());
   Parser app = command.parser();
-  const std::vector<Verb> verbs{add_explain(app),    add_run(app),     add_info(app),      add_verify(app),
-                                add_bench(app),      add_train(app),   add_generate(app),  add_chat(app),
-                                add_perplexity(app), add_convert(app), add_completion(app)};
+  const std::vector<Verb> verbs{add_explain(app),   add_run(app),   add_info(app),       add_verify(app),
+                                add_bench(app),     add_train(app), add_generate(app),   add_chat(app),
+                                add_embed(app),     add_rank(app),  add_perplexity(app), add_convert(app),
+                                add_completion(app)};
   // The footer is set after the verbs are added, because they would inherit it.
   app.footer("attn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");
   const auto given = [&] {
@@ -101,8 +102,8 @@ int run(int argc, char** argv) {
     if (!unknown.empty()) unknown_argument(app, none ? nullptr : &given()->parser, unknown.front());
     if (none)
       throw UsageError{
-          "which verb? explain, run, info, verify, bench, train, generate, chat, perplexity, convert or completion "
-          "(attn --help)"};
+          "which verb? explain, run, info, verify, bench, train, generate, chat, embed, rank, perplexity, convert or "
+          "completion (attn --help)"};
     given()->run(rest);
     return 0;
   } catch (const ReaderGone&) { return 0; } catch (const UsageError& error) {

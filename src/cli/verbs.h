@@ -27,6 +27,8 @@ Verb add_run(Parser app);
 Verb add_verify(Parser app);
 Verb add_bench(Parser app);
 Verb add_train(Parser app);
+Verb add_embed(Parser app);
+Verb add_rank(Parser app);
 Verb add_convert(Parser app);
 Verb add_completion(Parser app);
 

@@ -39,7 +39,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"help explian", 2, "did you mean explain?"}, Mistake{"help frobnicate", 2, "there are explain, run"},
         Mistake{"explian hello", 2, "did you mean explain?"},
         Mistake{"frobnicate", 2,
-                "there are explain, run, info, verify, bench, train, generate, chat, perplexity, convert, completion"},
+                "there are explain, run, info, verify, bench, train, generate, chat, embed, rank, perplexity, convert, "
+                "completion"},
         Mistake{"explain", 2, "a text is missing"}, Mistake{"explain ''", 1, "no token"},
         Mistake{"explain '  '", 1, "no token"},
         Mistake{"explain hi --cuasal", 2, "there is no option --cuasal; did you mean --causal?"},

@@ -67,6 +67,7 @@ struct TextEncoder::Parts {
   std::vector<EncoderDense> dense;  // applied to the vectors, one after another
   bool sigmoid = false;             // of a score
   Projections project;
+  std::optional<Tokenizer> tokenizer;  // that of the folder, if it has one
 };
 
 }  // namespace attn

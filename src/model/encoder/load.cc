@@ -63,7 +63,7 @@ TextEncoder TextEncoder::load(const std::string& folder, std::optional<Dtype> dt
     throw DtypeError("TextEncoder::load: dtype is " + std::string(name_of(*dtype)) +
                      "; it must be f32, f64, bf16 or f16");
   io::check_path(load_name, folder);
-  const Folder said = Folder::read(folder);
+  Folder said = Folder::read(folder);
   const fs::path path(said.transformer);
   const std::string config_path = (path / "config.json").string(), config_text = read_text(load_name, config_path);
   const EncoderConfig config = EncoderConfig::from_json(config_text, config_path);
@@ -86,6 +86,11 @@ TextEncoder TextEncoder::load(const std::string& folder, std::optional<Dtype> dt
     parts->dense.push_back(read_dense(one, dim, kept == Dtype::f64 ? Dtype::f64 : Dtype::f32));
     dim = parts->dense.back().weight.size(0);
   }
+  for (const fs::path& place : {path, fs::path(folder)})
+    if (!parts->tokenizer && fs::is_regular_file(place / "tokenizer.json"))
+      parts->tokenizer = Tokenizer::load((place / "tokenizer.json").string());
+  if (!said.max_tokens && parts->tokenizer && parts->tokenizer->max_length() > 0)
+    said.max_tokens = parts->tokenizer->max_length();
   TextEncoder encoder(config, said, parts);
   fill(by_name(encoder), stored, tensors);
   encoder.eval();
