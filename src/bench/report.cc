@@ -14,7 +14,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 std::string shape_of(const cases::Case& c) {
-  if (c.op == "matmul") return runtime::format("{} x {} x {} {}{}", c.m, c.k, c.n, c.layout, c.packed ? " packed" : "");
+  if (c.op == "matmul")
+    return runtime::format("{} x {} x {} {}{}", c.m, c.k, c.n, c.blocks == "none" ? c.layout : c.blocks,
+                           c.packed ? " packed" : "");
   if (!c.is_attention()) return runtime::format("{} rows of {}", c.rows, c.n);
   std::string shape = runtime::format("{},{}", c.batch, c.q_heads);
   if (c.k_heads != c.q_heads) shape += runtime::format("/{}", c.k_heads);
@@ -105,6 +107,7 @@ std::string json_row(const Measured& m) {
     if (c.idle_us > 0) row["idle_us"] = c.idle_us;
   } else if (c.op == "matmul") {
     row.update(Json{{"M", c.m}, {"N", c.n}, {"K", c.k}, {"layout", c.layout}, {"packed", c.packed != 0}});
+    if (c.blocks != "none") row["blocks"] = c.blocks;
   } else {
     row.update(Json{{"rows", c.rows}, {"N", c.n}});
   }

@@ -7,6 +7,7 @@
 #include "runtime/format.h"
 
 #include "kernels/gemm/packed.h"
+#include "kernels/gemm/product.h"
 #include "verify/backward.h"
 #include "verify/run.h"
 #include "verify/same.h"
@@ -95,6 +96,12 @@ Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
       kernels::multiply_packed(cases::gemm_problem(inputs_, out_), weights);
       return out_;
     };
+  } else if (inputs_.blocks) {
+    out_ = empty({c.m, c.n}, c.dtype);
+    function_ = [this] {
+      kernels::multiply(cases::gemm_problem(inputs_, out_));
+      return out_;
+    };
   } else if (c.op == "matmul") {
     out_ = empty({c.m, c.n}, c.dtype);
     function_ = [this] {
@@ -152,7 +159,8 @@ void Work::count() {
     bytes_ = row_bytes();
     limit_ = Limit::read;
   } else if (c.op == "matmul" && c.m == 1) {
-    bytes_ = static_cast<double>(bytes_of(inputs_.b));
+    bytes_ =
+        inputs_.blocks ? static_cast<double>(inputs_.blocks->bytes.size()) : static_cast<double>(bytes_of(inputs_.b));
     limit_ = Limit::read;
   } else if (flops_ == 0) {
     bytes_ = static_cast<double>(bytes_of(inputs_.x) + bytes_of(out_));

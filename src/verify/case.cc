@@ -6,6 +6,7 @@
 #include "runtime/format.h"
 
 #include "attention/cache/storage.h"
+#include "verify/blocks.h"
 
 #include <algorithm>
 #include <charconv>
@@ -48,7 +49,7 @@ struct Word {
 constexpr Word words[] = {{"score", &Case::score},         {"mask", &Case::mask},       {"bias", &Case::bias},
                           {"score_mod", &Case::score_mod}, {"lengths", &Case::lengths}, {"layout", &Case::layout},
                           {"hidden", &Case::hidden},       {"weights", &Case::weights}, {"cache", &Case::cache},
-                          {"storage", &Case::storage}};
+                          {"storage", &Case::storage},     {"blocks", &Case::blocks}};
 
 struct Number {
   const char* name;
@@ -170,6 +171,7 @@ Case parse_case(const std::string& line) {
   one_of("weights", c.weights, {"none", "full", "head_average", "column_sums", "rows", "top_k"});
   one_of("cache", c.cache, {"none", "block", "pages16", "pages32", "pages64", "pages128", "pages256"});
   one_of("storage", c.storage, storage_names);
+  one_of("blocks", c.blocks, block_format_names());
   if (c.op == "matmul") one_of("layout", c.layout, {"nn", "nt", "tn"});
   else one_of("layout", c.layout, {"plain", "turned"});
   for (const Count& count : counts)

@@ -47,6 +47,7 @@ struct Case {
 
   std::int64_t m = 1, n = 1, k = 1, bias_row = 0;  // matmul: M N K addend(0 or 1); rows: N
   std::int64_t packed = 0;                         // only for the bench; 1: weights are packed once before the products
+  std::string blocks = "none";                     // matmul: the format of b as quantised weights, Q4_1 and others
   std::int64_t rows = 1;                           // softmax and other row operations: rows of N elements
 
   std::int64_t idle_us = 0;  // only for the bench: the caller sleeps before each call

@@ -255,8 +255,15 @@ Inputs make_inputs(const Case& c, std::uint64_t seed) {
       throw ValueError("case: addend=1 needs layout=nt, as a linear layer has it");
     in.a = c.layout == "tn" ? integers({c.k, c.m}, c.dtype, seed + 1).transpose(0, 1)
                             : integers({c.m, c.k}, c.dtype, seed + 1);
-    in.b = c.layout == "nt" ? integers({c.n, c.k}, c.dtype, seed + 2).transpose(0, 1)
-                            : integers({c.k, c.n}, c.dtype, seed + 2);
+    if (c.blocks != "none") {
+      if (c.layout != "nt" || c.dtype != Dtype::f32 || c.packed != 0)
+        throw ValueError("case: blocks need f32 and layout=nt, as a linear layer has it, and are not packed");
+      in.blocks = random_blocks(c.blocks, c.n, c.k, seed + 2);
+      in.b = in.blocks->decoded.transpose(0, 1);
+    } else {
+      in.b = c.layout == "nt" ? integers({c.n, c.k}, c.dtype, seed + 2).transpose(0, 1)
+                              : integers({c.k, c.n}, c.dtype, seed + 2);
+    }
     if (c.bias_row != 0) in.addend = integers({c.n}, c.dtype, seed + 3);
   } else {
     in.x = integers({c.rows, c.n}, c.dtype, seed + 1, c.op.ends_with("_norm") || c.op == "sum" ? 2 : 16);

@@ -3,6 +3,7 @@
 #include <attn/attention.h>
 #include <attn/cache.h>
 
+#include "verify/blocks.h"
 #include "verify/case.h"
 
 #include <memory>
@@ -25,7 +26,8 @@ struct Inputs {
   std::shared_ptr<Cached> cached;  // cases with a cache; k and v are then what it returns
   Tensor doutput;                  // attention_backward: the incoming gradient
   Tensor a, b, addend;             // matmul: a [M, K], b [K, N], views if `layout` says so; addend [N] or undefined
-  Tensor x, weight, bias;          // rows: x [rows, N]; norms: weight, layer_norm: bias [N]
+  std::shared_ptr<const Blocks> blocks;  // matmul with blocks: b is a view of what they stand for
+  Tensor x, weight, bias;                // rows: x [rows, N]; norms: weight, layer_norm: bias [N]
 };
 /// Makes the inputs of a case. Throws ValueError for fields that do not fit together.
 Inputs make_inputs(const Case& c, std::uint64_t seed = 1);

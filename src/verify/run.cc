@@ -10,6 +10,7 @@
 #include "attention/call/call.h"
 #include "kernels/attention/reference.h"
 #include "kernels/attention/dispatch.h"
+#include "kernels/gemm/product.h"
 #include "kernels/gemm/target.h"
 #include "kernels/reference.h"
 #include "kernels/rows/target.h"
@@ -160,6 +161,12 @@ struct Threads {
   Threads& operator=(const Threads&) = delete;
 };
 
+Results blocks_by_library(const Inputs& in) {
+  const Tensor y = empty({in.a.size(0), in.b.size(1)}, in.a.dtype());
+  kernels::multiply(gemm_problem(in, y));
+  return {{"product", y}};
+}
+
 Results by_library(const Case& c, const Inputs& in) {
   if (c.is_backward()) return gradients_by(nullptr, in);
   if (c.is_attention()) {
@@ -172,6 +179,7 @@ Results by_library(const Case& c, const Inputs& in) {
     if (r.weight_keys.defined() && size_of(c.dtype) > 2) results.push_back({"weight_keys", r.weight_keys});
     return results;
   }
+  if (in.blocks) return blocks_by_library(in);
   if (c.op == "matmul")
     return {{"product", in.addend.defined() ? linear(in.a, in.b.transpose(0, 1), in.addend) : matmul(in.a, in.b)}};
   return {{"result", row_result(c, in, {})}};
@@ -180,6 +188,11 @@ Results by_library(const Case& c, const Inputs& in) {
 }  // namespace
 
 Results by_specification(const Case& c, const Inputs& in) {
+  if (in.blocks) {  // what a product with them must give: that with the decoded weights
+    Inputs decoded = in;
+    decoded.blocks = nullptr;
+    return by_specification(c, decoded);
+  }
   return by_build({kernels::reference(), kernels::attention_reference(), kernels::gradient_reference()}, c, in);
 }
 kernels::GemmProblem gemm_problem(const Inputs& in, const Tensor& y) {
@@ -197,6 +210,11 @@ kernels::GemmProblem gemm_problem(const Inputs& in, const Tensor& y) {
     p.a_stride[d] = in.a.stride(d);
     p.b_stride[d] = in.b.stride(d);
     p.y_stride[d] = y.stride(d);
+  }
+  if (in.blocks) {
+    p.b = in.blocks->bytes.data();
+    p.b_stride[1] = in.blocks->row_bytes;
+    p.b_blocks = in.blocks->format;
   }
   return p;
 }
@@ -260,7 +278,8 @@ std::vector<Way> target_ways(const std::string& name) {
     for (const bool packed : {false, true})
       ways.push_back({runtime::format("{} {}products", name, packed ? "packed " : ""), name,
                       [target, packed](const Case& c, const Inputs& in) {
-                        return c.op == "matmul" ? matmul_by_target(*target, packed, in) : Results{};
+                        return c.op != "matmul" || (packed && in.blocks) ? Results{}
+                                                                         : matmul_by_target(*target, packed, in);
                       }});
   if (const kernels::RowTarget* target = kernels::row_target(name.c_str()); target != nullptr)
     ways.push_back({runtime::format("{} rows", name), name, [target](const Case& c, const Inputs& in) {

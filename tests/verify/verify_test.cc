@@ -56,6 +56,12 @@ TEST(Verify, LinesThatAreNoCasesSaySo) {
             "case: \"causal\" is not understood; a field reads name=value");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention f32 lengths=some"); }),
             "case: lengths=some is not understood; there are none, keys, rows, starts, all, packed");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("matmul f32 blocks=Q9"); }),
+            "case: blocks=Q9 is not understood; there are none, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K");
+  EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("matmul f32 K=33 layout=nt blocks=Q4_1")); }),
+            "case: K=33 is no multiple of 32, the weights of a block of Q4_1");
+  EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("matmul bf16 K=32 layout=nt blocks=Q4_1")); }),
+            "case: blocks need f32 and layout=nt, as a linear layer has it, and are not packed");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention i64"); }),
             "case: behind attention stands \"i64\"; it must be f32, f64, bf16 or f16");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention"); }),
