@@ -37,9 +37,9 @@ std::optional<std::string> from_base64(std::string_view text) {
   return (held & ((1U << bits) - 1)) == 0 ? std::optional(bytes) : std::nullopt;
 }
 
-class Reader {
+class StepsReader {
  public:
-  explicit Reader(const TokenizerFields& file) : file_(file) {}
+  explicit StepsReader(const TokenizerFields& file) : file_(file) {}
 
   /// Calls read(step, type) for each step; Sequences are followed.
   void each(const Json& step, const char* field, const char* steps,
@@ -192,20 +192,20 @@ class Reader {
 }  // namespace
 
 std::vector<text::NormalizerStep> read_normalizer(const TokenizerFields& file) {
-  return Reader(file).steps_of<text::NormalizerStep>(
+  return StepsReader(file).steps_of<text::NormalizerStep>(
       "normalizer", "normalizers",
       "BertNormalizer, NFC, NFD, NFKC, NFKD, Nmt, Lowercase, StripAccents, Strip, Replace, Prepend, Precompiled");
 }
 
 std::vector<text::PreTokenizerStep> read_pre_tokenizer(const TokenizerFields& file) {
-  return Reader(file).steps_of<text::PreTokenizerStep>(
+  return StepsReader(file).steps_of<text::PreTokenizerStep>(
       "pre_tokenizer", "pretokenizers", "BertPreTokenizer, Whitespace, WhitespaceSplit, Punctuation, Split, Metaspace");
 }
 
 std::optional<std::vector<text::DecoderStep>> read_decoder(const TokenizerFields& file) {
   if (file.at("decoder").is_null()) return std::nullopt;
-  return Reader(file).steps_of<text::DecoderStep>("decoder", "decoders",
-                                                  "WordPiece, Metaspace, Replace, ByteFallback, Fuse");
+  return StepsReader(file).steps_of<text::DecoderStep>("decoder", "decoders",
+                                                       "WordPiece, Metaspace, Replace, ByteFallback, Fuse");
 }
 
 }  // namespace attn

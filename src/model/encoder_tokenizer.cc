@@ -21,9 +21,9 @@ using Json = TokenizerFields::Json;
 using Ordered = nlohmann::ordered_json;
 using Model = std::variant<text::WordPiece, text::Unigram>;
 
-class Steps final : public EncoderTokenizer {
+class StepsInTurn final : public EncoderTokenizer {
  public:
-  Steps(const TokenizerFields& file, std::vector<std::string> tokens, Model model)
+  StepsInTurn(const TokenizerFields& file, std::vector<std::string> tokens, Model model)
       : normalizer_(read_normalizer(file)), pre_tokenizer_(read_pre_tokenizer(file)), decoder_(read_decoder(file)),
         tokens_(std::move(tokens)), model_(std::move(model)) {
     for (const char* field : {"normalizer", "pre_tokenizer", "decoder"}) given_.push_back(file.at(field).dump());
@@ -159,7 +159,7 @@ std::shared_ptr<const EncoderTokenizer> read_encoder_tokenizer(const TokenizerFi
   const Json& model = file.member(file.document(), "model", Json::value_t::object);
   Model read =
       TokenizerFields::is(model, "WordPiece") ? read_word_piece(file, model, names) : read_unigram(file, model, names);
-  return std::make_shared<Steps>(file, names, std::move(read));
+  return std::make_shared<StepsInTurn>(file, names, std::move(read));
 }
 
 }  // namespace attn
