@@ -13,9 +13,10 @@ namespace {
 using Json = TokenizerFields::Json;
 using Of = TemplatePiece::Of;
 
-class Reader {
+class TemplateReader {
  public:
-  Reader(const TokenizerFields& file, const std::function<bool(std::uint64_t)>& known) : file_(file), known_(known) {}
+  TemplateReader(const TokenizerFields& file, const std::function<bool(std::uint64_t)>& known)
+      : file_(file), known_(known) {}
 
   void read(const Json& given) {
     if (!given.is_object()) file_.fail("the post-processor must be an object", "post_processor");
@@ -118,7 +119,7 @@ class Reader {
 }  // namespace
 
 Templates read_templates(const TokenizerFields& file, const std::function<bool(std::uint64_t)>& known) {
-  Reader reader(file, known);
+  TemplateReader reader(file, known);
   if (const Json& given = file.at("post_processor"); !given.is_null()) reader.read(given);
   return reader.result;
 }
