@@ -152,7 +152,7 @@ def bert_old():
 
 def minilm():
     if not MINILM.exists():
-        pytest.skip("not there: MiniLM's weights (./setup --pytorch)")
+        pytest.skip("not installed: MiniLM's weights (./setup --pytorch)")
     tokenizer = Tokenizer.from_file(str(MINILM / "tokenizer.json"))
     tokenizer.no_truncation()
     tokenizer.no_padding()
