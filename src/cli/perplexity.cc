@@ -126,7 +126,7 @@ void run(const Arguments& arguments) {
   const Tokenizer tokenizer = Tokenizer::load(arguments.model);
   const LanguageModel model = LanguageModel::load(arguments.model, dtype);
   // each window begins as a text does, with the begin token of the tokenizer, if it has one
-  const Ids& before = state_of(tokenizer).before;
+  const Ids before = state_of(tokenizer).before();
   const Ids of_text = tokenizer.encode(text);
   Ids ids = before;
   ids.insert(ids.end(), of_text.begin(), of_text.end());
