@@ -70,6 +70,7 @@ class TemplateReader {
     result.pair.clear();
     if (!given.contains("pair")) return;
     result.pair = pieces_of(given, "pair");
+    if (result.pair.empty()) return;  // as if there was none
     if (count(result.pair, Of::first) != 1 || count(result.pair, Of::second) != 1)
       file_.fail("the template for two texts must hold A and B once each", "pair");
   }

@@ -47,7 +47,7 @@ TEST(ChineseCommand, AnErrorSaysTheSame) {
            Error{"explian hi", "attn: 没有命令“explian”；是不是 explain？\n"},
            Error{"frobnicate",
                  "attn: 没有命令“frobnicate”；可用的有 explain, run, info, verify, bench, train, generate, "
-                 "chat, perplexity, convert, completion\n"},
+                 "chat, embed, rank, perplexity, convert, completion\n"},
            Error{"info a what", "attn info: “what”是多余的参数（见 attn info --help）\n"},
            Error{"explain hi --cuasal", "attn explain: 没有选项 --cuasal；是不是 --causal？\n"},
            Error{"explain hi --frobnicate",
@@ -179,7 +179,7 @@ TEST(ChineseCommand, WordsOfTheUserStayAsTheyAre) {
                      "context\n"},
            std::pair{"'x to y'",
                      "attn: 没有命令“x to y”；可用的有 explain, run, info, verify, bench, train, generate, "
-                     "chat, perplexity, convert, completion\n"},
+                     "chat, embed, rank, perplexity, convert, completion\n"},
            std::pair{"info 'not enough memory'", "attn: GgufFile: not enough memory：没有这个文件或文件夹\n"},
            std::pair{"run 'a is b; it must be c'", "attn: a is b; it must be c：无法读取：没有这个文件或文件夹\n"},
            std::pair{"bench --only 'no text'",
