@@ -155,8 +155,11 @@ def test_wrong_calls_of_caches_and_logits(model):
 # --- processes -------------------------------------------------------------------------------------------------------
 
 INTERRUPTED = """
+import signal
 import sys
 import attn
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
 config = {"model_type": "llama", "vocab_size": 280, "hidden_size": 64, "intermediate_size": 128,
           "num_hidden_layers": 4, "num_attention_heads": 4, "eos_token_id": None, "max_position_embeddings": 100000}
 model = attn.LanguageModel(config, seed=1, tokenizer=attn.Tokenizer.train("a b", "bpe", 256))
