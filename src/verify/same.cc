@@ -24,6 +24,8 @@ std::string place(const Dims& sizes, std::int64_t at) {
 }
 
 double rounding_of(Dtype dtype) { return dtype == Dtype::bf16 ? 0x1p-8 : 0x1p-11; }
+/// The smallest normal number: below it the spacing of a dtype's numbers no longer shrinks with them.
+double smallest_normal(Dtype dtype) { return dtype == Dtype::bf16 ? 0x1p-126 : 0x1p-14; }
 
 }  // namespace
 
@@ -47,7 +49,7 @@ std::string is_far(const Result& ours, const Result& truth, Dtype dtype, double 
   double largest = 0;
   for (const double value : y)
     if (std::isfinite(value)) largest = std::max(largest, std::abs(value));
-  const double allowed = 4 * rounding_of(dtype) * largest + more;
+  const double allowed = 4 * rounding_of(dtype) * std::max(largest, smallest_normal(dtype)) + more;
   for (std::size_t n = 0; n < x.size(); ++n) {
     const bool good =
         std::isfinite(y[n]) ? std::abs(x[n] - y[n]) <= allowed : x[n] == y[n] || (std::isnan(x[n]) && std::isnan(y[n]));

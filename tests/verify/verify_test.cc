@@ -245,6 +245,12 @@ TEST(Verify, SixteenBitsOfGradientsMustBeNearToo) {
     }
 }
 
+TEST(Verify, SixteenBitsOfTinyResultsAreOrdinary) {  // all of them below the smallest number of f16
+  for (const char* line : {"gelu f16 rows=1 N=1", "gelu_tanh f16 rows=1 N=1", "gelu f16 rows=2 N=3",
+                           "exp f16 rows=1 N=1", "gelu bf16 rows=1 N=1"})
+    EXPECT_TRUE(attn::verify({.quick = false, .line = line}).passed()) << line;
+}
+
 TEST(Verify, OneLineAndTheThreadsAfterwards) {
   set_num_threads(2);
   std::int64_t last = 0;
