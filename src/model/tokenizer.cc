@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <unordered_set>
 
 namespace attn {
 namespace {
@@ -169,6 +170,12 @@ bool Tokenizer::State::index() {
     if (byte_fallback || !from_text[id]) bytes[id] = decoded(id, token.searched);
     special[id] = token.special;
   }
+  // A vocabulary of Unigram may have a text twice: a token is special by its text, as in Hugging Face's library.
+  std::unordered_set<std::string_view> special_names;
+  for (const AddedToken& token : added)
+    if (token.special) special_names.insert(token.content);
+  for (std::size_t id = 0; id < names.size(); ++id)
+    if (special_names.contains(names[id])) special[id] = true;
   searched_in_text = AddedTokens(added, false);
   searched_in_normalized = AddedTokens(added, true);
   return true;
