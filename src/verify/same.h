@@ -8,8 +8,8 @@ namespace attn::cases {
 std::string bits_differ(const Result& ours, const Result& expected);
 
 /// Does the same for bf16 or f16 results, compared with the f32 results of the reference code: they may differ by 4
-/// rounding errors (2 eps) of the largest value (at least the smallest normal number), plus `more`. That is half of the last term of the bound in
-/// docs/numerics.md section 7; torch's error does not count.
+/// rounding errors (2 eps) of the largest value, at least of the smallest normal number, plus `more`. That is half of
+/// the last term of the bound in docs/numerics.md section 7; torch's error does not count.
 std::string is_far(const Result& ours, const Result& truth, Dtype dtype, double more = 0);
 
 /// Returns the tolerance that replaces torch's error where results are small differences of large numbers: how far each
