@@ -122,7 +122,10 @@ struct Int8Keys : Int8KeyGroups {
   class Reader {
    public:
     HWY_INLINE Reader(const Int8Keys& keys, int vector, int row)
-        : words_(keys, vector, row), group_(keys.head.scale_group), stride_(keys.head.scale_stride) {}
+        : words_(keys, vector, row), group_(keys.head.scale_group), stride_(keys.head.scale_stride) {
+      // The first next() sets them. GCC for Arm does not see that, and warns.
+      ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) scale_[v] = hn::Zero(Tag<float>());
+    }
     HWY_INLINE void next() {
       if (column_ == group_end_) {
         ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) scale_[v] = scales_of(words_.scales[v]++);
