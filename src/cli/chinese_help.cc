@@ -149,9 +149,9 @@ constexpr Translation kHelp[] = {
      "权重）、train_state.safetensors（--resume 所需的一切），结束时还有 loss.svg。"},
     // attn generate, completion
     {"A GGUF file, or config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's GPT-2, Llama, "
-     "Mistral or Qwen",
+     "Mistral, Qwen, Gemma, Phi or SmolLM",
      "GGUF 文件，或装有 config.json、model.safetensors、tokenizer.json 的文件夹：来自 attn train，或 Hugging Face 的 "
-     "GPT-2、Llama、Mistral、Qwen"},
+     "GPT-2、Llama、Mistral、Qwen、Gemma、Phi、SmolLM"},
     {"The text to go on with; a line's end without it", "要续写的文本；不给则为一个换行"},
     {"A prompt a line, all at once; - is stdin", "每行一个提示，同时续写；- 表示标准输入"},
     {"At most so many new tokens ({})", "最多生成这么多新词元（{0}）"},

@@ -82,8 +82,9 @@ constexpr Translation kErrors[] = {
     {"--list goes alone: it lists the whole table, as text", "--list 只能单独用：它以文本列出整张表"},
     {"which shell? bash, zsh or fish", "哪种 shell？bash、zsh 或 fish"},
     // attn generate
-    {"a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, Mistral or Qwen",
-     "缺少文件夹：attn train 写出的模型，或 Hugging Face 的 GPT-2、Llama、Mistral、Qwen"},
+    {"a model is missing: a GGUF file, or a folder of attn train or of Hugging Face's GPT-2, Llama, Mistral, Qwen, "
+     "Gemma, Phi or SmolLM",
+     "缺少模型：GGUF 文件，或 attn train 或 Hugging Face 的文件夹（GPT-2、Llama、Mistral、Qwen、Gemma、Phi、SmolLM）"},
     {"--prompt and --prompts do not go together", "--prompt 与 --prompts 不能同时用"},
     {"--stream is for one prompt", "--stream 只用于一个提示"},
     {"--stream and --json do not go together", "--stream 与 --json 不能同时用"},

@@ -38,7 +38,7 @@ void add_model_options(Parser& parser, ModelOptions& o, const ModelDefaults& def
   parser
       .option("FOLDER", o.folder,
               "A GGUF file, or config.json, model.safetensors, tokenizer.json: of attn train, or Hugging Face's "
-              "GPT-2, Llama, Mistral or Qwen")
+              "GPT-2, Llama, Mistral, Qwen, Gemma, Phi or SmolLM")
       .type_name("");
   parser.option("--tokens", o.tokens, runtime::format("At most so many new tokens ({})", defaults.tokens))
       .type_name("N")
@@ -85,7 +85,8 @@ void add_model_options(Parser& parser, ModelOptions& o, const ModelDefaults& def
 void check_options(const ModelOptions& given) {
   if (given.folder.empty())
     throw UsageError{
-        "a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, Mistral or Qwen"};
+        "a model is missing: a GGUF file, or a folder of attn train or of Hugging Face's GPT-2, Llama, Mistral, Qwen, "
+        "Gemma, Phi or SmolLM"};
   if (given.draft_tokens_given.given() && given.draft.empty()) throw UsageError{"--draft-tokens needs --draft"};
   if (given.sinks_given.given() && given.window == 0) throw UsageError{"--sinks needs --window"};
   if (given.language_given.given() && !language_named(given.language)) choose("--lang", given.language, {"en", "zh"});

@@ -91,11 +91,13 @@ TEST_F(ChatCommand, ShowsAPromptOnATerminal) {
 
 TEST_F(ChatCommand, MistakesAreOneLine) {
   EXPECT_EQ(attn_says("chat").err,
-            "attn chat: a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, "
-            "Mistral or Qwen\n");
+            "attn chat: a model is missing: a GGUF file, or a folder of attn train or of Hugging Face's GPT-2, Llama, "
+            "Mistral, Qwen, Gemma, Phi or SmolLM\n");
   EXPECT_EQ(attn_says("chat").code, 2);
   EXPECT_EQ(attn_says("chat --lang zh").err,
-            "attn chat: 缺少文件夹：attn train 写出的模型，或 Hugging Face 的 GPT-2、Llama、Mistral、Qwen\n");
+            "attn chat: 缺少模型：GGUF 文件，或 attn train 或 Hugging Face "
+            "的文件夹（GPT-2、Llama、Mistral、Qwen、Gemma、Phi、"
+            "SmolLM）\n");
   EXPECT_EQ(says("a\n", "--format chatm").err,
             "attn chat: --format has no \"chatm\"; did you mean chatml? there are chatml, llama3, gemma, mistral\n");
   EXPECT_EQ(says("a\n", "--sinks 3").err, "attn chat: --sinks needs --window\n");

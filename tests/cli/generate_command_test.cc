@@ -138,9 +138,10 @@ TEST_F(GenerateCommand, SamplesCachesAndMinP) {
 }
 
 TEST_F(GenerateCommand, MistakesAreOneLine) {
-  EXPECT_EQ(attn_says("generate").err,
-            "attn generate: a folder is missing: of a model that attn train wrote, or of Hugging Face's GPT-2, Llama, "
-            "Mistral or Qwen\n");
+  EXPECT_EQ(
+      attn_says("generate").err,
+      "attn generate: a model is missing: a GGUF file, or a folder of attn train or of Hugging Face's GPT-2, Llama, "
+      "Mistral, Qwen, Gemma, Phi or SmolLM\n");
   EXPECT_NE(says("--prompts " + folder_.write("gap.txt", "abc\n\nd\n"))
                 .err.find("gap.txt: line 2 is empty; each line is a prompt"),
             std::string::npos);
