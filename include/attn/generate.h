@@ -148,6 +148,7 @@ class ATTN_API TextGeneration {
 
  private:
   struct State;
+  State& state() const;  // ValueError if it was moved from
   std::unique_ptr<State> state_;
 };
 

@@ -37,6 +37,10 @@ class ATTN_API GgufFile {
     std::size_t type_index = 0;  ///< in the table of types
   };
 
+  // Moving copies, so that a moved-from handle stays valid.
+  GgufFile(const GgufFile&) = default;
+  GgufFile& operator=(const GgufFile&) = default;
+
   /// Opens a file; of a file in parts the first, which brings the others.
   static GgufFile open(const std::string& path);
   /// Reads the same format from memory; the bytes are copied.

@@ -119,6 +119,9 @@ def test_an_attention_mask_is_no_padding():
         attn.Mask.key_padding(m)
     with pytest.raises(TypeError, match=r"Mask.block: blocked is int64.*attn.Mask.attend\(m\)"):
         attn.Mask.block(m[:, None, None, :])
+    for narrow in (np.uint8, np.int8, np.int16):
+        with pytest.raises(TypeError, match=rf"padding is {np.dtype(narrow)}; .*attn.Mask.attend\(m"):
+            attn.Mask.key_padding(m.astype(narrow))
     for mask, lengths in ((attn.Mask.attend(m[:, None, None, :]), None), (None, m.sum(1))):
         assert same(attn.attention(X, X, X, mask=mask, key_lengths=lengths),
                     attn.attention(X, X, X, mask=attn.Mask.key_padding(m == 0)))

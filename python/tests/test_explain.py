@@ -184,6 +184,8 @@ def test_forms():
         (("a", {"query": 7}), "query"),
         (("a", {"heads": "two"}), "heads"),
         (("a", {"w_query": np.zeros((3, 2), np.float32)}), "w_"),
+        (("a", dict.fromkeys(("w_query", "w_key", "w_value"), np.zeros((4, 16), np.float32)) | {"dim": 16}),
+         "w_query has shape [4, 16], but dim is 16; the three look transposed"),
         (("a", {"cut_words": 3}), "cut_words"),
         (("a", {"language": "fr"}), '"en", "zh"'),
     ],

@@ -1,7 +1,9 @@
 # python/tests/test_transformers_models.py: model types of transformers give eager's results or an error.
 import copy
 import os
+import pathlib
 import random
+import re
 
 import pytest
 
@@ -201,3 +203,14 @@ def test_the_list():
     """What is served stays served."""
     assert len(set(transformers_types.SERVED)) == len(transformers_types.SERVED) >= 85
     assert not set(transformers_types.SERVED) & set(transformers_types.REFUSED)
+
+
+def test_the_page_names_the_same_types():
+    """docs/pytorch.md has the counts, and every refused type by name."""
+    page = (pathlib.Path(__file__).parents[2] / "docs/pytorch.md").read_text()
+    rows = {words: (int(count), what) for words, count, what in
+            re.findall(r"^\| ([a-z ,]+): (\d+) \| (.*) \|$", page, re.MULTILINE)}
+    assert rows["computed by attn"][0] == len(transformers_types.SERVED)
+    count, names = rows["refused"]
+    assert names.split(", ") == sorted(transformers_types.REFUSED) and count == len(transformers_types.REFUSED)
+    assert sum(count for count, _ in rows.values()) == len(KNOWN)

@@ -80,6 +80,8 @@ constexpr Translation kErrors[] = {
      "--serve 从标准输入读各行；参数 LINE 是多余的"},
     {"verify: {}; again: attn verify '{}'", "verify：{0}；重试：attn verify '{1}'"},
     {"--list goes alone: it lists the whole table, as text", "--list 只能单独用：它以文本列出整张表"},
+    {"{} is a folder; attn info reads GGUF files, and attn convert writes a folder as one",
+     "{} 是文件夹；attn info 只读 GGUF 文件，attn convert 可把文件夹写成这种文件"},
     {"which shell? bash, zsh or fish", "哪种 shell？bash、zsh 或 fish"},
     // attn generate
     {"a model is missing: a GGUF file, or a folder of attn train or of Hugging Face's GPT-2, Llama, Mistral, Qwen, "

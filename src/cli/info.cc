@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <memory>
 
@@ -52,6 +53,8 @@ std::vector<std::pair<std::string, std::int64_t>> types_of(const GgufFile& file)
 }
 
 void print_file(const std::string& path, bool json) {
+  if (std::error_code unknown; std::filesystem::is_directory(path, unknown))
+    throw UsageError{path + " is a folder; attn info reads GGUF files, and attn convert writes a folder as one"};
   const GgufFile file = GgufFile::open(path);
   const ModelConfig c = gguf::config_of(file);
   gguf::check_weights(file, c);

@@ -7,6 +7,7 @@
 #include "explain/utf8.h"
 #include "explain/words.h"
 
+#include "runtime/enum_value.h"
 #include "runtime/format.h"
 
 #include <algorithm>
@@ -320,6 +321,7 @@ class Terminal {
 namespace attn {
 
 std::string to_text(const Explanation& explanation, const TextOptions& options) {
+  runtime::check_enum(options.colour, TextOptions::Colour::rgb, "to_text: colour");
   return explain_detail::Terminal(explanation, options).draw();
 }
 

@@ -5,6 +5,7 @@
 
 #include <attn/ops.h>
 
+#include "runtime/enum_value.h"
 #include "runtime/format.h"
 
 #include <algorithm>
@@ -92,6 +93,10 @@ TokenTable padded(std::vector<std::vector<std::string>> texts, const text::Vocab
 
 TokenizedTexts tokenize(const std::vector<std::string>& texts, const ExplainOptions& options) {
   if (texts.empty()) throw ValueError("explain: there is no text");
+  runtime::check_enum(options.positions, Positions::rotary, "explain: positions");
+  runtime::check_enum(options.bias, ExplainBias::alibi_symmetric, "explain: bias");
+  runtime::check_enum(options.tokens, text::Tokens::automatic, "explain: tokens");
+  runtime::check_enum(options.language, Language::zh, "explain: language");
   if (options.to && (options.learned_query || options.query_vector.defined()))
     throw ValueError("explain: learned_query and to do not go together: one learned vector asks, or one text");
   std::vector<std::vector<std::string>> from, to;

@@ -72,6 +72,7 @@ Chat::Chat(Chat&&) noexcept = default;
 Chat::~Chat() = default;
 
 void Chat::ask(const std::string& message, std::function<bool(std::string_view)> on_text) {
+  if (!cache_) throw ValueError("chat: it is empty (moved from)");
   if (open_) answer();
   const std::int64_t context = model_.config.context, wanted = options_.generate.tokens;
   std::vector<Exchange> before = exchanges_;

@@ -96,20 +96,27 @@ TextGeneration::TextGeneration(TextGeneration&&) noexcept = default;
 TextGeneration& TextGeneration::operator=(TextGeneration&&) noexcept = default;
 TextGeneration::~TextGeneration() = default;
 
+TextGeneration::State& TextGeneration::state() const {
+  if (!state_) throw ValueError("TextGeneration: it is empty (moved from)");
+  return *state_;
+}
+
 bool TextGeneration::step() {
-  if (state_->over) return false;
-  if (state_->run.step()) return true;
-  state_->over = true;
-  for (std::size_t i = 0; i < state_->streams.size(); ++i) state_->say(i, state_->streams[i].finish());
+  State& one = state();
+  if (one.over) return false;
+  if (one.run.step()) return true;
+  one.over = true;
+  for (std::size_t i = 0; i < one.streams.size(); ++i) one.say(i, one.streams[i].finish());
   return false;
 }
 
 std::vector<GeneratedText> TextGeneration::texts() const {
   std::vector<GeneratedText> result;
-  for (const Generated& one : state_->run.texts()) {
+  State& all = state();
+  for (const Generated& one : all.run.texts()) {
     const std::size_t i = result.size();
-    result.push_back({one, state_->said[i]});
-    if (state_->streams[i].stopped()) result[i].finish = Finish::stop;
+    result.push_back({one, all.said[i]});
+    if (all.streams[i].stopped()) result[i].finish = Finish::stop;
   }
   return result;
 }

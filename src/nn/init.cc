@@ -3,6 +3,7 @@
 
 #include "runtime/floating_point.h"
 
+#include "runtime/enum_value.h"
 #include "runtime/format.h"
 
 #include <cmath>
@@ -32,6 +33,7 @@ double checked(const char* function, const Tensor& x, double spread) {
 
 double kaiming_std(const char* function, const Tensor& x, const KaimingOptions& options) {
   const runtime::DefaultFloatingPoint floating_point;
+  runtime::check_enum(options.mode, FanMode::fan_out, "{}: mode", function);
   const Fans fan = fans(function, x);
   const double gain = calculate_gain(options.nonlinearity, options.a);
   return checked(function, x, gain / std::sqrt(options.mode == FanMode::fan_in ? fan.in : fan.out));
@@ -46,6 +48,7 @@ double xavier_std(const char* function, const Tensor& x, double gain) {
 }  // namespace
 
 double calculate_gain(Nonlinearity nonlinearity, double slope) {
+  runtime::check_enum(nonlinearity, Nonlinearity::selu, "calculate_gain: nonlinearity");
   switch (nonlinearity) {
     case Nonlinearity::tanh: return 5.0 / 3.0;
     case Nonlinearity::relu: return std::sqrt(2.0);

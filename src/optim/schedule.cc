@@ -2,9 +2,9 @@
 #include <attn/error.h>
 #include <attn/optim.h>
 
-#include "runtime/format.h"
-
+#include "runtime/enum_value.h"
 #include "runtime/floating_point.h"
+#include "runtime/format.h"
 
 #include <algorithm>
 #include <cmath>
@@ -14,6 +14,7 @@ namespace attn::optim {
 double Schedule::operator()(std::int64_t step) const {
   const runtime::DefaultFloatingPoint floating_point;
   if (step < 0) throw ValueError(runtime::format("Schedule: step is {}; it must be 0 or more", step));
+  runtime::check_enum(decay, Decay::none, "Schedule: decay");
   if (warmup < 0 || (decay != Decay::none && warmup > steps))
     throw ValueError(runtime::format("Schedule: warmup is {} of {} steps; it must be from 0 to that", warmup, steps));
   for (const double rate : {peak, last})

@@ -5,6 +5,7 @@
 #include "runtime/format.h"
 
 #include "kernels/rows/target.h"
+#include "runtime/enum_value.h"
 #include "runtime/thread_scratch.h"
 #include "tensor/defined.h"
 #include "tensor/rows.h"
@@ -27,6 +28,7 @@ struct Losses {
 };
 
 void check_options(const CrossEntropyOptions& options, std::int64_t classes) {
+  runtime::check_enum(options.reduction, Reduction::none, "cross_entropy: reduction");
   if (!(options.label_smoothing >= 0 && options.label_smoothing <= 1))
     throw ValueError(
         runtime::format("cross_entropy: label_smoothing is {}; it must be from 0 to 1", options.label_smoothing));

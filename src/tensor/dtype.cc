@@ -3,6 +3,7 @@
 #include <attn/error.h>
 
 #include "kernels/half.h"
+#include "runtime/enum_value.h"
 
 #include <iterator>
 #include <ostream>
@@ -17,7 +18,10 @@ struct Entry {
 constexpr Entry entries[] = {{"f32", "float32", 4}, {"f64", "float64", 8}, {"bf16", "bfloat16", 2},
                              {"f16", "float16", 2}, {"i64", "int64", 8},   {"i32", "int32", 4},
                              {"bool", "bool", 1}};
-const Entry& entry(Dtype dtype) { return entries[static_cast<std::size_t>(dtype)]; }
+const Entry& entry(Dtype dtype) {
+  runtime::check_enum(dtype, Dtype::boolean, "dtype");
+  return entries[static_cast<std::size_t>(dtype)];
+}
 
 }  // namespace
 

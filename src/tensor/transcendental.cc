@@ -2,6 +2,7 @@
 // that the bits are the same everywhere.
 #include <attn/ops.h>
 
+#include "runtime/enum_value.h"
 #include "tensor/binary.h"
 #include "tensor/rows.h"
 #include "tensor/slope.h"
@@ -122,6 +123,7 @@ Tensor silu(const Tensor& x, Tensor out) {
 
 Tensor gelu(const Tensor& x, GeluApproximate approximate, Tensor out) {
   check_floating_point("gelu", x);
+  runtime::check_enum(approximate, GeluApproximate::tanh, "gelu: approximate");
   const Unary op = approximate == GeluApproximate::tanh ? Unary::gelu_tanh : Unary::gelu_none;
   const auto vjp = [approximate](auto& dy, auto& x) {
     return approximate == GeluApproximate::tanh ? times_slope(dy, x, kernels::Slope::gelu_tanh, gelu_tanh_slope)

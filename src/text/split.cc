@@ -1,6 +1,7 @@
 // src/text/split.cc: splits a text into words, into characters, or into both depending on the script.
 #include <attn/text.h>
 
+#include "runtime/enum_value.h"
 #include "text/unicode.h"
 
 namespace attn::text {
@@ -13,6 +14,7 @@ bool by_itself(char32_t first, Tokens tokens) {
 }  // namespace
 
 std::vector<std::string> split(std::string_view text, Tokens tokens) {
+  runtime::check_enum(tokens, Tokens::automatic, "split: tokens");
   check_utf8("split", text);
   std::vector<std::string> result;
   std::string word;

@@ -41,6 +41,9 @@ TEST(GgufCommand, InfoSaysWhatTheFileHolds) {
   EXPECT_EQ(json.at("tensors").at("F32"), 21);
   EXPECT_EQ(json.at("config").at("model_type"), "llama");
   EXPECT_EQ(json.at("tokens"), 29);
+  EXPECT_EQ(attn_says("info " + folder.path()).err,
+            "attn info: " + folder.path() +
+                " is a folder; attn info reads GGUF files, and attn convert writes a folder as one\n");
 }
 
 /// What JSON says, without how long it took.

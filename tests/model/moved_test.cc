@@ -3,13 +3,17 @@
 #include "support/errors.h"
 
 #include <attn/attn.h>
+#include <attn/chat.h>
 #include <attn/generate.h>
+#include <attn/gguf.h>
 #include <attn/ops.h>
 #include <attn/train.h>
 
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <iterator>
+#include <span>
 #include <sstream>
 #include <utility>
 
@@ -82,6 +86,49 @@ TEST(Moved, AModelStaysWhatItIs) {
   EXPECT_THROW(cache.reorder({0, 1}), ValueError);
   EXPECT_THROW(to.hidden(text, cache), ValueError);
   EXPECT_EQ(cache.sequences(), 0);
+}
+
+TEST(Moved, ContainersKeepTheirModules) {
+  nn::Sequential from(nn::Linear(4, 4), nn::Linear(4, 4));
+  const nn::Sequential to = std::move(from);
+  EXPECT_EQ(from.size(), 2);
+  EXPECT_TRUE(same_bits(from(ones({1, 4})).detach(), to(ones({1, 4})).detach()));
+  from.push_back(nn::Linear(4, 4));
+  EXPECT_EQ(to.size(), 3);
+  nn::ModuleList<nn::Linear> list;
+  list.push_back(nn::Linear(4, 4));
+  const nn::ModuleList<nn::Linear> list_to = std::move(list);
+  EXPECT_EQ(list.size(), 1);
+  EXPECT_TRUE(same_bits(list[0](ones({1, 4})).detach(), list_to[0](ones({1, 4})).detach()));
+  list.push_back(nn::Linear(4, 4));
+  EXPECT_EQ(std::distance(list_to.begin(), list_to.end()), 2);
+}
+
+TEST(Moved, TextsAndConversationsSayThatTheyAreEmpty) {
+  const LanguageModel model(testing::tiny_llama());
+  TextGeneration from(model, Tokenizer(), {{1}}, {.tokens = {.tokens = 2}});
+  TextGeneration to = std::move(from);
+  EXPECT_EQ(error_of<ValueError>([&] { from.step(); }), "TextGeneration: it is empty (moved from)");
+  EXPECT_EQ(error_of<ValueError>([&] { from.texts(); }), "TextGeneration: it is empty (moved from)");
+  while (to.step()) {}
+  EXPECT_EQ(to.texts()[0].tokens.size(), 2u);
+
+  const ChatFormat format = {.name = "plain"};
+  Chat chat(model, Tokenizer::train("abc", Tokenizer::Kind::characters), format, {.generate = {.tokens = 2}});
+  Chat chat_to = std::move(chat);
+  EXPECT_EQ(error_of<ValueError>([&] { chat.say("a"); }), "chat: it is empty (moved from)");
+  EXPECT_EQ(error_of<ValueError>([&] { chat.ask("a"); }), "chat: it is empty (moved from)");
+  EXPECT_EQ(error_of<ValueError>([&] { chat.step(); }), "chat: there is no answer to go on with; ask() begins one");
+  EXPECT_NO_THROW(chat.forget());
+  EXPECT_EQ(chat_to.say("a").tokens.size(), 2u);
+}
+
+TEST(Moved, AGgufFileStaysWhatItIs) {
+  const std::string header = std::string("GGUF\3\0\0\0", 8) + std::string(16, '\0');
+  GgufFile from = GgufFile::parse(std::as_bytes(std::span(header)));
+  const GgufFile to = std::move(from);
+  EXPECT_EQ(from.version(), to.version());
+  EXPECT_EQ(from.keys(), to.keys());
 }
 
 /// A mask, a bias or a score that was moved from is still there: "none" would be another result without a word.

@@ -30,7 +30,8 @@ class ATTN_API Sequential : public Module {
   Tensor operator()(const Tensor& x) const { return forward(x); }
 
  private:
-  std::shared_ptr<std::vector<std::function<Tensor(const Tensor&)>>> steps_ =
+  // const: moving copies the handle, as in every module
+  const std::shared_ptr<std::vector<std::function<Tensor(const Tensor&)>>> steps_ =
       std::make_shared<std::vector<std::function<Tensor(const Tensor&)>>>();
 };
 
@@ -55,7 +56,7 @@ class ModuleList : public Module {
   auto end() const { return modules_->cend(); }
 
  private:
-  std::shared_ptr<std::vector<M>> modules_ = std::make_shared<std::vector<M>>();
+  const std::shared_ptr<std::vector<M>> modules_ = std::make_shared<std::vector<M>>();
 };
 
 }  // namespace attn::nn

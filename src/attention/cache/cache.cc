@@ -4,6 +4,7 @@
 #include "attention/cache/cache_state.h"
 #include "attention/cache/sinks.h"
 #include "attention/cache/storage.h"
+#include "runtime/enum_value.h"
 
 #include <algorithm>
 #include <atomic>
@@ -39,6 +40,7 @@ KvCacheOptions checked(KvCacheOptions options) {
         "KvCache: page_rows is {}; it must be 16, 32, 64, 128 or 256, or 0 for one block a sequence", rows));
   if (!is_floating(options.dtype))
     throw DtypeError(runtime::format("KvCache: dtype is {}; it must be f32, f64, bf16 or f16", name_of(options.dtype)));
+  runtime::check_enum(options.storage, KvStorage::int8, "KvCache: storage");
   if (options.scale_group < 0 || options.scale_group > most ||
       (options.scale_group > 0 && options.storage == KvStorage::same))
     throw ValueError(

@@ -3,6 +3,7 @@
 
 #include <attn/ops.h>
 
+#include "runtime/enum_value.h"
 #include "runtime/format.h"
 
 #include "attention/element.h"
@@ -170,7 +171,10 @@ void lower_options(Call& call, const AttentionOptions& options, const ScoreShape
       options.query_start.defined())
     call.lengths =
         lower_lengths({options.query_lengths, options.key_lengths, options.key_start, options.query_start}, scores);
-  if (options.weights.kind != Weights::none) call.weights = from_front(options.weights, scores.q_rows);
+  if (options.weights.kind != Weights::none) {
+    runtime::check_enum(options.weights.kind, Weights::largest, "{}: the kind of weights", scores.function);
+    call.weights = from_front(options.weights, scores.q_rows);
+  }
   if (!options.mask.is_all()) {
     call.mask = options.mask;
     call.program = lower_mask(options.mask, scores, call.lengths);

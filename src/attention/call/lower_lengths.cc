@@ -3,6 +3,7 @@
 #include "runtime/format.h"
 
 #include "attention/lower.h"
+#include "runtime/enum_value.h"
 
 #include <algorithm>
 
@@ -136,6 +137,7 @@ void describe_scores(const ScoreShape& shape, const Lengths& lowered, kernels::A
 
 bool is_bottom_right(Align align, const std::string& what, const ScoreShape& shape, const Lengths& lengths,
                      std::int64_t left, std::int64_t right) {
+  runtime::check_enum(align, Align::bottom_right, "{}: the alignment of {}", shape.function, what);
   if (align == Align::top_left && shape.rows_at_end)
     throw ValueError(
         runtime::format("{}: {} is top_left; rows over a cache stand at the end of their sequence: leave the alignment "

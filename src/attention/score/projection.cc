@@ -4,6 +4,7 @@
 
 #include <attn/ops.h>
 
+#include "runtime/enum_value.h"
 #include "runtime/format.h"
 
 #include "tensor/impl.h"
@@ -81,6 +82,7 @@ Score Score::additive(const Tensor& w_q, const Tensor& w_k, const Tensor& w) {
 void check_score(const char* function, const Tensor& q, const Tensor& k, std::int64_t heads,
                  const AttentionOptions& options) {
   const Score& score = options.score;
+  runtime::check_enum(score.kind, Kind::additive, "{}: the kind of the score", function);
   if (options.scale && score.kind != Kind::scaled_dot)
     throw ValueError(runtime::format("{}: scale is {} beside the score {}; only scaled_dot has a scale", function,
                                      *options.scale, name_of(score.kind)));

@@ -17,12 +17,10 @@ namespace {
 namespace fs = std::filesystem;
 using Kind = EncoderPooling::Kind;
 
-constexpr const char* load_name = "TextEncoder::load";
-
 /// Reads a JSON object; an empty one if the file is missing.
 JsonFields fields_of(const fs::path& path) {
   if (!fs::is_regular_file(path)) return JsonFields(std::string("{}"), path.string());
-  return JsonFields(read_text(load_name, path.string()), path.string());
+  return JsonFields(read_text(encoder_load_name, path.string()), path.string());
 }
 
 /// Reads pooling_mode, a name or several; or, of earlier versions, a field for each, which are joined in this order.
@@ -38,7 +36,7 @@ EncoderPooling read_pooling(const fs::path& folder) {
                             {"weightedmean", "pooling_mode_weightedmean_tokens", Kind::weightedmean},
                             {"lasttoken", "pooling_mode_lasttoken", Kind::lasttoken}};
   const std::string path = (folder / "config.json").string();
-  const JsonFields fields(read_text(load_name, path), path);
+  const JsonFields fields(read_text(encoder_load_name, path), path);
   EncoderPooling pooling{.kinds = {}, .include_prompt = fields.boolean("include_prompt", true)};
   const nlohmann::json& said = fields.at("pooling_mode");
   for (const nlohmann::json& one : said.is_array() ? said : nlohmann::json::array({said})) {
@@ -107,7 +105,7 @@ TextEncoder::Folder TextEncoder::Folder::read(const std::string& folder) {
     result.max_tokens = read_max_length(path);
     return result;
   }
-  const JsonFields list("{\"modules\":" + read_text(load_name, modules.string()) + "}", modules.string());
+  const JsonFields list("{\"modules\":" + read_text(encoder_load_name, modules.string()) + "}", modules.string());
   bool transformer = false, pooling = false, normalize = false;
   for (const JsonFields& module : list.objects("modules")) {
     const std::string type = module.text("type"), name = type.substr(type.rfind('.') + 1);

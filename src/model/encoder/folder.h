@@ -9,6 +9,8 @@
 
 namespace attn {
 
+inline constexpr const char* encoder_load_name = "TextEncoder::load";  // of errors
+
 /// What the files of a folder say. The folders are paths.
 struct TextEncoder::Folder {
   std::string transformer;  // that of config.json and the weights

@@ -14,8 +14,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* load_name = "TextEncoder::load";
-
 /// Reads the tensors of the encoder, under their names without prefix.
 Tensors read_encoder(const fs::path& folder, const EncoderConfig& config, const WeightsWanted& which) {
   Tensors tensors;
@@ -26,7 +24,7 @@ Tensors read_encoder(const fs::path& folder, const EncoderConfig& config, const 
 /// Reads a Dense of sentence-transformers for vectors of `in` numbers.
 EncoderDense read_dense(const std::string& folder, std::int64_t in, Dtype dtype) {
   const std::string path = (fs::path(folder) / "config.json").string();
-  const JsonFields fields(read_text(load_name, path), path);
+  const JsonFields fields(read_text(encoder_load_name, path), path);
   const std::int64_t out = fields.integer("out_features");
   if (fields.integer("in_features") != in)
     fields.refuse("in_features", "a vector has " + std::to_string(in) + " numbers");
@@ -36,7 +34,7 @@ EncoderDense read_dense(const std::string& folder, std::int64_t in, Dtype dtype)
   if (last != "Tanh" && last != "Identity") fields.refuse("activation_function", "it must be Tanh or Identity");
   std::vector<StoredTensor> stored = {{"linear.weight", {out, in}, "", 0, out}};
   if (fields.boolean("bias", true)) stored.push_back({"linear.bias", {out}, "", 0, out});
-  const WeightsWanted which{.function = load_name, .wanted = [](const std::string&) { return true; }};
+  const WeightsWanted which{.function = encoder_load_name, .wanted = [](const std::string&) { return true; }};
   const Tensors tensors = read_weights(folder, which);
   check_fit(stored, tensors, folder, which);
   const auto read = [&](const StoredTensor& one) { return tensors.at(one.name).to(dtype).contiguous(); };
@@ -62,19 +60,20 @@ TextEncoder TextEncoder::load(const std::string& folder, std::optional<Dtype> dt
   if (dtype && !is_floating(*dtype))
     throw DtypeError("TextEncoder::load: dtype is " + std::string(name_of(*dtype)) +
                      "; it must be f32, f64, bf16 or f16");
-  io::check_path(load_name, folder);
+  io::check_path(encoder_load_name, folder);
   Folder said = Folder::read(folder);
   const fs::path path(said.transformer);
-  const std::string config_path = (path / "config.json").string(), config_text = read_text(load_name, config_path);
+  const std::string config_path = (path / "config.json").string(),
+                    config_text = read_text(encoder_load_name, config_path);
   const EncoderConfig config = EncoderConfig::from_json(config_text, config_path);
   const JsonFields fields(config_text, config_path);
   if (!said.pools && config.labels == 0)
     throw ValueError((fs::path(folder) / "modules.json").string() + ": there is no Pooling");
-  const WeightsWanted which{.function = load_name, .wanted = [&](const std::string& name) {
+  const WeightsWanted which{.function = encoder_load_name, .wanted = [&](const std::string& name) {
                               return is_encoder_weight(config, encoder_name(config, name));
                             }};
   Tensors tensors = read_encoder(path, config, which);
-  check_layers_fit(config.layers, tensors, config_path, load_name);
+  check_layers_fit(config.layers, tensors, config_path, encoder_load_name);
   const std::vector<StoredTensor> stored = encoder_tensors(config);
   check_fit(stored, tensors, said.transformer, which);
 

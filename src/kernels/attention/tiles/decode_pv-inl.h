@@ -144,7 +144,6 @@ struct DecodePvTile {
  private:
   template <int ROWS, int VECTORS, int TIMES>
   HWY_NOINLINE void tile(int row, std::int64_t column, T* o) const {
-    const Tag<T> d;
     Vector<T> sum[ROWS][VECTORS];
     epilogue.start(o, sum);
     const auto* weights = p.p + row * p.row_stride;
