@@ -64,7 +64,9 @@ TEST(Extremes, GradientsOfNumbersThatAreNoneHaveTheBitsOfTheSpecification) {
           "Hq=4 Hk=2 Tq=9 Tk=20 D=8 mask=causal(bottom_right)",
           "Tq=70 Tk=130 D=16 softcap=2 temperature=0.5 bias=relative", "Tq=5 Tk=9 D=8 bias=alibi sinks=1",
           "Tq=19 Tk=70 D=9 Dv=3", "Tq=19 Tk=70 D=9 Dv=1 bias=dense sinks=1", "Tq=9 Tk=20 D=4",
-          "Tq=9 Tk=20 D=3 bias=pairs", "Tq=9 Tk=20 D=4 score_mod=s*slope[h]+table[j%32,h]"})
+          "Tq=9 Tk=20 D=3 bias=pairs", "Hq=2 Tq=8 Tk=8 D=1 mask=causal softcap=3",
+          "Tq=40 Tk=40 D=4 mask=window(2,2) softcap=3", "Tq=9 Tk=9 D=2 mask=causal score_mod=where(s>1,1,s)",
+          "Tq=9 Tk=20 D=4 score_mod=s*slope[h]+table[j%32,h]"})
       for (const double value : {std::nan(""), -std::nan(""), infinity, -infinity, 1e38}) {
         const Case c = cases::parse_case(std::string("attention_backward ") + dtype + " " + rest);
         for (Tensor Inputs::* where : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput}) {

@@ -124,8 +124,8 @@ class BackwardPass : public GradientSums<T> {
     add_products(keys, scratch_.d, at_.q_rows, p_.dim, {g_.dk, g_.dk_stride, p_.k_heads});
   }
 
-  /// Writes dQ: scaled, with +0 for a zero. Returns false when a number of dQ or of delta is not finite (with D = 0
-  /// there is no dQ).
+  /// Writes dQ: scaled, with +0 for a zero. Returns false when a number of dQ, of delta (with D = 0 there is no dQ) or
+  /// of Q is not finite: where a softcap or a score_mod is flat, dQ is finite, but dK is a product with Q.
   bool write_queries() {
     ahead_.later.fetch(ahead_.later.lines());
     const Tag<T> d;
@@ -137,8 +137,8 @@ class BackwardPass : public GradientSums<T> {
       all = hn::Sub(all, all);  // 0, or NaN if some number is not finite
       for (std::int64_t c = 0; c < p_.dim; ++c) {
         T* const place = at_.dq + c * R + x * N;
-        const auto y = hn::Add(hn::Mul(hn::Load(d, place), scale), hn::Zero(d));
-        all = hn::Add(all, hn::Sub(y, y));
+        const auto y = hn::Add(hn::Mul(hn::Load(d, place), scale), hn::Zero(d)), q = hn::Load(d, at_.q + c * R + x * N);
+        all = hn::Add(all, hn::Add(hn::Sub(y, y), hn::Sub(q, q)));
         hn::Store(y, d, place);
       }
       finite = finite && hn::AllTrue(d, hn::Or(hn::Eq(all, all), hn::Not(real)));
