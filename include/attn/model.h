@@ -117,8 +117,9 @@ struct ATTN_API ModelConfig {
 };
 
 struct ModelCacheOptions {
-  std::int64_t sequences = 1;
-  Dtype dtype = Dtype::f32;  ///< that of the model
+  static constexpr std::int64_t most_sequences = 1 << 20;
+  std::int64_t sequences = 1;  ///< 1 to most_sequences
+  Dtype dtype = Dtype::f32;    ///< that of the model
   KvStorage storage = KvStorage::same;
   /// rows of a page: 16, 32, 64, 128 or 256; copies of a sequence share the pages of what they have in common. 0: each
   /// sequence has one block, which is contiguous and never shared for long

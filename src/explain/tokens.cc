@@ -96,6 +96,7 @@ TokenizedTexts tokenize(const std::vector<std::string>& texts, const ExplainOpti
   runtime::check_enum(options.positions, Positions::rotary, "explain: positions");
   runtime::check_enum(options.bias, ExplainBias::alibi_symmetric, "explain: bias");
   runtime::check_enum(options.tokens, text::Tokens::automatic, "explain: tokens");
+  if (options.cache) runtime::check_enum(*options.cache, KvStorage::int8, "explain: cache");
   runtime::check_enum(options.language, Language::zh, "explain: language");
   if (options.to && (options.learned_query || options.query_vector.defined()))
     throw ValueError("explain: learned_query and to do not go together: one learned vector asks, or one text");

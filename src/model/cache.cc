@@ -10,8 +10,9 @@ namespace attn {
 namespace {
 
 ModelCacheOptions checked(ModelCacheOptions options) {
-  if (options.sequences < 1)
-    throw ValueError(runtime::format("ModelCache: sequences is {}; it must be at least 1", options.sequences));
+  if (options.sequences < 1 || options.sequences > ModelCacheOptions::most_sequences)
+    throw ValueError(runtime::format("ModelCache: sequences is {}; it must be from 1 to {}", options.sequences,
+                                     ModelCacheOptions::most_sequences));
   if (options.window < 0)
     throw ValueError(runtime::format("ModelCache: window is {}; it must be 0 (all) or more", options.window));
   if (options.sinks < 0 || (options.sinks > 0 && options.window == 0))

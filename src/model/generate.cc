@@ -211,9 +211,13 @@ void check_options(const LanguageModel& model, std::size_t prompts, const Genera
   at_least("samples", options.samples, 1);
   at_least("draft.tokens", options.draft.tokens, 1);
   at_least("draft.ngram", options.draft.ngram, 0);
+  const auto count = static_cast<std::int64_t>(prompts);
+  const std::int64_t most = ModelCacheOptions::most_sequences / std::max<std::int64_t>(count, 1);
+  if (options.samples > most)
+    throw ValueError(runtime::format("generate: samples is {}; it must be at most {}", options.samples, most));
   if (options.model_cache == nullptr) return;
   const ModelCache& cache = *options.model_cache;
-  const auto texts = static_cast<std::int64_t>(prompts) * options.samples;
+  const std::int64_t texts = count * options.samples;
   if (!options.cache) throw ValueError("generate: model_cache is given and cache is false");
   if (cache.sequences() != texts)
     throw ValueError(runtime::format("generate: model_cache has {} sequences; it must have {}, one for each text",

@@ -1,6 +1,7 @@
 // src/tensor/record.cc: records which operation made a tensor, if a gradient is wanted.
 #include "tensor/record.h"
 
+#include "tensor/defined.h"
 #include "tensor/overlap.h"
 
 #include <attn/autograd.h>
@@ -207,6 +208,7 @@ std::string Tensor::grad_fn() const { return is_leaf() ? "" : impl_->node->name;
 Tensor Tensor::grad() const { return impl_ && impl_->grad ? Tensor(impl_->grad) : Tensor(); }
 
 void Tensor::set_grad(const Tensor& grad) const {
+  check_defined("set_grad", "the tensor", *this);
   if (grad.defined() && !(grad.sizes() == sizes()))
     throw ShapeError("set_grad: grad has shape " + attn::to_string(grad.sizes()) + "; it must be that of the tensor, " +
                      attn::to_string(sizes()));

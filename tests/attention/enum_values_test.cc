@@ -69,6 +69,7 @@ TEST(EnumValues, AWrongNumberIsAnErrorThatNamesTheArgument) {
       {"explain: tokens", [&](int n) { shown({.tokens = wrong<text::Tokens>(n)}); }},
       {"explain: positions", [&](int n) { shown({.positions = wrong<Positions>(n)}); }},
       {"explain: bias", [&](int n) { shown({.bias = wrong<ExplainBias>(n)}); }},
+      {"explain: cache", [&](int n) { shown({.cache = wrong<KvStorage>(n)}); }},
       {"explain: language", [&](int n) { shown({.language = wrong<Language>(n)}); }},
       {"to_text: colour", [](int n) { to_text(explain("a"), {.colour = wrong<TextOptions::Colour>(n)}); }},
   };

@@ -291,7 +291,7 @@ TEST(LanguageModel, Errors) {
             }),
             "LanguageModel: the cache is of a model with 1 layer; this one has 2");
   EXPECT_EQ(error_of<ValueError>([&] { ModelCache(net.config, 0); }),
-            "ModelCache: sequences is 0; it must be at least 1");
+            "ModelCache: sequences is 0; it must be from 1 to 1048576");
   static_assert(!std::is_copy_constructible_v<ModelCache> && !std::is_copy_assignable_v<ModelCache>);
   static_assert(std::is_nothrow_move_constructible_v<ModelCache> && std::is_nothrow_move_assignable_v<ModelCache>);
   EXPECT_EQ(cache.length(0), 10);

@@ -139,6 +139,8 @@ TEST(GenerateOptions, Errors) {
     return error_of<Error>([&] { generate(model, {{1}}, options); });
   };
   EXPECT_EQ(refused({.samples = 0}), "generate: samples is 0; it must be at least 1");
+  EXPECT_EQ(refused({.samples = std::numeric_limits<std::int64_t>::max()}),
+            "generate: samples is 9223372036854775807; it must be at most 1048576");
   EXPECT_EQ(refused({.model_cache = &two}), "generate: model_cache has 2 sequences; it must have 1, one for each text");
   EXPECT_EQ(refused({.model_cache = &half}), "generate: model_cache is bf16; it must be f32 as the model");
   EXPECT_EQ(refused({.samples = 2, .cache = false, .model_cache = &two}),

@@ -9,6 +9,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace attn {
 namespace {
 
@@ -144,7 +146,9 @@ TEST(ModelCache, Errors) {
   const auto refused = [&](const ModelCacheOptions& options) {
     return error_of<ValueError>([&] { ModelCache cache(config, options); });
   };
-  EXPECT_EQ(refused({.sequences = 0}), "ModelCache: sequences is 0; it must be at least 1");
+  EXPECT_EQ(refused({.sequences = 0}), "ModelCache: sequences is 0; it must be from 1 to 1048576");
+  EXPECT_EQ(refused({.sequences = std::numeric_limits<std::int64_t>::max()}),
+            "ModelCache: sequences is 9223372036854775807; it must be from 1 to 1048576");
   EXPECT_EQ(refused({.window = -1}), "ModelCache: window is -1; it must be 0 (all) or more");
   EXPECT_EQ(refused({.window = 5, .sinks = -1}), "ModelCache: sinks is -1; it must be 0 or more");
   EXPECT_EQ(refused({.sinks = 2}), "ModelCache: sinks is 2; it must be 0 without a window, which sees all");

@@ -181,6 +181,7 @@ TEST(Moved, WhatIsBelowThem) {
       [&] { std::ostringstream() << x; },
       [&] { same_bits(x, q); },
       [&] { x.requires_grad_(); },
+      [&] { x.set_grad({}); },
       [&] { attention(q, q, q, {.mask = mask}); },
       [&] { ~mask; },
       [&] { mask & mask_to; },
