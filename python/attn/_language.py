@@ -22,8 +22,8 @@ class GeneratedText:
     tokens             the new ids
     finish             why it ended: "length" (as many tokens as wanted), "end" (an end token, which is not part of it),
                        "stop" (a text of `stop`, which is not part of it), "stopped" (a function of yours returned
-                       False, or a stream was asked before its end)
-    log_probabilities  of the new tokens, if they were asked for; else None
+                       False, or the result of a stream was read before its end)
+    log_probabilities  of the new tokens, with log_probabilities=True; else None
     guessed            how many tokens a draft guessed; guessed_right: those that the model chose too
     """
 
@@ -182,10 +182,10 @@ class LanguageModel(_core.LanguageModel):
         return said[0] if one else said
 
     def stream(self, prompt: Any, **options: Any) -> "TextStream":
-        """Goes on with one prompt piece by piece, as they are asked for: `for piece in model.stream("Once"): ...`.
+        """Goes on with one prompt, a piece of text at a time: `for piece in model.stream("Once"): ...`.
 
-        `options` are those of `generate`, except on_text. The pieces joined are the text of `generate`. Whoever stops
-        asking stops the model.
+        `options` are those of `generate`, except on_text. The pieces joined are the text of `generate`. The model
+        computes a piece when the loop needs it, so leaving the loop stops it.
         """
         _arguments.check("stream", options, [name for name in _NAMES if name != "on_text"])
         return TextStream(_core.TextGeneration(self, prompt, options))
@@ -326,10 +326,10 @@ class Chat(_core.Chat):
         return GeneratedText(*self._say(message, on_text))
 
     def stream(self, message: str) -> TextStream:
-        """Answers a message piece by piece, as they are asked for: `for piece in chat.stream("Hello"): ...`.
+        """Answers a message, a piece of text at a time: `for piece in chat.stream("Hello"): ...`.
 
         The answer that say would give. It stays part of the conversation as far as it was said when the next message
-        comes, or the stream is asked for its `result`. Raises as say.
+        comes, or the `result` of the stream is read. Raises as say.
         """
         self._end()
         self._ask(message)

@@ -24,7 +24,7 @@ struct PyModelCache {
 };
 
 /// Marks an object as in use while this lives, and throws a ValueError if it already is: another thread, or a function
-/// of the call itself, may ask while a call has released the GIL. Made and destroyed with the GIL held.
+/// of the call itself, may use it while a call has released the GIL. Made and destroyed with the GIL held.
 class InUse {
  public:
   InUse(bool& busy, const char* name) : busy_(busy) {
