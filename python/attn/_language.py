@@ -171,13 +171,7 @@ class LanguageModel(_core.LanguageModel):
         """
         if unknown:
             _arguments.check("generate", unknown, _NAMES)
-        texts, one = _core.generate(self, prompt, {
-            "tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
-            "repetition_penalty": repetition_penalty, "seed": seed, "samples": samples, "stop": stop,
-            "end_tokens": end_tokens, "cache": cache, "window": window, "sinks": sinks, "model_cache": model_cache,
-            "draft": draft, "draft_tokens": draft_tokens, "log_probabilities": log_probabilities,
-            "on_logits": on_logits, "on_token": on_token, "on_text": on_text,
-        })  # fmt: skip
+        texts, one = _core.generate(self, prompt, _options(locals()))
         said = [GeneratedText(*text) for text in texts]
         return said[0] if one else said
 
@@ -192,6 +186,11 @@ class LanguageModel(_core.LanguageModel):
 
 
 _NAMES = tuple(inspect.signature(LanguageModel.generate).parameters)[2:-1]
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of generate among the arguments of a call."""
+    return {name: given[name] for name in _NAMES if name in given}
 
 
 class TextStream(Iterator[str]):
@@ -306,12 +305,7 @@ class Chat(_core.Chat):
         if unknown:
             _arguments.check("Chat", unknown, tuple(inspect.signature(Chat).parameters)[:-1])
         self._open: _Answer | None = None
-        super().__init__(model, system, dict(format) if isinstance(format, Mapping) else format, {
-            "tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
-            "repetition_penalty": repetition_penalty, "seed": seed, "cache": cache, "window": window, "sinks": sinks,
-            "draft": draft, "draft_tokens": draft_tokens, "log_probabilities": log_probabilities,
-            "on_logits": on_logits, "on_token": on_token,
-        })  # fmt: skip
+        super().__init__(model, system, dict(format) if isinstance(format, Mapping) else format, _options(locals()))
 
     def say(self, message: str, on_text: Callable[[str], Any] | None = None) -> GeneratedText:
         """Answers a message.

@@ -173,15 +173,7 @@ constexpr Option all_options[] = {
 
 Given::Given(const char* function, const PyModel& model, const nb::dict& given) {
   Reading reading{.function = function, .model = model, .to = *this};
-  for (auto [name, x] : given) {
-    if (x.is_none()) continue;
-    const std::string key = nb::cast<std::string>(name);
-    const Option* found = nullptr;
-    for (const Option& option : all_options)
-      if (key == option.name) found = &option;
-    if (found == nullptr) throw type_error("{}: there is no option {}", function, key);
-    found->set(reading, x);
-  }
+  set_options(function, given, all_options, reading);
   const Draft& draft = options.tokens.draft;
   if (reading.draft_tokens && draft.model == nullptr && draft.ngram == 0)
     throw ValueError(text("{}: draft_tokens is given without a draft", function));
