@@ -34,23 +34,6 @@ Function function_of(nb::handle x, const Argument& at) {
 /// Returns what a function said: None or true means to go on.
 bool goes_on(const nb::object& result, const Argument& at) { return result.is_none() || flag(result, at); }
 
-/// Looks for signals such as Ctrl-C, but not more often than a user notices: the GIL may be far.
-class Interrupts {
- public:
-  void operator()() {
-    using Clock = std::chrono::steady_clock;
-    if (Clock::now() < next_) return;
-    {
-      const Locked locked;
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    }
-    next_ = Clock::now() + std::chrono::milliseconds(50);
-  }
-
- private:
-  std::chrono::steady_clock::time_point next_{};
-};
-
 struct Reading {
   const char* function;
   const PyModel& model;
