@@ -4,15 +4,11 @@ import json
 import os
 import pickle
 import shutil
-import signal
-import subprocess
-import sys
 import threading
-import time
 
 import numpy as np
 import pytest
-from language_models import command
+from language_models import command, interrupt
 from text_encoders import ENCODERS, TEXTS, same, write
 
 import attn
@@ -228,15 +224,7 @@ except KeyboardInterrupt:
 
 
 def test_ctrl_c_ends_a_call(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, write(tmp_path, "mpnet")], stdout=subprocess.PIPE,
-                               text=True)
-    try:
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=60)[0] == "interrupted\n" and process.returncode == 0
-    finally:
-        process.kill()
+    interrupt(INTERRUPTED, write(tmp_path, "mpnet"))
 
 
 def test_threads_share_an_encoder(tmp_path):
