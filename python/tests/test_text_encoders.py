@@ -151,6 +151,16 @@ def test_attributes(tmp_path):
         bare.embed("a")
 
 
+def test_tokenizers_of_encoders():
+    golden = json.loads((ENCODERS.parents[1] / "tokenizer" / "encoders.json").read_text())
+    for case in golden["cases"]:
+        tokenizer = attn.Tokenizer.parse(json.dumps(case["tokenizer"]))
+        assert tokenizer.kind == case["tokenizer"]["model"]["type"].lower() in repr(tokenizer)
+        again = pickle.loads(pickle.dumps(tokenizer))
+        for text, found in zip(golden["strings"], case["ids"], strict=True):
+            assert tokenizer.encode(text, add_special=True) == again.encode(text, True) == found["ids"], case["name"]
+
+
 def one_line(kind, says, call, *arguments, **options):
     with pytest.raises(kind) as caught:
         call(*arguments, **options)
