@@ -67,7 +67,7 @@ class ATTN_API Chat {
   /// Errors   as generate; ValueError for a message that the context does not hold. The conversation is then as before.
   GeneratedText say(const std::string& message, const std::function<bool(std::string_view piece)>& on_text = {});
 
-  /// say() in steps, for a program that asks for an answer piece by piece: ask() takes the message, each step() adds to
+  /// say() in steps, for a program that takes an answer piece by piece: ask() takes the message, each step() adds to
   /// the answer until it returns false, and answer() ends it and returns it, as far as it was said. The next ask() or
   /// say() does so too. A step that throws may be repeated (TextGeneration); forget() makes the conversation what it
   /// was before ask().

@@ -5,6 +5,7 @@
 #include <attn/tokenizer.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -98,6 +99,8 @@ struct EncoderPrompts {
 struct EmbedOptions {
   std::string prompt;                ///< stands before each text
   std::int64_t batch_tokens = 2048;  ///< texts are computed together until they have that many tokens
+  /// Called before each batch, by the calling thread. What it throws ends the call and comes out of it.
+  std::function<void()> on_batch = {};
 };
 
 /// An encoder of texts.
@@ -137,6 +140,7 @@ class ATTN_API TextEncoder : public nn::Module {
   /// the prompts of the model.
   const std::string& prompt(const std::string& name) const;
   const Tokenizer& tokenizer() const;  ///< ValueError for a folder without tokenizer.json
+  bool has_tokenizer() const;
 
   /// Returns the rows of texts that stand one after another: ids, segments [total] (i64 or i32; segments may be
   /// undefined: 0) -> [total, C]. cu_seqlens as in AttentionOptions.

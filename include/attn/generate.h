@@ -89,7 +89,7 @@ struct GenerateOptions {
 struct Generated {
   std::vector<std::int64_t> tokens;  ///< the new tokens
   Finish finish = Finish::length;
-  std::vector<double> log_probabilities;        ///< of the new tokens, if the call asks for them
+  std::vector<double> log_probabilities;        ///< of the new tokens, if log_probabilities is set
   std::int64_t guessed = 0, guessed_right = 0;  ///< tokens that the draft guessed, and those that the model chose too
 };
 
@@ -123,7 +123,7 @@ ATTN_API std::vector<GeneratedText> generate_text(const LanguageModel& model, co
                                                   const std::vector<std::string>& prompts,
                                                   const GenerateTextOptions& options = {});
 
-/// generate_text in steps, for prompts as ids: for a program that asks for a text piece by piece, and may stop asking.
+/// generate_text in steps, for prompts as ids: for a program that takes a text piece by piece, and may stop early.
 ///
 ///   TextGeneration run(model, tokenizer, prompts, options);
 ///   while (run.step()) {}

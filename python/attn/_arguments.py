@@ -101,6 +101,13 @@ _LOAD = {
     **dict.fromkeys(("torch_dtype", "precision"), "dtype"),
     **dict.fromkeys(("device", "device_map"), "nothing: attn computes on the CPU"),
 }
+_EMBED = {
+    **dict.fromkeys(("batch_size", "batch"), "batch_tokens"),
+    **dict.fromkeys(("sentences", "inputs", "text"), "texts"),
+    **dict.fromkeys(("normalize", "normalize_embeddings"), "nothing: the model's files say whether it is done"),
+    **dict.fromkeys(("device", "show_progress_bar", "convert_to_numpy"), _NOTHING),
+    **dict.fromkeys(("convert_to_tensor",), "torch.from_numpy around the call"),
+}
 _MEANT = {
     "attention": _ATTENTION,
     "additive_attention": _ATTENTION,
@@ -114,6 +121,9 @@ _MEANT = {
     "Chat": _CHAT,
     "LanguageModel": _LOAD,
     "LanguageModel.load": _LOAD,
+    "TextEncoder.load": _LOAD,
+    "TextEncoder.embed": _EMBED,
+    "TextEncoder.scores": {**_EMBED, **dict.fromkeys(("sentences", "inputs", "texts"), "pairs")},
     "KvCache": {
         **dict.fromkeys(("num_heads", "heads", "kv_heads", "num_kv_heads"),
                         "key_heads, and value_heads where they are others"),

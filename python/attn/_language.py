@@ -22,8 +22,8 @@ class GeneratedText:
     tokens             the new ids
     finish             why it ended: "length" (as many tokens as wanted), "end" (an end token, which is not part of it),
                        "stop" (a text of `stop`, which is not part of it), "stopped" (a function of yours returned
-                       False, or a stream was asked before its end)
-    log_probabilities  of the new tokens, if they were asked for; else None
+                       False, or the result of a stream was read before its end)
+    log_probabilities  of the new tokens, with log_probabilities=True; else None
     guessed            how many tokens a draft guessed; guessed_right: those that the model chose too
     """
 
@@ -171,27 +171,26 @@ class LanguageModel(_core.LanguageModel):
         """
         if unknown:
             _arguments.check("generate", unknown, _NAMES)
-        texts, one = _core.generate(self, prompt, {
-            "tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
-            "repetition_penalty": repetition_penalty, "seed": seed, "samples": samples, "stop": stop,
-            "end_tokens": end_tokens, "cache": cache, "window": window, "sinks": sinks, "model_cache": model_cache,
-            "draft": draft, "draft_tokens": draft_tokens, "log_probabilities": log_probabilities,
-            "on_logits": on_logits, "on_token": on_token, "on_text": on_text,
-        })  # fmt: skip
+        texts, one = _core.generate(self, prompt, _options(locals()))
         said = [GeneratedText(*text) for text in texts]
         return said[0] if one else said
 
     def stream(self, prompt: Any, **options: Any) -> "TextStream":
-        """Goes on with one prompt piece by piece, as they are asked for: `for piece in model.stream("Once"): ...`.
+        """Goes on with one prompt, a piece of text at a time: `for piece in model.stream("Once"): ...`.
 
-        `options` are those of `generate`, except on_text. The pieces joined are the text of `generate`. Whoever stops
-        asking stops the model.
+        `options` are those of `generate`, except on_text. The pieces joined are the text of `generate`. The model
+        computes a piece when the loop needs it, so leaving the loop stops it.
         """
         _arguments.check("stream", options, [name for name in _NAMES if name != "on_text"])
         return TextStream(_core.TextGeneration(self, prompt, options))
 
 
 _NAMES = tuple(inspect.signature(LanguageModel.generate).parameters)[2:-1]
+
+
+def _options(given: dict[str, Any]) -> dict[str, Any]:
+    """The options of generate among the arguments of a call."""
+    return {name: given[name] for name in _NAMES if name in given}
 
 
 class TextStream(Iterator[str]):
@@ -306,12 +305,7 @@ class Chat(_core.Chat):
         if unknown:
             _arguments.check("Chat", unknown, tuple(inspect.signature(Chat).parameters)[:-1])
         self._open: _Answer | None = None
-        super().__init__(model, system, dict(format) if isinstance(format, Mapping) else format, {
-            "tokens": tokens, "temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p,
-            "repetition_penalty": repetition_penalty, "seed": seed, "cache": cache, "window": window, "sinks": sinks,
-            "draft": draft, "draft_tokens": draft_tokens, "log_probabilities": log_probabilities,
-            "on_logits": on_logits, "on_token": on_token,
-        })  # fmt: skip
+        super().__init__(model, system, dict(format) if isinstance(format, Mapping) else format, _options(locals()))
 
     def say(self, message: str, on_text: Callable[[str], Any] | None = None) -> GeneratedText:
         """Answers a message.
@@ -326,10 +320,10 @@ class Chat(_core.Chat):
         return GeneratedText(*self._say(message, on_text))
 
     def stream(self, message: str) -> TextStream:
-        """Answers a message piece by piece, as they are asked for: `for piece in chat.stream("Hello"): ...`.
+        """Answers a message, a piece of text at a time: `for piece in chat.stream("Hello"): ...`.
 
         The answer that say would give. It stays part of the conversation as far as it was said when the next message
-        comes, or the stream is asked for its `result`. Raises as say.
+        comes, or the `result` of the stream is read. Raises as say.
         """
         self._end()
         self._ask(message)

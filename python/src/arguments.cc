@@ -46,7 +46,7 @@ void add_refusals(nb::module_& m) {
     add_refusal(m, name, name);
   for (const char* cls : {"Mask", "Bias", "Score", "ScoreExpression", "ScoreTable", "Weights", "KvCache", "KvSequence",
                           "Plan", "VerifyReport", "ExplainStep", "Explanation", "Tokenizer", "LanguageModel",
-                          "ModelCache", "TextGeneration", "Chat"}) {
+                          "ModelCache", "TextGeneration", "Chat", "TextEncoder"}) {
     const nb::object type = m.attr(cls);
     // a copy, because the class changes during the loop
     const auto members = nb::cast<nb::dict>(nb::module_::import_("builtins").attr("dict")(type.attr("__dict__")));

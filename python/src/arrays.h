@@ -1,43 +1,12 @@
 // python/src/arrays.h: converts NumPy arrays, torch tensors and other DLPack arrays to tensors of the library and back,
 // without copies where the memory allows it.
 #pragma once
-#include <attn/tensor.h>
-
-#include <nanobind/nanobind.h>
-
 #include <optional>
-#include <string>
 #include <vector>
 
+#include "views.h"
+
 namespace attn::python {
-
-namespace nb = nanobind;
-
-/// The library from which an array came; results are arrays of the same library. For arrays of other libraries, results
-/// are NumPy arrays.
-enum class Framework : std::uint8_t { numpy, torch };
-
-/// The memory of a Python array.
-struct View {
-  void* data = nullptr;
-  Dims sizes = {}, strides = {};  // in elements
-  Dtype dtype = Dtype::f32;
-  Framework framework = Framework::numpy;
-  nb::object copy = {};  // a copy, if the array's own memory cannot be used; of DLPack what keeps the memory alive
-};
-
-/// A function and its argument, named for error messages.
-struct Argument {
-  const char* function;
-  const char* name;
-};
-
-/// Reads pointer, sizes and strides of an array; normally the memory is the array's own. Copied are only arrays that
-/// are not aligned, arrays with a stride that is not a whole number of elements, and lazily negated torch tensors.
-///
-/// Errors   TypeError for anything but an array, for dtypes the library does not have (the error names other byte
-///          orders and objects), masked arrays, sparse tensors; ValueError for memory that is not the CPU's.
-View view_of(nb::handle x, const Argument& argument);
 
 /// Returns whether `x` is a torch tensor that requires a gradient while torch records gradients.
 bool wants_gradient(nb::handle x);

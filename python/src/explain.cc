@@ -122,15 +122,7 @@ constexpr Option all_options[] = {
 
 Explanation explained(nb::handle given, nb::kwargs options) {
   ExplainOptions to;
-  for (auto [name, x] : options) {
-    if (x.is_none()) continue;
-    const std::string key = nb::cast<std::string>(name);
-    const Option* found = nullptr;
-    for (const Option& option : all_options)
-      if (key == option.name) found = &option;
-    if (found == nullptr) throw type_error("{}: there is no option {}", function, key);
-    found->set(to, x);
-  }
+  set_options(function, options, all_options, to);
   if (to.cut_words && to.tokens != text::Tokens::words)
     throw ValueError(text("{}: cut_words is given and tokens is \"{}\"; words are cut by it with tokens=\"words\"",
                           function, to.tokens == text::Tokens::characters ? "characters" : "auto"));

@@ -99,4 +99,11 @@ const Torch& Torch::get() {
   });
 }
 
+nb::object call_method(nb::handle x, PyObject* name) {
+  PyObject* arguments[] = {x.ptr()};
+  PyObject* result = PyObject_VectorcallMethod(name, arguments, 1 | PY_VECTORCALL_ARGUMENTS_OFFSET, nullptr);
+  if (result == nullptr) throw nb::python_error();
+  return nb::steal(result);
+}
+
 }  // namespace attn::python

@@ -37,5 +37,7 @@ struct Torch {
 bool is_numpy(nb::handle x);
 /// Returns whether x is a torch.Tensor; false if torch has not been imported.
 bool is_torch(nb::handle x);
+/// Calls a method without arguments.
+nb::object call_method(nb::handle x, PyObject* name);
 
 }  // namespace attn::python

@@ -34,23 +34,6 @@ Function function_of(nb::handle x, const Argument& at) {
 /// Returns what a function said: None or true means to go on.
 bool goes_on(const nb::object& result, const Argument& at) { return result.is_none() || flag(result, at); }
 
-/// Looks for signals such as Ctrl-C, but not more often than a user notices: the GIL may be far.
-class Interrupts {
- public:
-  void operator()() {
-    using Clock = std::chrono::steady_clock;
-    if (Clock::now() < next_) return;
-    {
-      const Locked locked;
-      if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    }
-    next_ = Clock::now() + std::chrono::milliseconds(50);
-  }
-
- private:
-  std::chrono::steady_clock::time_point next_{};
-};
-
 struct Reading {
   const char* function;
   const PyModel& model;
@@ -173,15 +156,7 @@ constexpr Option all_options[] = {
 
 Given::Given(const char* function, const PyModel& model, const nb::dict& given) {
   Reading reading{.function = function, .model = model, .to = *this};
-  for (auto [name, x] : given) {
-    if (x.is_none()) continue;
-    const std::string key = nb::cast<std::string>(name);
-    const Option* found = nullptr;
-    for (const Option& option : all_options)
-      if (key == option.name) found = &option;
-    if (found == nullptr) throw type_error("{}: there is no option {}", function, key);
-    found->set(reading, x);
-  }
+  set_options(function, given, all_options, reading);
   const Draft& draft = options.tokens.draft;
   if (reading.draft_tokens && draft.model == nullptr && draft.ngram == 0)
     throw ValueError(text("{}: draft_tokens is given without a draft", function));

@@ -1,4 +1,5 @@
-// python/src/gil.h: releases and takes the GIL (Python's global interpreter lock), also while the interpreter ends.
+// python/src/gil.h: releases and takes the GIL (Python's global interpreter lock), also while the interpreter ends;
+// looks for signals in a call without it.
 #pragma once
 #include <nanobind/nanobind.h>
 
@@ -43,6 +44,23 @@ class Locked {
 
  private:
   PyGILState_STATE state_;
+};
+
+/// Looks for signals such as Ctrl-C, but not more often than a user notices: the GIL may be far.
+class Interrupts {
+ public:
+  void operator()() {
+    using Clock = std::chrono::steady_clock;
+    if (Clock::now() < next_) return;
+    {
+      const Locked locked;
+      if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+    }
+    next_ = Clock::now() + std::chrono::milliseconds(50);
+  }
+
+ private:
+  std::chrono::steady_clock::time_point next_{};
 };
 
 }  // namespace attn::python

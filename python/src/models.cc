@@ -34,6 +34,19 @@ std::string path_of(nb::handle x, const Argument& at) {
   return {PyBytes_AsString(coded), static_cast<std::size_t>(PyBytes_Size(coded))};
 }
 
+nb::object shown_path(const std::string& path) {
+  return nb::steal(PyUnicode_DecodeFSDefaultAndSize(path.data(), static_cast<Py_ssize_t>(path.size())));
+}
+
+std::optional<Dtype> weights_dtype_of(nb::handle x, const char* function) {
+  if (x.is_none()) return std::nullopt;
+  constexpr const char* names[] = {"float32", "float64", "bfloat16", "float16"};
+  if (PyUnicode_Check(x.ptr()))  // the names of the command too
+    for (const Dtype each : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
+      if (word(x, {function, "dtype"}) == name_of(each)) return each;
+  return static_cast<Dtype>(choice(x, {function, "dtype"}, {names[0], names[1], names[2], names[3]}));
+}
+
 Tensor id_tensor(Reader& read, nb::handle x, const char* name) {
   const Tensor ids = read.integers(x, name);
   if (!is_integral(ids.dtype()))
@@ -61,15 +74,6 @@ namespace {
 
 constexpr const char* class_name = "LanguageModel";
 
-std::optional<Dtype> dtype_of(nb::handle x) {
-  if (x.is_none()) return std::nullopt;
-  constexpr const char* names[] = {"float32", "float64", "bfloat16", "float16"};
-  if (PyUnicode_Check(x.ptr()))  // the names of the command too
-    for (const Dtype each : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
-      if (word(x, {class_name, "dtype"}) == name_of(each)) return each;
-  return static_cast<Dtype>(choice(x, {class_name, "dtype"}, {names[0], names[1], names[2], names[3]}));
-}
-
 std::optional<Tokenizer> tokenizer_of(nb::handle x) {
   if (x.is_none()) return std::nullopt;
   if (const Tokenizer* given = as<Tokenizer>(x)) return *given;
@@ -86,7 +90,7 @@ bool has_tokenizer(const std::string& path) {
 /// `config`: JSON; with None the model is loaded from `path`.
 void construct(PyModel* self, nb::handle config, nb::handle path, nb::handle dtype, nb::handle seed_given,
                nb::handle tokenizer) {
-  const std::optional<Dtype> to = dtype_of(dtype);
+  const std::optional<Dtype> to = weights_dtype_of(dtype, class_name);
   std::optional<Tokenizer> own = tokenizer_of(tokenizer);
   if (!config.is_none()) {
     const std::string json = word(config, {class_name, "config"});
@@ -264,12 +268,9 @@ void add_models(nb::module_& m) {
       .def_prop_ro(
           "tokenizer",
           [](const PyModel& self) -> nb::object { return self.tokenizer ? nb::cast(*self.tokenizer) : nb::none(); })
-      .def_prop_ro("path",
-                   [](const PyModel& self) -> nb::object {
-                     if (self.path.empty()) return nb::none();
-                     return nb::steal(
-                         PyUnicode_DecodeFSDefaultAndSize(self.path.data(), static_cast<Py_ssize_t>(self.path.size())));
-                   })
+      .def_prop_ro(
+          "path",
+          [](const PyModel& self) -> nb::object { return self.path.empty() ? nb::none() : shown_path(self.path); })
       .def_prop_ro("dtype", [](const PyModel& self) { return std::string(torch_name_of(self.model.dtype())); })
       .def_prop_ro("context", [](const PyModel& self) { return self.model.config.context; })
       .def_prop_ro("vocab_size", [](const PyModel& self) { return self.model.config.vocab_size; })

@@ -24,7 +24,7 @@ struct PyModelCache {
 };
 
 /// Marks an object as in use while this lives, and throws a ValueError if it already is: another thread, or a function
-/// of the call itself, may ask while a call has released the GIL. Made and destroyed with the GIL held.
+/// of the call itself, may use it while a call has released the GIL. Made and destroyed with the GIL held.
 class InUse {
  public:
   InUse(bool& busy, const char* name) : busy_(busy) {
@@ -41,6 +41,10 @@ class InUse {
 
 /// Reads a path: a text, bytes or an os.PathLike.
 std::string path_of(nb::handle x, const Argument& argument);
+/// Returns a path as Python shows it.
+nb::object shown_path(const std::string& path);
+/// Reads the dtype of weights by torch's name or the command's; None gives none.
+std::optional<Dtype> weights_dtype_of(nb::handle x, const char* function);
 /// Reads the ids of one text: whole numbers in a list or an array of one dim.
 std::vector<std::int64_t> ids_of(nb::handle x, const Argument& argument);
 /// Reads ids of any rank as i64.

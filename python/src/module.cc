@@ -42,6 +42,7 @@ NB_MODULE(_core, m) {
   add_tokenizer(m);
   add_models(m);
   add_generation(m);
+  add_encoder(m);
   add_chat(m);
   add_refusals(m);  // last, because it reads the functions that were added before
 }

@@ -5,7 +5,10 @@
 
 #include <attn/mask.h>
 
+#include <algorithm>
 #include <initializer_list>
+
+#include "errors.h"
 
 namespace attn::python {
 
@@ -30,5 +33,18 @@ int choice(nb::handle x, const Argument& argument, std::initializer_list<const c
 std::string word(nb::handle x, const Argument& argument);
 /// Reads None, "top_left" or "bottom_right".
 Align align(nb::handle x, const char* function);
+
+/// Sets the options of a dict by their names in `all`, a list of (name, set), in `to`; None stands for the default.
+template <typename Option, std::size_t count, typename To>
+void set_options(const char* function, const nb::dict& given, const Option (&all)[count], To& to) {
+  for (auto [name, x] : given) {
+    if (x.is_none()) continue;
+    const std::string key = word(name, {function, "the name of an option"});
+    const Option* const found =
+        std::find_if(all, all + count, [&](const Option& option) { return key == option.name; });
+    if (found == all + count) throw type_error("{}: there is no option {}", function, key);
+    found->set(to, x);
+  }
+}
 
 }  // namespace attn::python

@@ -21,9 +21,14 @@ constexpr const char* tokenizer_doc =
     >>> ids, tokenizer.decode(ids)
     ([4, 1], 'a rose')
 
-Tokenizer.load reads tokenizer.json of Hugging Face (byte-level BPE, BPE of characters with byte_fallback) and the
-tokenizer of a GGUF file, with the ids of Hugging Face's library. Threads may share one. It can be copied and pickled.
+Tokenizer.load reads tokenizer.json of Hugging Face (BPE, WordPiece, Unigram) and the tokenizer of a GGUF file, with the
+ids of Hugging Face's library. Threads may share one. It can be copied and pickled.
 Raises ValueError for a file that is damaged or has an unknown feature, OSError for one that cannot be read.)doc";
+
+const char* kind_of(const Tokenizer& tokenizer) {
+  constexpr const char* names[] = {"characters", "words", "bpe", "wordpiece", "unigram"};
+  return names[static_cast<int>(tokenizer.kind())];
+}
 
 nb::object text_of(const std::string& bytes) {
   return nb::steal(PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "replace"));
@@ -68,11 +73,7 @@ void add_tokenizer(nb::module_& m) {
           },
           nb::arg("folder").none(),
           "Writes tokenizer.json, whole or not at all, into a folder that is created if needed.")
-      .def_prop_ro("kind",
-                   [](const Tokenizer& self) {
-                     constexpr const char* names[] = {"characters", "words", "bpe"};
-                     return names[static_cast<int>(self.kind())];
-                   })
+      .def_prop_ro("kind", [](const Tokenizer& self) { return std::string(kind_of(self)); })
       .def_prop_ro("size", &Tokenizer::size, "One more than the largest id.")
       .def(
           "encode",
@@ -115,10 +116,8 @@ void add_tokenizer(nb::module_& m) {
           },
           nb::arg("token").none(), "The id of a token, given by its text or its bytes; None if there is none.")
       .def("__reduce__", [](const Tokenizer& self) { return made_again<Tokenizer>("parse", self.to_json()); })
-      .def("__repr__", [](const Tokenizer& self) {
-        constexpr const char* names[] = {"characters", "words", "bpe"};
-        return text("<attn.Tokenizer of {} {} ids>", self.size(), names[static_cast<int>(self.kind())]);
-      });
+      .def("__repr__",
+           [](const Tokenizer& self) { return text("<attn.Tokenizer of {} {} ids>", self.size(), kind_of(self)); });
 }
 
 }  // namespace attn::python

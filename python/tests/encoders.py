@@ -6,6 +6,8 @@ import pathlib
 import torch
 import transformers as hf
 
+from families import save, values
+
 SIZES = {"vocab_size": 31, "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4,
          "max_position_embeddings": 40}
 WINDOWS = {"num_hidden_layers": 4, "local_attention": 6, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
@@ -55,11 +57,6 @@ ENCODERS = {
 KINDS = ["cls_token", "max_tokens", "mean_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken"]
 
 
-def values(x):
-    return {"dtype": str(x.dtype)[6:], "shape": list(x.shape),
-            "values": [float(f"{v:.9g}") for v in x.flatten().tolist()]}
-
-
 def pooled(rows, mask, kind):
     """sentence-transformers' Pooling of rows [B, T, C] with a mask [B, T]."""
     wide = mask.unsqueeze(-1).to(rows.dtype)
@@ -92,17 +89,12 @@ def computed(model, texts, segments):
 def write(folder, model, seed=7, lengths=(9, 1, 23, 14)):
     """The folder as transformers saves it; rows, vectors and scores, with their errors against float64."""
     folder = pathlib.Path(folder)
-    torch.manual_seed(seed)
-    with torch.no_grad():
-        for weight in model.parameters():  # biases and norms too, so that each is seen
-            weight.add_(torch.randn_like(weight) * 0.3)
-    model.eval().save_pretrained(folder)
+    save(folder, model, seed)
     if getattr(model.config, "max_position_embeddings", 0) >= 300:
         lengths = (*lengths, 280)
     padding = model.config.pad_token_id
     texts = [torch.randint(4, model.config.vocab_size, (n,)).tolist() for n in lengths]
     texts[2][5] = padding  # where a text has it, it is a token like others; RoBERTa does not count it
-    model.set_attn_implementation("eager")
     longest = max(map(len, texts))
     mask = torch.tensor([[1] * len(text) + [0] * (longest - len(text)) for text in texts])
     record, segments = {"texts": texts}, None

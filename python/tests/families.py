@@ -104,19 +104,24 @@ def greedy(model, prompts, tokens):
     return model.generate(ids, attention_mask=mask, **options)[:, longest:].tolist()
 
 
-def write(folder, model, seed=7, tokens=24):
-    """The folder as transformers saves it; logits of some ids, with their error against the model in float64; greedy
-    texts."""
-    folder = pathlib.Path(folder)
+def save(folder, model, seed):
+    """The folder as transformers saves it, with other weights."""
     torch.manual_seed(seed)
     with torch.no_grad():
         for weight in model.parameters():  # biases and norms too, so that each is seen
             weight.add_(torch.randn_like(weight) * 0.3)
     model.eval().save_pretrained(folder)
+    model.set_attn_implementation("eager")  # the definition; in Gemma 2 the others have no softcap
+
+
+def write(folder, model, seed=7, tokens=24):
+    """The folder as transformers saves it; logits of some ids, with their error against the model in float64; greedy
+    texts."""
+    folder = pathlib.Path(folder)
+    save(folder, model, seed)
     (folder / "generation_config.json").unlink(missing_ok=True)
     ids = torch.randint(1, model.config.vocab_size, (2, tokens))
     prompts = [torch.randint(1, model.config.vocab_size, (n,)).tolist() for n in (9, 3, 14)]
-    model.set_attn_implementation("eager")  # the definition; in Gemma 2 the others have no softcap
     with torch.no_grad():
         logits = model(ids, use_cache=False).logits
         texts = greedy(model, prompts, 8)

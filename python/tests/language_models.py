@@ -1,7 +1,10 @@
 # python/tests/language_models.py: what the tests of language models share: small models, as objects and as folders.
 import json
 import pathlib
+import signal
 import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -28,6 +31,18 @@ def command(*arguments, given=""):
         pytest.skip("not installed: the command (cmake --build --preset release)")
     return subprocess.run([COMMAND, *map(str, arguments)], input=given, check=True, capture_output=True, text=True,
                           timeout=600).stdout
+
+
+def interrupt(program, argument):
+    """Runs a program that prints "ready", and after Ctrl-C "interrupted"."""
+    process = subprocess.Popen([sys.executable, "-c", program, argument], stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.5)
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[0] == "interrupted\n" and process.returncode == 0
+    finally:
+        process.kill()
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,11 @@
 import copy
 import os
 import pickle
-import signal
-import subprocess
-import sys
 import threading
-import time
 
 import numpy as np
 import pytest
-from language_models import BYTES, chat_of, folder, model, tiny  # noqa: F401
+from language_models import BYTES, chat_of, folder, interrupt, model, tiny  # noqa: F401
 
 import attn
 
@@ -186,14 +182,7 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("kind", ["prompt", "tokens", "stream", "chat"])
 def test_ctrl_c_ends_a_call(kind):
-    process = subprocess.Popen([sys.executable, "-c", INTERRUPTED, kind], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(0.5)
-        process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=60)[0] == "interrupted\n" and process.returncode == 0
-    finally:
-        process.kill()
+    interrupt(INTERRUPTED, kind)
 
 
 def test_threads_share_a_model(model):

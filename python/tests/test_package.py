@@ -136,6 +136,9 @@ def test_the_package_type_checks(tmp_path):
         'print("".join(piece.upper() for piece in model.stream("a", seed=1)), said.text, model.config["model_type"])\n'
         'chat = attn.Chat(model, format="chatml", draft=model)\n'
         'print(chat.say("a", print).tokens, chat.stream("b").result.finish, chat.computed)\n'
+        'encoder = attn.TextEncoder.load("encoder", dtype="float32")\n'
+        'v: np.ndarray = encoder.embed(["a", "b"], prompt_name="query", batch_tokens=512)\n'
+        'print(v, encoder.scores([("a", "b")]), encoder.dim, encoder.prompts["query"], encoder.tokenizer)\n'
     )
     result = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"),
                              "use.py"], capture_output=True, text=True, cwd=tmp_path)

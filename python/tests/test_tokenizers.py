@@ -28,7 +28,7 @@ def theirs(family):
     return type(tokenizer).from_str(tokenizer.to_str())
 
 
-def ask(path, questions, *options):
+def answers_of(path, questions, *options):
     if not CHILD.exists():
         pytest.skip("not installed: the tests of the library (cmake --build --preset release)")
     lines = "".join(json.dumps(question) + "\n" for question in questions)
@@ -61,15 +61,15 @@ def test_ids_are_hugging_faces(family, tmp_path):
     size = tokenizer.get_vocab_size()
     for texts in blocks_of([families.text(chance) for _ in range(TEXTS)]):
         questions = [[text, None, 0] for text in texts]
-        answers = ask(path, questions)
+        answers = answers_of(path, questions)
         assert answers[0]["size"] == size
         compare(answers, tokenizer.encode_batch(texts), questions)
         for found, encoding in zip(answers[1:], tokenizer.encode_batch(texts, add_special_tokens=False), strict=True):
             assert found["plain"] == encoding.ids
-    asked = [encoding.ids for encoding in tokenizer.encode_batch(texts[:1000])]
-    asked += [[chance.randrange(size + 2) for _ in range(chance.randrange(12))] for _ in range(TEXTS // 4)]
-    asked = [ids for ids in asked if ids]
-    for ids, found in zip(asked, ask(path, asked)[1:], strict=True):
+    given = [encoding.ids for encoding in tokenizer.encode_batch(texts[:1000])]
+    given += [[chance.randrange(size + 2) for _ in range(chance.randrange(12))] for _ in range(TEXTS // 4)]
+    given = [ids for ids in given if ids]
+    for ids, found in zip(given, answers_of(path, given)[1:], strict=True):
         for answer, skipped in (("text", False), ("without", True)):
             text = bytes(found[answer]).decode("utf-8", "replace")
             assert text == tokenizer.decode(ids, skip_special_tokens=skipped), ids
@@ -85,11 +85,11 @@ def test_pairs_and_cut_texts(family, tmp_path):
                 tokenizer.enable_truncation(length, direction=side)
             path = write(tokenizer, tmp_path)
             questions = [[one, other, length] for one, other in pairs]
-            answers = ask(path, questions)
+            answers = answers_of(path, questions)
             assert answers[0]["max_length"] == length
             compare(answers, tokenizer.encode_batch(pairs), questions)
             questions = [[one, None, length] for one, _ in pairs]
-            compare(ask(path, questions), tokenizer.encode_batch([one for one, _ in pairs]), questions)
+            compare(answers_of(path, questions), tokenizer.encode_batch([one for one, _ in pairs]), questions)
             tokenizer.no_truncation()
 
 
@@ -101,7 +101,7 @@ def test_every_character(family, tmp_path):
     for some in blocks_of(characters):
         texts = [f"{c} a{c}b é{c}\u0301" for c in some]
         questions = [[text, None, 0] for text in texts]
-        compare(ask(path, questions), tokenizer.encode_batch(texts), questions)
+        compare(answers_of(path, questions), tokenizer.encode_batch(texts), questions)
 
 
 @pytest.mark.parametrize("family", families.FAMILIES, ids=lambda family: family.__name__)
@@ -118,7 +118,7 @@ def test_what_is_written_is_the_same_tokenizer(family, tmp_path):
         assert again[field] == given[field], field
     texts = [families.text(chance) for _ in range(100)]
     questions = [[text, None, 0] for text in texts]
-    compare(ask(path, questions, "--again"), tokenizer.encode_batch(texts), questions)
+    compare(answers_of(path, questions, "--again"), tokenizer.encode_batch(texts), questions)
     read = type(tokenizer).from_str(written)
     read.no_truncation()
     read.no_padding()

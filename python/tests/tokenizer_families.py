@@ -79,10 +79,10 @@ def charsmap(rule="nmt_nfkc"):
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(documents()[:400]), model_writer=model, vocab_size=300, hard_vocab_limit=False,
         normalization_rule_name=rule, character_coverage=0.98, minloglevel=2)
-    return _field(_field(model.getvalue(), 3), 2)
+    return field(field(model.getvalue(), 3), 2)
 
 
-def _field(message, wanted):
+def field(message, wanted):
     """The bytes of a field of a protobuf message."""
     at = 0
 
@@ -119,7 +119,7 @@ def _word_piece(unknown, special, **normalizer):
     return tokenizer
 
 
-def _template(tokenizer, single, pair, names):
+def template(tokenizer, single, pair, names):
     tokenizer.post_processor = processors.TemplateProcessing(
         single=single, pair=pair, special_tokens=[(name, tokenizer.token_to_id(name)) for name in names])
     return tokenizer
@@ -127,7 +127,7 @@ def _template(tokenizer, single, pair, names):
 
 def _bert(**normalizer):
     tokenizer = _word_piece("[UNK]", ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], **normalizer)
-    return _template(tokenizer, "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", ["[CLS]", "[SEP]"])
+    return template(tokenizer, "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", ["[CLS]", "[SEP]"])
 
 
 def bert_uncased():
@@ -196,7 +196,7 @@ def modernbert():
     tokenizer.add_tokens([AddedToken(" " * n, normalized=True) for n in range(24, 1, -1)])
     tokenizer.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]"])
     _mask(tokenizer, "[MASK]")
-    return _template(tokenizer, "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0", ["[CLS]", "[SEP]"])
+    return template(tokenizer, "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0", ["[CLS]", "[SEP]"])
 
 
 def _unigram(special, unknown, normalizer, pre_tokenizer, scheme="always", added=()):
@@ -218,7 +218,7 @@ def _words_and_space(scheme="always"):
 
 
 def _ends(tokenizer):
-    return _template(tokenizer, "<s> $A </s>", "<s> $A </s> </s> $B </s>", ["<s>", "</s>"])
+    return template(tokenizer, "<s> $A </s>", "<s> $A </s> </s> $B </s>", ["<s>", "</s>"])
 
 
 def xlm_roberta():
@@ -238,7 +238,7 @@ def xlm_roberta_converted():
 def t5():
     special = ["<pad>", "</s>", "<unk>", *(f"<extra_id_{n}>" for n in range(20))]
     tokenizer = _unigram(special, "<unk>", normalizers.Precompiled(charsmap()), _words_and_space())
-    return _template(tokenizer, "$A </s>", "$A </s> $B </s>", ["</s>"])
+    return template(tokenizer, "$A </s>", "$A </s> $B </s>", ["</s>"])
 
 
 def marian():
@@ -246,7 +246,7 @@ def marian():
     tokenizer = _unigram(["</s>", "<unk>"], "<unk>", normalizers.Precompiled(charsmap("nmt_nfkc_cf")),
                          _words_and_space())
     tokenizer.add_special_tokens(["<pad>"])
-    return _template(tokenizer, "$A </s>", "$A $B </s>", ["</s>"])
+    return template(tokenizer, "$A </s>", "$A $B </s>", ["</s>"])
 
 
 def albert():
@@ -254,7 +254,7 @@ def albert():
              normalizers.StripAccents(), normalizers.Lowercase(), normalizers.Precompiled(charsmap())]
     tokenizer = _unigram(["<pad>", "<unk>", "[CLS]", "[SEP]"], "<unk>", normalizers.Sequence(steps), _words_and_space(),
                          added=["[MASK]"])
-    return _template(tokenizer, "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", ["[CLS]", "[SEP]"])
+    return template(tokenizer, "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", ["[CLS]", "[SEP]"])
 
 
 def deberta():
@@ -264,7 +264,7 @@ def deberta():
                          pre_tokenizers.Sequence([pre_tokenizers.Punctuation(behavior="isolated"),
                                                   pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="first")]),
                          scheme="first", added=["[MASK]"])
-    return _template(tokenizer, "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", ["[CLS]", "[SEP]"])
+    return template(tokenizer, "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:1 [SEP]:1", ["[CLS]", "[SEP]"])
 
 
 def xlnet():
@@ -272,7 +272,7 @@ def xlnet():
     steps = [normalizers.Precompiled(charsmap()), normalizers.Nmt(), normalizers.NFC()]
     tokenizer = _unigram(["<unk>", "<s>", "</s>", "<cls>", "<sep>"], "<unk>", normalizers.Sequence(steps),
                          _words_and_space("first"), scheme="first", added=["<mask>"])
-    return _template(tokenizer, "$A:0 <sep>:0 <cls>:2", "$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2", ["<sep>", "<cls>"])
+    return template(tokenizer, "$A:0 <sep>:0 <cls>:2", "$A:0 <sep>:0 $B:1 <sep>:1 <cls>:2", ["<sep>", "<cls>"])
 
 
 def pieces():

@@ -11,10 +11,12 @@ import os
 import re
 import resource
 import sys
+import tempfile
 import unicodedata
 from typing import NamedTuple
 
 import numpy as np
+import text_encoders
 
 import attn
 
@@ -45,6 +47,7 @@ OBJECTS = {
     "ScoreExpression": lambda: attn.ScoreExpression("s * 2"),
     "ScoreTable": lambda: attn.ScoreTable(np.zeros(3, np.float32)),
     "TextStream": lambda: small().stream("abc"),
+    "TextEncoder": lambda: encoder(),
     "Tokenizer": lambda: small().tokenizer,
     "VerifyReport": lambda: attn.verify("attention f32 Tq=2"),
     "Weights": lambda: attn.Weights.top_k(2),
@@ -62,7 +65,8 @@ RIGHT = {
     "LanguageModel.save": ("saved",), "LanguageModel.load": ("saved",), "Chat.say": ("Hi",),
     "Tokenizer.train": ("a b",), "Tokenizer.load": ("saved",), "Tokenizer.save": ("saved",), "Tokenizer.encode": ("a",),
     "Tokenizer.decode": ([1, 2],), "Tokenizer.bytes": (1,), "Tokenizer.find": ("a",), "ModelCache.truncate": (0, 0),
-    "ModelCache.length": (0,), "ModelCache.reorder": ([0],),
+    "ModelCache.length": (0,), "ModelCache.reorder": ([0],), "TextEncoder.load": (text_encoders.ENCODERS / "bert",),
+    "TextEncoder.embed": (["a b", "c"],), "TextEncoder.scores": ([("a b", "c")],),
 }  # fmt: skip
 
 
@@ -83,6 +87,12 @@ def model():
 @functools.cache
 def small():
     return attn.LanguageModel(CONFIG, seed=1, tokenizer=attn.Tokenizer.train("a b", "bpe", 256))
+
+
+@functools.cache
+def encoder():
+    with tempfile.TemporaryDirectory() as folder:
+        return attn.TextEncoder.load(text_encoders.write(folder, "bert"))
 
 
 class Hostile:

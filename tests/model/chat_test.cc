@@ -17,7 +17,7 @@ using Ids = std::vector<std::int64_t>;
 /// A conversation as one text, with answers as they are given.
 std::string written(const ChatFormat& format, const std::optional<std::string>& system,
                     const std::vector<std::string>& messages) {
-  // the model is asked to say nothing, so that the answers are empty
+  // the model says no token, so that the answers are empty
   const LanguageModel model = chat_model(2000);
   const Tokenizer tokenizer = chat_tokenizer();
   Chat chat(model, tokenizer, format, {.generate = {.tokens = 0}, .system = system});

@@ -1,5 +1,5 @@
 // tests/model/encoder_tokenizer_test.cc: tokenizers of encoders: Hugging Face's ids, segments, cut texts and decoded
-// texts; files that are saved, damaged, or ask for what is not supported.
+// texts; files that are saved, damaged, or need what is not supported.
 #include "io/files.h"
 #include "support/errors.h"
 #include "support/golden.h"

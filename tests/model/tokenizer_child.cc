@@ -18,17 +18,18 @@ Json bytes_of(const std::string& text) {
   return bytes;
 }
 
-Json answer(const attn::Tokenizer& tokenizer, const Json& asked) try {
-  if (asked.empty() || !asked[0].is_string()) {
-    const std::vector<std::int64_t> ids = asked;
+Json answer(const attn::Tokenizer& tokenizer, const Json& question) try {
+  if (question.empty() || !question[0].is_string()) {
+    const std::vector<std::int64_t> ids = question;
     return {{"text", bytes_of(tokenizer.decode(ids))}, {"without", bytes_of(tokenizer.decode(ids, true))}};
   }
-  const std::string text = asked[0];
-  const std::int64_t most = asked[2];
-  const attn::EncodedText found = asked[1].is_null() ? tokenizer.encode_text(text, most)
-                                                     : tokenizer.encode_pair(text, asked[1].get<std::string>(), most);
+  const std::string text = question[0];
+  const std::int64_t most = question[2];
+  const attn::EncodedText found = question[1].is_null()
+                                      ? tokenizer.encode_text(text, most)
+                                      : tokenizer.encode_pair(text, question[1].get<std::string>(), most);
   Json result{{"ids", found.ids}, {"type_ids", found.type_ids}};
-  if (asked[1].is_null()) result["plain"] = tokenizer.encode(text);
+  if (question[1].is_null()) result["plain"] = tokenizer.encode(text);
   return result;
 } catch (const attn::Error& error) { return {{"error", error.what()}}; }
 

@@ -74,7 +74,7 @@ TEST(RotaryKinds, TheLengthOfATextIsThatOfItsPositions) {
 
 TEST(RotaryKinds, TurnsAreThoseOfTransformers) {
   int cases = 0;
-  for (const json& recorded : testing::golden("model/rotary_kinds.json").at("turns")) {
+  for (const json& recorded : testing::golden("model/rotary_kinds.json").at("rotations")) {
     SCOPED_TRACE(recorded.at("name").get<std::string>());
     const RotaryEmbedding module(recorded.at("dim").get<std::int64_t>(),
                                  {.neighbours = recorded.at("name") == "neighbours",

@@ -53,16 +53,17 @@ void check_tokens(const EncodedText& text, std::int64_t vocab_size, const char* 
 
 /// Encodes each of `count` texts or pairs, and computes them in batches: compute(ids, ends, segments) returns a row for
 /// each.
-Tensor in_batches(const TextEncoder& encoder, std::size_t count, const char* what, std::int64_t batch_tokens,
+Tensor in_batches(const TextEncoder& encoder, std::size_t count, const char* what, const EmbedOptions& options,
                   const std::function<EncodedText(std::size_t)>& encode,
                   const std::function<Tensor(const Tensor&, const Tensor&, const Tensor&)>& compute) {
-  if (batch_tokens < 1)
-    throw ValueError(runtime::format("TextEncoder: batch_tokens is {}; it must be at least 1", batch_tokens));
+  if (options.batch_tokens < 1)
+    throw ValueError(runtime::format("TextEncoder: batch_tokens is {}; it must be at least 1", options.batch_tokens));
   const NoGrad no_grad;
   const bool segments = encoder.config.segments > 1;  // with one there is nothing to choose
   std::vector<Tensor> results;
   Batch batch;
   const auto finish = [&] {
+    if (options.on_batch) options.on_batch();
     results.push_back(compute(tensor<std::int64_t>(batch.ids), tensor<std::int64_t>(batch.ends),
                               segments ? tensor<std::int64_t>(batch.segments) : Tensor()));
     batch = {};
@@ -75,7 +76,7 @@ Tensor in_batches(const TextEncoder& encoder, std::size_t count, const char* wha
       throw ValueError(runtime::format("TextEncoder: {} {}: {}", what, i, error.what()));
     }
     check_tokens(text, encoder.config.vocab_size, what, i);
-    if (batch.ends.size() > 1 && std::ssize(batch.ids) + std::ssize(text.ids) > batch_tokens) finish();
+    if (batch.ends.size() > 1 && std::ssize(batch.ids) + std::ssize(text.ids) > options.batch_tokens) finish();
     batch.add(text, segments);
   }
   if (batch.ends.size() > 1 || results.empty()) finish();
@@ -89,6 +90,8 @@ const Tokenizer& TextEncoder::tokenizer() const {
     throw ValueError("TextEncoder: the model's folder has no tokenizer.json; it is needed for texts");
   return *parts_->tokenizer;
 }
+
+bool TextEncoder::has_tokenizer() const { return parts_->tokenizer.has_value(); }
 
 const std::string& TextEncoder::prompt(const std::string& name) const {
   static const std::string none;
@@ -111,7 +114,7 @@ Tensor TextEncoder::embed(const std::vector<std::string>& texts, const EmbedOpti
     of_prompt = std::ssize(with) - (!bare.empty() && !with.empty() && with.back() == bare.back() ? 1 : 0);
   }
   return in_batches(
-      *this, texts.size(), "text", options.batch_tokens,
+      *this, texts.size(), "text", options,
       [&](std::size_t i) { return tokenizer.encode_text(stripped(options.prompt + texts[i]), max_tokens); },
       [&](const Tensor& ids, const Tensor& ends, const Tensor& segments) {
         const std::vector<std::int64_t> prompts(static_cast<std::size_t>(of_prompt > 0 ? ends.size(0) - 1 : 0),
@@ -124,7 +127,7 @@ Tensor TextEncoder::scores(const std::vector<std::pair<std::string, std::string>
                            const EmbedOptions& options) const {
   const Tokenizer& tokenizer = this->tokenizer();
   return in_batches(
-      *this, pairs.size(), "pair", options.batch_tokens,
+      *this, pairs.size(), "pair", options,
       [&](std::size_t i) {
         return tokenizer.encode_pair(stripped(options.prompt + pairs[i].first), stripped(pairs[i].second), max_tokens);
       },

@@ -203,8 +203,8 @@ std::vector<std::string> written_types() {
   return names;
 }
 
-void write(const std::string& path, const LanguageModel& asked, const Tokenizer* tokenizer, const std::string& type) {
-  const LanguageModel model = asked.decoded();
+void write(const std::string& path, const LanguageModel& given, const Tokenizer* tokenizer, const std::string& type) {
+  const LanguageModel model = given.decoded();
   const ModelConfig& config = model.config;
   const Architecture& architecture = architecture_of(config);
   Metadata metadata;

@@ -13,7 +13,7 @@ namespace attn::text {
 struct Rewritten {
   std::string text;
   /// How many bytes at the begin stem from the first character of the whole text; 0: this part is not the first. A
-  /// Metaspace step whose scheme is "first" asks for it.
+  /// Metaspace step whose scheme is "first" needs it.
   std::size_t first = 0;
 };
 

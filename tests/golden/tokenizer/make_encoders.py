@@ -4,67 +4,45 @@
 import io
 import json
 import pathlib
-import random
+import sys
 import tempfile
 
 import sentencepiece
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-SPACE = "▁"
-TEXT = ["the cat sat on the mat, unaffordable embeddings don't depend on their batch.", "Où est le café? Ça va, naïve ÉTÉ!",
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "python" / "tests"))
+from tokenizer_families import SPACE, field, template  # noqa: E402
+
+TEXT = ["the cat sat on the mat, unaffordable embeddings don't depend on their batch.",
+        "Où est le café? Ça va, naïve ÉTÉ!",
         "人生苦短，先吃甜点。 生命は短い。", "Жизнь коротка, начни с десерта.", "2026: 12,000.50 + x"] * 12
 STRINGS = [
-    "", " ", "the cat", "  The CAT sat\ton the mat!  ", "unaffordable embeddings", "Où est le café? ÇA VA", "cafe\u0301 e\u0323\u0301", "人生苦短，x先吃",
-    "İstanbul ẞ ǅ ﬁne ½ ™ ①", "a\u0000b\ufffdc\u200bd\u00ade", "don't ``quoted''", "한국어 ᄒ\u1161ᆫ", "हिन्दी में ग्\u200dय", "👩\u200d👩\u200d👧 🇨🇳 ❤\ufe0f",
-    "x" * 120, "[CLS] the [SEP] <mask> cat  <mask>[MASK]", "</s><s>", "ｆｕｌｌ　ｗｉｄｔｈ", "\u3000ideographic\u00a0nbsp\u2028line", "▁▁the▁cat", "the\n\n\ncat\r\n",
-    "\u0301first", "©\u200d✂ ©\u0301", "ᄀ\u0301 가\u0301", "nothing☃☃☃here☃", "##ing ##", "ABC…„“”", "\ue000\U000e0001\U0001d400", "et ET Et."]
-PAIRS = [["the cat", "sat on the mat, unaffordable"], ["", "the"], ["人生苦短，先吃甜点 the cat sat on the mat", "x"], ["the", ""]]
+    "", " ", "the cat", "  The CAT sat\ton the mat!  ", "unaffordable embeddings", "Où est le café? ÇA VA",
+    "cafe\u0301 e\u0323\u0301", "人生苦短，x先吃", "İstanbul ẞ ǅ ﬁne ½ ™ ①", "a\u0000b\ufffdc\u200bd\u00ade",
+    "don't ``quoted''", "한국어 ᄒ\u1161ᆫ", "हिन्दी में ग्\u200dय", "👩\u200d👩\u200d👧 🇨🇳 ❤\ufe0f", "x" * 120,
+    "[CLS] the [SEP] <mask> cat  <mask>[MASK]", "</s><s>", "ｆｕｌｌ　ｗｉｄｔｈ",
+
+    "\u3000ideographic\u00a0nbsp\u2028line", "▁▁the▁cat", "the\n\n\ncat\r\n", "\u0301first",
+    "©\u200d✂ ©\u0301", "ᄀ\u0301 가\u0301", "nothing☃☃☃here☃",
+    "##ing ##", "ABC…„“”", "\ue000\U000e0001\U0001d400", "et ET Et."]
+PAIRS = [["the cat", "sat on the mat, unaffordable"], ["", "the"], ["人生苦短，先吃甜点 the cat sat on the mat", "x"],
+         ["the", ""]]
 
 
 def charsmap():
     """A table of few rules: sequences, a deletion, an expansion, and a beginning of others."""
-    rules = {"ﬁ": "fi", "½": "1/2", "\u00a0": " ", "\u3000": " ", "\u2028": " ", "İ": "i", "É": "é", "e\u0301": "é", "\u200b": "", "①": "1",
-             "©": "(c)", "ｆ": "f", "ｕ": "u", "ｌ": "l", "가": "ga", "\t": " ", "\n": " "}
+    rules = {"ﬁ": "fi", "½": "1/2", "\u00a0": " ", "\u3000": " ", "\u2028": " ", "İ": "i", "É": "é", "e\u0301": "é",
+             "\u200b": "", "①": "1", "©": "(c)", "ｆ": "f", "ｕ": "u", "ｌ": "l", "가": "ga", "\t": " ", "\n": " "}
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
         for old, new in rules.items():
             file.write(" ".join(f"{ord(c):X}" for c in old) + "\t" + " ".join(f"{ord(c):X}" for c in new) + "\n")
         file.flush()
         model = io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(TEXT), model_writer=model, vocab_size=200, hard_vocab_limit=False,
-                                                 normalization_rule_tsv=file.name, minloglevel=2)
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(TEXT), model_writer=model, vocab_size=200, hard_vocab_limit=False,
+            normalization_rule_tsv=file.name, minloglevel=2)
     found = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue()).serialized_model_proto()
     return field(field(found, 3), 2)
-
-
-def field(message, wanted):
-    """The bytes of a field of a protobuf message."""
-    at = 0
-
-    def number():
-        nonlocal at
-        value = shift = 0
-        while True:
-            byte = message[at]
-            at += 1
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-
-    while at < len(message):
-        key = number()
-        size = number() if key & 7 in (0, 2) else {1: 8, 5: 4}[key & 7]
-        if key & 7 == 0:
-            continue
-        if key >> 3 == wanted:
-            return message[at:at + size]
-        at += size
-    raise AssertionError(f"no field {wanted}")
-
-
-def template(tokenizer, single, pair, names):
-    tokenizer.post_processor = processors.TemplateProcessing(single=single, pair=pair, special_tokens=[(n, tokenizer.token_to_id(n)) for n in names])
-    return tokenizer
 
 
 def bert(special, **options):
@@ -72,7 +50,8 @@ def bert(special, **options):
     tokenizer.normalizer = normalizers.BertNormalizer(**options)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    tokenizer.train_from_iterator(TEXT, trainers.WordPieceTrainer(vocab_size=220, special_tokens=special, show_progress=False))
+    tokenizer.train_from_iterator(TEXT, trainers.WordPieceTrainer(
+        vocab_size=220, special_tokens=special, show_progress=False))
     return tokenizer
 
 
@@ -80,7 +59,8 @@ def unigram(special, normalizer, pre_tokenizer, scheme):
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, pre_tokenizer
     tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
-    tokenizer.train_from_iterator(TEXT, trainers.UnigramTrainer(vocab_size=180, special_tokens=special, unk_token="<unk>", show_progress=False))
+    tokenizer.train_from_iterator(TEXT, trainers.UnigramTrainer(
+        vocab_size=180, special_tokens=special, unk_token="<unk>", show_progress=False))
     tokenizer.add_special_tokens([AddedToken("<mask>", lstrip=True, normalized=False)])
     return tokenizer
 
@@ -99,8 +79,9 @@ def case(name, tokenizer):
     for length in (4, 5, 8, 11):
         for side in ("right", "left"):
             tokenizer.enable_truncation(length, direction=side)
-            found = [tokenizer.encode(one, other) for one, other in PAIRS] + [tokenizer.encode(text) for text in STRINGS[:9]]
-            result["cut"].append({"max_length": length, "side": side, "found": [{"ids": f.ids, "type_ids": f.type_ids} for f in found]})
+            found = [tokenizer.encode(*texts) for texts in [*PAIRS, *([text] for text in STRINGS[:9])]]
+            result["cut"].append({"max_length": length, "side": side,
+                                  "found": [{"ids": f.ids, "type_ids": f.type_ids} for f in found]})
     return result
 
 
@@ -114,17 +95,20 @@ old = bert(special, lowercase=False)
 old.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
 words = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
 table = normalizers.Precompiled(charsmap())
-converted = normalizers.Sequence([table, normalizers.Strip(left=False, right=True), normalizers.Replace(Regex(" {2,}"), SPACE)])
-compatible = normalizers.Sequence([normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD(), normalizers.StripAccents(),
-                                   normalizers.Lowercase()])
-composed = normalizers.Sequence([normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFKC(), normalizers.Strip()])
+converted = normalizers.Sequence([table, normalizers.Strip(left=False, right=True),
+                                  normalizers.Replace(Regex(" {2,}"), SPACE)])
+compatible = normalizers.Sequence([normalizers.Replace("``", '"'), normalizers.Replace("''", '"'), normalizers.NFKD(),
+                                   normalizers.StripAccents(), normalizers.Lowercase()])
+composed = normalizers.Sequence([normalizers.Replace(Regex(r"\s{2,}|[\n\r\t]"), " "), normalizers.NFKC(),
+                                 normalizers.Strip()])
 first = pre_tokenizers.Sequence([pre_tokenizers.Punctuation(), pre_tokenizers.Metaspace(prepend_scheme="first")])
+xlm_r = ["<s>", "<pad>", "</s>", "<unk>"]
 cases = [
     case("bert uncased", template(bert(special, lowercase=True), *segments)),
     case("bert cased", old),
     case("mpnet", mpnet),
-    case("xlm-r", template(unigram(["<s>", "<pad>", "</s>", "<unk>"], table, words, "always"), *ends)),
-    case("xlm-r converted", template(unigram(["<s>", "<pad>", "</s>", "<unk>"], converted, pre_tokenizers.Metaspace(), "always"), *ends)),
+    case("xlm-r", template(unigram(xlm_r, table, words, "always"), *ends)),
+    case("xlm-r converted", template(unigram(xlm_r, converted, pre_tokenizers.Metaspace(), "always"), *ends)),
     case("albert", template(unigram(["[CLS]", "[SEP]", "<unk>"], compatible, words, "always"), *segments)),
     case("deberta", template(unigram(["[CLS]", "[SEP]", "<unk>"], composed, first, "first"), *segments)),
 ]
