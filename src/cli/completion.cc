@@ -9,11 +9,12 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <ranges>
 
 namespace attn::cli {
 namespace {
 
-/// Returns the words that each option accepts. The key is the option's name, or verb and option if verbs differ.
+/// Returns the words that each option accepts. The key is the option's name; verb and option where a verb differs.
 const std::map<std::string, std::string>& values_of_options() {
   static const std::map<std::string, std::string> values{{"--score", "scaled_dot dot general additive"},
                                                          {"--positions", "none sinusoidal rotary"},
@@ -26,13 +27,9 @@ const std::map<std::string, std::string>& values_of_options() {
                                                          {"--color", "auto always never"},
                                                          {"--colour", "auto always never"},
                                                          {"--return-weights", "none full head_average column_sums"},
-                                                         {"run --dtype", "f32 f64 bf16 f16"},
+                                                         {"--dtype", "f32 f64 bf16 f16"},
                                                          {"train --dtype", "f32 bf16"},
-                                                         {"generate --dtype", "f32 f64 bf16 f16"},
-                                                         {"chat --dtype", "f32 f64 bf16 f16"},
-                                                         {"perplexity --dtype", "f32 f64 bf16 f16"},
                                                          {"--format", "chatml llama3 gemma mistral"},
-                                                         {"convert --dtype", "f32 f64 bf16 f16"},
                                                          {"--type", "F32 F16 BF16 Q8_0 Q4_0"}};
   return values;
 }
@@ -44,14 +41,16 @@ const std::string* values_of(const Parser& verb, const std::string& option) {
   return nullptr;
 }
 
+/// The options whose value is a file or a folder.
+constexpr std::array file_options{"--weights", "--svg", "--html", "--out", "--log", "--model", "--prompts", "--draft"};
+/// The verbs whose arguments are files or folders.
+constexpr std::array file_verbs{"run", "train", "generate", "chat", "perplexity", "embed", "rank", "convert", "info"};
+
 bool takes_file(const std::string& option) {
-  constexpr std::array options{"--weights", "--svg", "--out", "--log", "--model", "--prompts", "--draft"};
-  return std::find(options.begin(), options.end(), option) != options.end();
+  return std::find(file_options.begin(), file_options.end(), option) != file_options.end();
 }
-/// Returns whether the verb's argument is a file or a folder.
 bool names_file(const Parser& verb) {
-  constexpr std::array verbs{"run", "train", "generate", "chat", "perplexity", "embed", "rank", "convert", "info"};
-  return std::find(verbs.begin(), verbs.end(), verb.name()) != verbs.end();
+  return std::find(file_verbs.begin(), file_verbs.end(), verb.name()) != file_verbs.end();
 }
 
 struct Described {
@@ -86,14 +85,17 @@ std::string bash(const Parser& app) {
       "before=\"${COMP_WORDS[COMP_CWORD-1]}\"\n  COMPREPLY=()\n"
       "  if [ \"$word\" = = ]; then word=; elif [ \"$before\" = = ]; then before=\"${COMP_WORDS[COMP_CWORD-2]}\"; fi\n "
       " case \"${COMP_WORDS[1]} $before\" in\n";
-  for (const auto& [option, values] : values_of_options())
+  // The first pattern that fits counts: backwards, those of one verb come before those of all.
+  for (const auto& [option, values] : std::views::reverse(values_of_options()))
     script += runtime::format("    {}\"{}\") COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n",
                               option.starts_with("-") ? "*\" \"" : "", option, values);
+  std::string files;
+  for (const char* option : file_options) files += runtime::format("{}*\" {}\"", files.empty() ? "" : "|", option);
   // A file name may contain spaces, so each line of compgen's output is one name.
-  script +=
-      "    *\" --weights\"|*\" --svg\"|*\" --out\"|*\" --log\"|*\" --model\"|*\" --prompts\") compopt -o filenames "
-      "2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- "
-      "\"$word\"); return ;;\n  esac\n";
+  script += runtime::format(
+      "    {}) compopt -o filenames 2>/dev/null; mapfile -t COMPREPLY < <(compgen -f -- \"$word\"); return ;;\n  "
+      "esac\n",
+      files);
   script += runtime::format(
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then COMPREPLY=($(compgen -W \"{} help --help --version\" -- \"$word\")); "
       "return; fi\n",
@@ -184,7 +186,9 @@ std::string fish(const Parser& app) {
       "-d Version\n";
   script += runtime::format("complete -c attn -n '__attn_verb help' -a '{}'\n", verb_names(app));
   script += "complete -c attn -n '__attn_verb completion' -a 'bash zsh fish'\n";
-  return script + "complete -c attn -n '__attn_verb run train generate chat' -F\n";
+  std::string files;
+  for (const char* verb : file_verbs) files += std::string(" ") + verb;
+  return script + runtime::format("complete -c attn -n '__attn_verb{}' -F\n", files);
 }
 
 }  // namespace

@@ -71,17 +71,13 @@ Verb add_convert(Parser app) {
   parser.option("FROM", a.from, "A GGUF file, or a model's folder").type_name("");
   parser.option("TO", a.to, "Where it goes: FILE.gguf, or a folder for config.json, model.safetensors, tokenizer.json")
       .type_name("");
-  a.dtype_given =
-      parser.option("--dtype", a.dtype, "Weights as f32, f64, bf16 or f16; as they are without it").type_name("NAME");
+  a.dtype_given = add_weights_dtype(parser, a.dtype);
   a.type_given =
       parser.option("--type", a.type, "In a GGUF file: F32, F16, BF16, Q8_0 or Q4_0 (F32)").type_name("NAME");
   parser.footer(
       "Blocks of a GGUF file become f32, unless --dtype says otherwise.\n"
       "\nExample\n  attn convert model.gguf model --dtype bf16");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            no_more(rest);
-            convert(*arguments);
-          }};
+  return verb_of(parser, arguments, convert);
 }
 
 }  // namespace attn::cli

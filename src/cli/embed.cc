@@ -64,18 +64,40 @@ std::uint64_t mark_after(std::uint64_t before, const std::string& line) {
   return io::xxh64(std::as_bytes(std::span(line)), before + 1);
 }
 
-/// Reads the lines whose vectors an earlier run has written. Throws a ValueError unless they are those lines, and the
-/// last one's vector is what this model computes: since no bit depends on the other lines, the file goes on to the bit.
-void skip_done(Lines& lines, const VectorsFile& file, const TextEncoder& encoder, const EmbedOptions& options) {
-  std::string line;
+/// Reads the lines whose vectors an earlier run has written, and returns the mark of all of them. Throws a ValueError
+/// unless they are those lines, and the last one's vector is what this model computes: since no bit depends on the
+/// other lines, the file goes on to the bit. Where the mark of the earlier run is lost, vectors all over the file are
+/// compared instead.
+std::uint64_t skip_done(Lines& lines, const VectorsFile& file, const TextEncoder& encoder, const EmbedOptions& options,
+                        const StopSignals& stop) {
+  constexpr std::int64_t most_compared = 256;
+  const std::int64_t rows = file.rows(), apart = rows / most_compared + 1;
   std::uint64_t mark = 0;
-  while (lines.count() < file.rows() && lines.next(line)) mark = mark_after(mark, line);
-  if (lines.count() < file.rows() || (file.rows() > 0 && mark != file.mark()))
+  std::vector<std::string> compared;
+  std::vector<std::int64_t> compared_rows;
+  for (std::string line; lines.count() < rows && lines.next(line, stop.descriptor());) {
+    mark = mark_after(mark, line);
+    const std::int64_t row = lines.count() - 1;
+    if (row != rows - 1 && (file.mark() || row % apart != 0)) continue;
+    compared.push_back(line);
+    compared_rows.push_back(row);
+  }
+  if (stop.wanted()) return mark;
+  if (lines.count() < rows || mark != file.mark().value_or(mark))
     throw ValueError(
-        runtime::format("{} holds the vectors of {} other lines; remove it to begin anew", file.part(), file.rows()));
-  if (file.rows() > 0 && !same_bits(encoder.embed({line}, options), file.row(file.rows() - 1)))
+        runtime::format("{} holds the vectors of {} other lines; remove it to begin anew", file.part(), rows));
+  bool same = true;
+  try {
+    for (std::size_t i = 0; same && i < compared.size(); ++i)
+      same = same_bits(encoder.embed({compared[i]}, options), file.row(compared_rows[i]));
+  } catch (const ValueError&) { same = false; }  // the model takes no such line
+  if (!same && !file.mark())
+    throw ValueError(runtime::format(
+        "{} holds vectors of other lines, or of another model, prompt or dtype; remove it to begin anew", file.part()));
+  if (!same)
     throw ValueError(
         runtime::format("{} holds vectors of another model, prompt or dtype; remove it to begin anew", file.part()));
+  return mark;
 }
 
 void run(const Arguments& arguments) {
@@ -87,18 +109,17 @@ void run(const Arguments& arguments) {
     throw ValueError(
         runtime::format("embed: {} gives scores of pairs, no vectors; attn rank uses it", arguments.model.folder));
   const EmbedOptions options{.prompt = encoder.prompt(arguments.model.prompt), .batch_tokens = arguments.model.batch};
+  const StopSignals stop;
   Lines lines(arguments.model.lines);
   VectorsFile file(arguments.out, encoder.dim(), encoder.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32);
-  skip_done(lines, file, encoder, options);
-
+  std::uint64_t mark = skip_done(lines, file, encoder, options, stop);
   const std::int64_t before = file.rows();
-  std::uint64_t mark = file.mark();
   bool whole = false;
   Progress progress(before);
   try {
-    const StopSignals stop;
     while (!stop.wanted()) {
-      const std::vector<std::string> texts = next_lines(lines);
+      const std::vector<std::string> texts = next_lines(lines, stop.descriptor());
+      if (stop.wanted()) break;  // while it waited for lines: those that came are read again later
       whole = texts.empty();
       if (whole) break;
       const Tensor vectors = computed(lines, texts, [&](const auto& some) { return encoder.embed(some, options); });
@@ -144,10 +165,7 @@ Verb add_embed(Parser app) {
       "A vector has the same bits whatever lines stand beside it. Until all are there they are in FILE.part; the same "
       "command\ngoes on with it after Ctrl-C or a kill.\n"
       "\nExample\n  attn embed all-MiniLM-L6-v2 lines.txt --out vectors.npy");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            no_more(rest);
-            run(*arguments);
-          }};
+  return verb_of(parser, arguments, run);
 }
 
 }  // namespace attn::cli

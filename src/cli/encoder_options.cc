@@ -1,6 +1,7 @@
 // src/cli/encoder_options.cc: implements what attn embed and attn rank share.
 #include "cli/encoder_options.h"
 
+#include "cli/model_options.h"
 #include "cli/output.h"
 #include "cli/verbs.h"
 
@@ -8,7 +9,8 @@
 
 #include "runtime/format.h"
 
-#include <array>
+#include <filesystem>
+#include <system_error>
 
 namespace attn::cli {
 
@@ -17,7 +19,7 @@ void add_encoder_options(Parser& parser, EncoderOptions& options, const std::str
   parser.option("--batch", options.batch, "Tokens that are computed together (2048); no bit depends on it")
       .type_name("N")
       .check(whole_number);
-  parser.option("--dtype", options.dtype, "Weights as f32, f64, bf16 or f16; as they are without it").type_name("NAME");
+  add_weights_dtype(parser, options.dtype);
 }
 
 TextEncoder load_encoder(const EncoderOptions& given) {
@@ -25,24 +27,29 @@ TextEncoder load_encoder(const EncoderOptions& given) {
     throw UsageError{"a folder is missing: of an encoder, as transformers or sentence-transformers stores it"};
   if (given.lines.empty()) throw UsageError{"a file of lines is missing; - is stdin"};
   if (given.batch < 1) throw UsageError{runtime::format("--batch is {}; it must be at least 1", given.batch)};
-  std::optional<Dtype> dtype;
-  if (!given.dtype.empty())
-    dtype = std::array{Dtype::f32, Dtype::f64, Dtype::bf16,
-                       Dtype::f16}[choose("--dtype", given.dtype, {"f32", "f64", "bf16", "f16"})];
-  TextEncoder encoder = TextEncoder::load(given.folder, dtype);
+  if (std::error_code unknown; std::filesystem::is_regular_file(given.folder, unknown))
+    throw ValueError(runtime::format(
+        "{} is a file; an encoder is a folder, as transformers or sentence-transformers stores it", given.folder));
+  TextEncoder encoder = TextEncoder::load(given.folder, weights_dtype(given.dtype));
   encoder.tokenizer();  // says at once that there is none
   return encoder;
 }
 
-std::vector<std::string> next_lines(Lines& lines) {
+std::vector<std::string> next_lines(Lines& lines, int stop) {
   constexpr std::size_t most_lines = 256, most_bytes = 1 << 18;
   std::vector<std::string> texts;
   std::string line;
-  for (std::size_t bytes = 0; texts.size() < most_lines && bytes < most_bytes && lines.next(line);) {
+  for (std::size_t bytes = 0; texts.size() < most_lines && bytes < most_bytes && lines.next(line, stop);) {
     bytes += line.size();
     texts.push_back(line);
   }
   return texts;
+}
+
+std::string reason_of(const ValueError& error) {
+  const std::string why = error.what();  // "TextEncoder: text 0: ..."
+  const std::size_t number = why.find(" 0");
+  return number == why.npos ? why : why.substr(why.find_first_not_of(": ", number + 2));
 }
 
 Tensor computed(const Lines& lines, const std::vector<std::string>& texts,
@@ -54,11 +61,9 @@ Tensor computed(const Lines& lines, const std::vector<std::string>& texts,
       try {
         compute({texts[i]});
       } catch (const ValueError& error) {
-        std::string why = error.what();  // "TextEncoder: text 0: ..."
-        const std::size_t number = why.find(" 0");
-        if (number != why.npos) why = why.substr(why.find_first_not_of(": ", number + 2));
         throw ValueError(runtime::format("{}: line {}: {}", lines.name(),
-                                         lines.count() - std::ssize(texts) + static_cast<std::int64_t>(i) + 1, why));
+                                         lines.count() - std::ssize(texts) + static_cast<std::int64_t>(i) + 1,
+                                         reason_of(error)));
       }
     }
     throw;

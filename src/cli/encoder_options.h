@@ -4,6 +4,7 @@
 #include "cli/parser.h"
 
 #include <attn/encoder.h>
+#include <attn/error.h>
 
 #include <functional>
 #include <string>
@@ -22,8 +23,11 @@ void add_encoder_options(Parser& parser, EncoderOptions& options, const std::str
 /// Loads the model. Throws a UsageError for options that say nothing.
 TextEncoder load_encoder(const EncoderOptions& given);
 
-/// Reads the next lines that are encoded in one call; none at the end.
-std::vector<std::string> next_lines(Lines& lines);
+/// Reads the next lines that are encoded in one call; none at the end. `stop`: as Lines::next has it.
+std::vector<std::string> next_lines(Lines& lines, int stop = -1);
+
+/// Returns why a call with one text failed: the error without the number of the text.
+std::string reason_of(const ValueError& error);
 
 /// Returns compute(texts) for the last lines that were read. An error of one text names its line.
 Tensor computed(const Lines& lines, const std::vector<std::string>& texts,

@@ -25,6 +25,10 @@ bool guesses_by_ngrams(const ModelOptions& given) { return given.draft == "ngram
 
 }  // namespace
 
+Option add_weights_dtype(Parser& parser, std::string& name) {
+  return parser.option("--dtype", name, "Weights as f32, f64, bf16 or f16; as they are without it").type_name("NAME");
+}
+
 std::optional<Dtype> weights_dtype(const std::string& name) {
   if (name.empty()) return std::nullopt;
   return std::array{Dtype::f32, Dtype::f64, Dtype::bf16,
@@ -79,7 +83,7 @@ void add_model_options(Parser& parser, ModelOptions& o, const ModelDefaults& def
   o.language_given =
       parser.option("--lang", o.language, "en or zh (cn, zh-CN); without it LC_ALL, LC_MESSAGES or LANG says")
           .type_name("NAME");
-  parser.option("--dtype", o.dtype, "Weights as f32, f64, bf16 or f16; as they are without it").type_name("NAME");
+  add_weights_dtype(parser, o.dtype);
 }
 
 void check_options(const ModelOptions& given) {

@@ -34,6 +34,8 @@ struct SpeakingModel {
   std::optional<LanguageModel> draft;
 };
 
+/// Adds --dtype, the dtype of a model's weights, to a verb.
+Option add_weights_dtype(Parser& parser, std::string& name);
 /// Returns the dtype that --dtype names for a model's weights; nullopt if it is not given. Throws a UsageError.
 std::optional<Dtype> weights_dtype(const std::string& name);
 /// Throws a UsageError for options that say nothing together.

@@ -169,16 +169,13 @@ Verb add_perplexity(Parser app) {
       parser.option("--skip", a.skip, "The first N tokens of a window are read, not counted (half of it, and one)")
           .type_name("N")
           .check(whole_number);
-  parser.option("--dtype", a.dtype, "Weights as f32, f64, bf16 or f16; as they are without it").type_name("NAME");
+  add_weights_dtype(parser, a.dtype);
   parser.flag("--json", a.json, "The same as JSON, in full precision");
   parser.flag("--log-probabilities", a.log_probabilities, "In the JSON, log p of each token, as in training");
   parser.footer(
       "The exponential of the mean of -log p, over windows side by side; llama.cpp's measure if nothing is given.\n"
       "\nExample\n  attn perplexity model.gguf /usr/share/common-licenses/GPL-3");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            no_more(rest);
-            run(*arguments);
-          }};
+  return verb_of(parser, arguments, run);
 }
 
 }  // namespace attn::cli

@@ -45,22 +45,33 @@ std::string prompt_of(const TextEncoder& encoder, std::initializer_list<const ch
 
 Tensor unit(const Tensor& x) { return x / maximum(norm(x, 2, {-1}, /*keepdim=*/true), full({1}, 1e-12, x.dtype())); }
 
+/// Returns compute(), whose one text is the query: an error of it names the query.
+template <typename Compute>
+Tensor of_query(const Compute& compute) {
+  try {
+    return compute();
+  } catch (const ValueError& error) { throw ValueError(runtime::format("rank: the query: {}", reason_of(error))); }
+}
+
 /// Returns the function that scores texts, [n]: by the cosine of the vectors, or by a model of pairs.
 std::function<Tensor(const std::vector<std::string>&)> scorer(const TextEncoder& encoder, const Arguments& arguments) {
   EmbedOptions options{.prompt = {}, .batch_tokens = arguments.model.batch};
   const std::string& query = arguments.query;
+  const bool named = !arguments.model.prompt.empty();
+  if (named) options.prompt = encoder.prompt(arguments.model.prompt);
   if (encoder.config.labels > 1)
-    throw ValueError(
-        runtime::format("rank: the model gives a pair {} scores; it must give one", encoder.config.labels));
-  if (encoder.config.labels == 1)
+    throw ValueError(runtime::format("rank: {} gives a pair {} scores; it must give one", arguments.model.folder,
+                                     encoder.config.labels));
+  if (encoder.config.labels == 1) {
+    of_query([&] { return encoder.scores({{query, ""}}, options); });  // before any line is blamed
     return [&encoder, options, query](const std::vector<std::string>& texts) {
       std::vector<std::pair<std::string, std::string>> pairs;
       for (const std::string& text : texts) pairs.emplace_back(query, text);
       return encoder.scores(pairs, options).select(1, 0);
     };
-  const bool named = !arguments.model.prompt.empty();
-  options.prompt = named ? encoder.prompt(arguments.model.prompt) : prompt_of(encoder, {"query"});
-  const Tensor vector = unit(encoder.embed({query}, options));
+  }
+  if (!named) options.prompt = prompt_of(encoder, {"query"});
+  const Tensor vector = unit(of_query([&] { return encoder.embed({query}, options); }));
   if (!named) options.prompt = prompt_of(encoder, {"document", "passage", "corpus"});
   else options.prompt.clear();
   return [&encoder, options, vector](const std::vector<std::string>& texts) {
@@ -120,10 +131,7 @@ Verb add_rank(Parser app) {
   parser.footer(
       "A score is the cosine of the vectors, or what a cross-encoder gives the pair. It depends on no other line.\n"
       "\nExample\n  attn rank all-MiniLM-L6-v2 \"how do I save a file\" lines.txt --top 5");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            no_more(rest);
-            run(*arguments);
-          }};
+  return verb_of(parser, arguments, run);
 }
 
 }  // namespace attn::cli

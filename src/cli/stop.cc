@@ -1,20 +1,35 @@
-// src/cli/stop.cc: installs a signal handler that sets a flag.
+// src/cli/stop.cc: installs a signal handler that sets a flag and writes to a pipe.
 #include "cli/stop.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
 
 namespace attn::cli {
 namespace {
 
 volatile std::sig_atomic_t stop_wanted = 0;
+// A read that checks the flag first would miss a signal that comes between the two; the pipe keeps it.
+int wake[2] = {-1, -1};
+
+void ask(int) {
+  const int before = errno;
+  stop_wanted = 1;
+  [[maybe_unused]] const ssize_t sent = ::write(wake[1], "", 1);
+  errno = before;
+}
 
 }  // namespace
 
 StopSignals::StopSignals() {
-  struct sigaction ask = {};
-  ask.sa_handler = [](int) { stop_wanted = 1; };
-  ask.sa_flags = SA_RESTART | SA_RESETHAND;
+  if (wake[0] < 0 && ::pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0) wake[0] = wake[1] = -1;
+  struct sigaction action = {};
+  action.sa_handler = ask;
+  action.sa_flags = SA_RESTART | SA_RESETHAND;
   for (std::size_t i = 0; i < signals_.size(); ++i) {
     ::sigaction(signals_[i], nullptr, &before_[i]);
-    if (before_[i].sa_handler != SIG_IGN) ::sigaction(signals_[i], &ask, nullptr);
+    if (before_[i].sa_handler != SIG_IGN) ::sigaction(signals_[i], &action, nullptr);
   }
 }
 
@@ -23,5 +38,7 @@ StopSignals::~StopSignals() {
 }
 
 bool StopSignals::wanted() const { return stop_wanted != 0; }
+
+int StopSignals::descriptor() const { return wake[0]; }
 
 }  // namespace attn::cli

@@ -14,6 +14,9 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
   bool wanted() const;
+  /// Returns a descriptor that can be read from when a signal has come: what waits for input with poll() waits for it
+  /// too. It is negative if the system has none left.
+  int descriptor() const;
 
  private:
   static constexpr std::array signals_ = {SIGINT, SIGTERM, SIGHUP};

@@ -2,6 +2,7 @@
 #include "cli/memory.h"
 #include "cli/output.h"
 #include "cli/stop.h"
+#include "cli/train_folder.h"
 #include "cli/train_report.h"
 #include "cli/verbs.h"
 
@@ -14,16 +15,10 @@
 
 #include "runtime/format.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/sysinfo.h>
-#include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <new>
@@ -90,7 +85,7 @@ void check_same(const Arguments& a, const TrainOptions& now) {
 
 void say(const std::string& line) { std::fwrite(line.data(), 1, line.size(), stderr); }
 
-// --- the text and the folder ---------------------------------------------------------------------------------------
+// --- the text and the training -------------------------------------------------------------------------------------
 
 std::string read_texts(const std::vector<std::string>& paths, bool any_bytes) {
   std::string all;
@@ -110,93 +105,6 @@ Tokenizer::Kind kind_of(const Arguments& a) {
   return static_cast<Tokenizer::Kind>(choose("--tokens", a.tokens, {"characters", "words", "bpe"}));
 }
 
-/// Checks before the training begins that --log can be written. A file that is not a log is refused; with --resume its
-/// lines are checked later, one by one. Three kinds of path are not opened here but later: a pipe, a new file in the
-/// folder that the training will make, and a link to a file that does not exist.
-void check_log(const std::string& path, const std::string& out, bool resume) {
-  if (path.empty() || path == standard_stream) return;
-  std::error_code unknown;
-  const auto kind = std::filesystem::status(path, unknown).type();
-  const bool fresh = kind == std::filesystem::file_type::not_found;
-  const auto place = [&](const std::filesystem::path& folder) {
-    return std::filesystem::weakly_canonical(std::filesystem::absolute(folder, unknown), unknown);
-  };
-  if (fresh && std::filesystem::is_symlink(path, unknown)) return;
-  if (fresh && !std::filesystem::exists(out, unknown) && place(std::filesystem::path(path).parent_path()) == place(out))
-    return;
-  if (!fresh && kind != std::filesystem::file_type::regular && kind != std::filesystem::file_type::directory) return;
-  if (kind == std::filesystem::file_type::regular && !resume && !may_be_log(path))
-    throw ValueError(
-        runtime::format("--log: {} holds something else than a training's lines; name another file", path));
-  if (!std::ofstream(path, std::ios::app)) throw IoError(runtime::format("--log: {}: {}", path, std::strerror(errno)));
-  if (fresh) std::filesystem::remove(path, unknown);
-}
-
-/// Throws a ValueError for a folder that holds a training, a model or a loss curve, so that none is overwritten.
-void check_free(const std::string& out) {
-  std::error_code unknown;
-  if (const auto found = Trainer::find(out))
-    throw ValueError(
-        runtime::format("{} holds a training (step {} of {}): --resume goes on with it, another --out begins anew", out,
-                        found->second, found->first.steps));
-  for (const char* file : {"model.safetensors", "model.safetensors.index.json", "config.json"})
-    if (std::filesystem::exists(std::filesystem::path(out) / file, unknown))
-      throw ValueError(
-          runtime::format("{} holds a model that was not trained here ({}); another --out begins anew", out, file));
-  if (std::filesystem::exists(std::filesystem::path(out) / "loss.svg", unknown))
-    throw ValueError(runtime::format(
-        "{} holds a picture that no training there has drawn (loss.svg); another --out begins anew", out));
-}
-
-/// Throws a ValueError if the folder holds a tokenizer.json that differs from the new one.
-void check_tokenizer(const std::string& out, const Tokenizer& tokenizer) {
-  const std::filesystem::path path = std::filesystem::path(out) / "tokenizer.json";
-  std::error_code unknown;
-  if (!std::filesystem::exists(path, unknown)) return;
-  const std::string ours = tokenizer.to_json();
-  if (!std::filesystem::is_regular_file(path, unknown) || std::filesystem::file_size(path, unknown) != ours.size() ||
-      read_file(path.string()) != ours)
-    throw ValueError(runtime::format(
-        "{} holds a tokenizer that is not that of this text and these options (tokenizer.json); another "
-        "--out begins anew",
-        out));
-}
-
-/// Locks a folder for one process, because two trainings would overwrite each other's files. The system releases the
-/// lock when the process ends in any way. Where the system cannot lock a folder (some network file systems), there is
-/// no protection.
-class FolderLock {
- public:
-  explicit FolderLock(const std::string& folder)
-      : folder_(folder), file_(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (file_ < 0) return;
-    const bool locked = ::flock(file_, LOCK_EX | LOCK_NB) == 0;
-    if (locked) io::remove_leftovers(folder);
-    if (locked || errno != EWOULDBLOCK) return;
-    ::close(file_);
-    throw ValueError(runtime::format("{}: another attn train is at work there", folder));
-  }
-  ~FolderLock() {
-    if (file_ >= 0) ::close(file_);
-  }
-  FolderLock(const FolderLock&) = delete;
-  FolderLock& operator=(const FolderLock&) = delete;
-  /// Throws a ValueError if the folder was removed, renamed or replaced: a checkpoint saved under its name would not be
-  /// in the folder in which the training began.
-  void check() const {
-    struct stat own = {}, there = {};
-    const bool same = file_ < 0 || (::fstat(file_, &own) == 0 && ::stat(folder_.c_str(), &there) == 0 &&
-                                    own.st_ino == there.st_ino && own.st_dev == there.st_dev);
-    if (!same)
-      throw ValueError(runtime::format(
-          "{}: the folder was removed, renamed or replaced while the training ran; it ends here", folder_));
-  }
-
- private:
-  std::string folder_;
-  int file_;
-};
-
 /// A training, the lock of its folder, and its tokenizer.
 struct Running {
   std::unique_ptr<FolderLock> lock;
@@ -204,23 +112,6 @@ struct Running {
   Tokenizer tokenizer;
   std::vector<std::filesystem::path> made;  // what this training creates: files, then the folder
 };
-
-/// Returns the files of a training that do not exist yet; the folder itself comes last.
-std::vector<std::filesystem::path> missing_files(const std::filesystem::path& out) {
-  std::vector<std::filesystem::path> missing;
-  std::error_code unknown;
-  for (const char* file :
-       {"train_state.safetensors", "model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", ""})
-    if (const std::filesystem::path path = *file ? out / file : out; !std::filesystem::exists(path, unknown))
-      missing.push_back(path);
-  return missing;
-}
-
-void remove_all(const std::vector<std::filesystem::path>& made) {
-  std::error_code unknown;
-  // remove() deletes the folder only if it is empty
-  for (const std::filesystem::path& path : made) std::filesystem::remove(path, unknown);
-}
 
 /// Throws a ValueError if one step needs more memory than this machine has, because the system would kill the command
 /// in its first step. For the backward pass, a step keeps at least this for each token: eight rows of `width` numbers

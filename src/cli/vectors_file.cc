@@ -55,7 +55,7 @@ VectorsFile::VectorsFile(const std::string& file, std::int64_t columns, Dtype dt
   struct stat facts = {};
   const bool fresh = ::fstat(handle_, &facts) == 0 && facts.st_size == 0;
   if (fresh) save_state();
-  if (fresh || read_state()) return;
+  if (fresh || read_state() || read_header()) return;
   ::close(handle_);
   throw ValueError(runtime::format(
       "{} is not the beginning of a file of vectors of {} numbers; remove it to begin anew", part_, columns));
@@ -80,7 +80,7 @@ void VectorsFile::write(const void* data, std::size_t bytes, std::uint64_t at) c
 }
 
 void VectorsFile::save_state() const {
-  const std::string line = state_line(rows_, columns_, mark_);
+  const std::string line = state_line(rows_, columns_, *mark_);
   write(line.data(), line.size(), 0);
 }
 
@@ -97,6 +97,19 @@ bool VectorsFile::read_state() {
   const std::uint64_t room = static_cast<std::uint64_t>(facts.st_size) - header_bytes;
   if (static_cast<std::uint64_t>(rows) > room / row_bytes()) return false;
   rows_ = rows, mark_ = mark;
+  return true;
+}
+
+bool VectorsFile::read_header() {
+  struct stat facts = {};
+  if (::fstat(handle_, &facts) != 0 || static_cast<std::uint64_t>(facts.st_size) < header_bytes) return false;
+  const std::uint64_t room = static_cast<std::uint64_t>(facts.st_size) - header_bytes;
+  const auto rows = static_cast<std::int64_t>(room / row_bytes());
+  std::string header(header_bytes, '\0');
+  if (room % row_bytes() != 0 || ::pread(handle_, header.data(), header.size(), 0) != header_bytes ||
+      header != io::make_npy_header({rows, columns_}, dtype_))
+    return false;
+  rows_ = rows, mark_ = std::nullopt;
   return true;
 }
 

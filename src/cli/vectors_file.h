@@ -4,13 +4,14 @@
 #include <attn/tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 namespace attn::cli {
 
 /// Rows of f32 or f64 numbers. FILE.part holds the rows and, where the header of a NumPy file will stand, how many are
 /// whole and a number that the caller chose for them. A killed run leaves it. It is locked, so that two runs do not
-/// write one file.
+/// write one file. In the moment before it gets its name, FILE.part has that header and is FILE but for the name.
 class VectorsFile {
  public:
   /// Opens FILE.part, or makes it. Throws an IoError; a ValueError if another run writes it, if it is no such file or
@@ -21,8 +22,9 @@ class VectorsFile {
   VectorsFile& operator=(const VectorsFile&) = delete;
 
   std::int64_t rows() const { return rows_; }
-  /// Returns the number that was saved with the rows; 0 with none.
-  std::uint64_t mark() const { return mark_; }
+  /// Returns the number that was saved with the rows, 0 without rows; nothing if the header of the NumPy file stands
+  /// in its place, because a run was killed in that moment.
+  std::optional<std::uint64_t> mark() const { return mark_; }
   const std::string& part() const { return part_; }
   /// Returns a row, [1, columns].
   Tensor row(std::int64_t index) const;
@@ -38,13 +40,14 @@ class VectorsFile {
   void write(const void* data, std::size_t bytes, std::uint64_t at) const;
   void save_state() const;
   bool read_state();
+  bool read_header();
   std::uint64_t row_bytes() const;
   std::string file_, part_;
   const std::int64_t columns_;
   const Dtype dtype_;
   int handle_ = -1;
   std::int64_t rows_ = 0;
-  std::uint64_t mark_ = 0;
+  std::optional<std::uint64_t> mark_ = 0;
 };
 
 }  // namespace attn::cli

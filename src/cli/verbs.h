@@ -8,15 +8,28 @@
 #include <attn/score.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace attn::cli {
 
+/// Throws a UsageError unless `rest` is empty.
+void no_more(const std::vector<std::string>& rest);
+
 struct Verb {
   Parser parser;
   std::function<void(const std::vector<std::string>& rest)> run;  // `rest`: the words after --
 };
+
+/// Returns the verb that runs `run` with what the parser has put into the arguments; words after -- are a mistake.
+template <typename Arguments>
+Verb verb_of(Parser parser, std::shared_ptr<Arguments> arguments, void (*run)(const Arguments&)) {
+  return {parser, [arguments, run](const std::vector<std::string>& rest) {
+            no_more(rest);
+            run(*arguments);
+          }};
+}
 
 Verb add_explain(Parser app);
 Verb add_generate(Parser app);
@@ -37,9 +50,6 @@ std::string whole_number(const std::string& value);
 std::string number(const std::string& value);
 /// Returns what is wrong with the name of an output file, which must not be empty; "" if it is valid.
 std::string file_name(const std::string& value);
-
-/// Throws a UsageError unless `rest` is empty.
-void no_more(const std::vector<std::string>& rest);
 
 /// Returns the index of `value` in `choices`; else throws a UsageError that lists them or suggests a similar one.
 std::size_t choose(const std::string& option, const std::string& value, const std::vector<std::string>& choices);

@@ -5,6 +5,7 @@
 
 #include <regex>
 #include <set>
+#include <sstream>
 
 namespace attn::testing {
 namespace {
@@ -31,7 +32,34 @@ const Offer kOffers[] = {{"attn tr", "train"},
                          {"attn verify --qu", "--quick"},
                          {"attn explain a", ""},
                          {"attn run a", "a call.json"},
-                         {"attn train --out a", "a call.json"}};
+                         {"attn train --out a", "a call.json"},
+                         {"attn embed --dtype b", "bf16"},
+                         {"attn rank --to", "--top"},
+                         {"attn rank a", "a call.json"},
+                         {"attn perplexity --log", "--log-probabilities"},
+                         {"attn convert --type Q", "Q4_0 Q8_0"},
+                         {"attn chat --draft a", "a call.json"},
+                         {"attn train --dtype ", "bf16 f32"}};
+
+/// More of them. Not for zsh, which takes two seconds for one.
+const Offer kMoreOffers[] = {{"attn explain --html a", "a call.json"},
+                             {"attn em", "embed"},
+                             {"attn embed a", "a call.json"},
+                             {"attn embed --ou", "--out"},
+                             {"attn embed --out a", "a call.json"},
+                             {"attn ra", "rank"},
+                             {"attn rank --dtype f", "f16 f32 f64"},
+                             {"attn per", "perplexity"},
+                             {"attn perplexity a", "a call.json"},
+                             {"attn perplexity --dtype b", "bf16"},
+                             {"attn conv", "convert"},
+                             {"attn convert a", "a call.json"},
+                             {"attn convert --ty", "--type"},
+                             {"attn ch", "chat"},
+                             {"attn chat a", "a call.json"},
+                             {"attn chat --form", "--format"},
+                             {"attn chat --format l", "llama3"},
+                             {"attn info a", "a call.json"}};
 
 TEST(Completion, Bash) {
   const Said bash = attn_says("completion bash");
@@ -39,8 +67,8 @@ TEST(Completion, Bash) {
   EXPECT_NE(bash.out.find("complete -F _attn attn"), std::string::npos);
   for (const char* option : {"--causal", "--query", "--positions", "--return-weights"})
     EXPECT_NE(bash.out.find(option), std::string::npos) << option;
-  const Folder folder;
-  const std::string script = folder.write("attn.bash", bash.out);
+  const Folder folder, scripts;
+  const std::string script = scripts.write("attn.bash", bash.out);
   const Said completed = shell("bash -c '. " + script +
                                "; COMP_WORDS=(attn explain --cau); COMP_CWORD=2; _attn; echo \"${COMPREPLY[@]}\"'");
   EXPECT_EQ(completed.out, "--causal\n") << completed.err;
@@ -72,6 +100,20 @@ TEST(Completion, Bash) {
             "<a call.json>");
   EXPECT_EQ(shell(at + "attn run --out \"a c\"); COMP_CWORD=3; _attn; printf \"<%s>\" \"${COMPREPLY[@]}\"'").out,
             "<a call.json>");
+  const auto offered = [&](const std::string& line) {
+    std::string words;
+    std::istringstream parts(line + (line.ends_with(' ') ? "''" : ""));
+    int count = 0;
+    for (std::string word; parts >> word; ++count) words += " " + word;
+    const std::string offer =
+        scripts.write("offer", ". " + script + "\nCOMP_WORDS=(" + words + "); COMP_CWORD=" + std::to_string(count - 1) +
+                                   "; _attn; printf '%s\\n' \"${COMPREPLY[@]}\"");
+    return shell("cd '" + folder.file(".") + "' && bash " + offer + " | LC_ALL=C sort | paste -sd ' '").out;
+  };
+  for (const Offer& offer : kOffers)
+    if (offer.line != std::string("attn completion "))  // bash offers --help there, too
+      EXPECT_EQ(offered(offer.line), offer.words + std::string("\n")) << offer.line;
+  for (const Offer& offer : kMoreOffers) EXPECT_EQ(offered(offer.line), offer.words + std::string("\n")) << offer.line;
 }
 
 TEST(Completion, Fish) {
@@ -85,6 +127,7 @@ TEST(Completion, Fish) {
     return shell(begin + line + "\"' | cut -f 1 | LC_ALL=C sort | paste -sd ' '").out;
   };
   for (const Offer& offer : kOffers) EXPECT_EQ(offered(offer.line), offer.words + std::string("\n")) << offer.line;
+  for (const Offer& offer : kMoreOffers) EXPECT_EQ(offered(offer.line), offer.words + std::string("\n")) << offer.line;
   EXPECT_EQ(offered("attn train --size=n"), "--size=nano\n");
 }
 

@@ -1,92 +1,22 @@
-// tests/cli/embed_command_test.cc: attn embed and attn rank: the vectors of lines, the same bits whatever is done at
-// the same time; it goes on after a kill; the nearest lines.
+// tests/cli/embed_command_test.cc: attn embed: the vectors of lines, the same bits whatever is done at the same time;
+// it goes on after a kill or a signal.
 #include <attn/npy.h>
 
 #include "cli/command.h"
-#include "model/encoders.h"
+#include "cli/running.h"
+#include "cli/small_encoder.h"
 
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
-#include <random>
+#include <chrono>
+#include <thread>
 
 namespace attn::testing {
 namespace {
 
 using nlohmann::json;
-
-const std::vector<std::string> words = {"the", "cat",  "dog", "sat", "ran", "on",  "in",   "mat", "rain",
-                                        "red", "blue", "a",   "is",  "of",  "sun", "moon", "sea"};
-
-/// Writes a tokenizer of 31 tokens: special ones, words, and the pieces of other words.
-void write_tokenizer(const std::string& folder) {
-  json vocabulary = {{"[PAD]", 0}, {"[CLS]", 1}, {"[SEP]", 2}, {"[UNK]", 3}};
-  for (const std::string& word : words) vocabulary[word] = vocabulary.size();
-  for (const char* piece : {"s", "t", "##s", "##t", "##ed", "##ing"}) vocabulary[piece] = vocabulary.size();
-  const auto part = [](const char* kind, const char* id, int type) {
-    return json{{kind, {{"id", id}, {"type_id", type}}}};
-  };
-  const json cls = part("SpecialToken", "[CLS]", 0), sep = part("SpecialToken", "[SEP]", 0),
-             first = part("Sequence", "A", 0);
-  const auto special = [](const char* name, int id) { return json{{"id", name}, {"ids", {id}}, {"tokens", {name}}}; };
-  json added = json::array();
-  for (const auto& [name, id] : {std::pair("[PAD]", 0), {"[CLS]", 1}, {"[SEP]", 2}, {"[UNK]", 3}})
-    added.push_back({{"id", id},
-                     {"content", name},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", true}});
-  const json tokenizer = {{"version", "1.0"},
-                          {"truncation", nullptr},
-                          {"padding", nullptr},
-                          {"added_tokens", added},
-                          {"normalizer",
-                           {{"type", "BertNormalizer"},
-                            {"clean_text", true},
-                            {"handle_chinese_chars", true},
-                            {"strip_accents", nullptr},
-                            {"lowercase", true}}},
-                          {"pre_tokenizer", {{"type", "BertPreTokenizer"}}},
-                          {"post_processor",
-                           {{"type", "TemplateProcessing"},
-                            {"single", {cls, first, sep}},
-                            {"pair", {cls, first, sep, part("Sequence", "B", 1), part("SpecialToken", "[SEP]", 1)}},
-                            {"special_tokens", {{"[CLS]", special("[CLS]", 1)}, {"[SEP]", special("[SEP]", 2)}}}}},
-                          {"decoder", {{"type", "WordPiece"}, {"prefix", "##"}, {"cleanup", true}}},
-                          {"model",
-                           {{"type", "WordPiece"},
-                            {"unk_token", "[UNK]"},
-                            {"continuing_subword_prefix", "##"},
-                            {"max_input_chars_per_word", 100},
-                            {"vocab", vocabulary}}}};
-  write_text(folder + "/tokenizer.json", tokenizer.dump());
-}
-
-/// Writes a model that gives vectors (mpnet) or a score (bert), with a tokenizer and prompts.
-void write_model(const std::string& family, const std::string& folder) {
-  std::filesystem::create_directories(folder);
-  write_sentence_folder(golden_path("model/encoders/" + family), folder, R"({"pooling_mode_mean_tokens": true})", true);
-  write_tokenizer(folder);
-}
-
-/// Random lines of words, some empty, with what the vocabulary does not have.
-std::string random_lines(int count, std::uint32_t seed = 3) {
-  std::mt19937 random(seed);
-  std::string text;
-  for (int line = 0; line < count; ++line) {
-    for (auto left = random() % 20; left > 0; --left)
-      text += words[random() % words.size()] +
-              (random() % 4 == 0   ? "s"
-               : random() % 9 == 0 ? "\xE4\xB8\xAD"
-                                   : "") +
-              " ";
-    text += "\n";
-  }
-  return text;
-}
 
 class EmbedCommand : public ::testing::Test {
  protected:
@@ -168,6 +98,65 @@ TEST_F(EmbedCommand, GoesOnAfterAKill) {
   EXPECT_FALSE(std::filesystem::exists(part));
 }
 
+/// Killed between the header of the whole file and its name: FILE.part has everything but the mark of its lines.
+TEST_F(EmbedCommand, AWholeFileWithoutItsNameIsFinished) {
+  ASSERT_EQ(embed(lines + " --out " + out("v.npy")).code, 0);
+  const std::string part = out("w.npy.part"), to = " --out " + out("w.npy"), whole = content_of(out("v.npy"));
+  std::filesystem::copy_file(out("v.npy"), part);
+  folder.write("fewer.txt", random_lines(699));
+  EXPECT_EQ(embed(out("fewer.txt") + to).err,
+            "attn: " + part + " holds the vectors of 700 other lines; remove it to begin anew\n");
+  folder.write("other.txt", random_lines(700, 4));
+  const std::string other = "attn: " + part +
+                            " holds vectors of other lines, or of another model, prompt or dtype; remove it to begin "
+                            "anew\n";
+  EXPECT_EQ(embed(out("other.txt") + to).err, other);
+  EXPECT_EQ(embed(lines + " --dtype bf16" + to).err, other);
+  folder.write("bytes.txt", "\xFF\n" + random_lines(699));
+  EXPECT_EQ(embed(out("bytes.txt") + to).err, other);
+  EXPECT_EQ(embed(lines + to).out, "700 lines (700 were there), 16 numbers each, in " + out("w.npy") + "\n");
+  EXPECT_TRUE(content_of(out("w.npy")) == whole);
+  EXPECT_FALSE(std::filesystem::exists(part));
+  // with more lines it goes on, as any other beginning does
+  ASSERT_EQ(embed(out("fewer.txt") + " --out " + out("fewer.npy")).code, 0);
+  std::filesystem::rename(out("fewer.npy"), part);
+  EXPECT_EQ(embed(lines + to).out, "700 lines (699 were there), 16 numbers each, in " + out("w.npy") + "\n");
+  EXPECT_TRUE(content_of(out("w.npy")) == whole);
+  ASSERT_EQ(embed("/dev/null --out " + part).code, 0);
+  EXPECT_EQ(embed(lines + to).code, 0);
+  EXPECT_TRUE(content_of(out("w.npy")) == whole);
+}
+
+/// A pipe that stays open and brings no more lines.
+TEST_F(EmbedCommand, ASignalEndsTheWaitingForLines) {
+  ASSERT_EQ(embed(lines + " --out " + out("v.npy")).code, 0);
+  const std::string part = out("w.npy.part"), all = content_of(lines);
+  const auto stopped = [&](const std::string& written, const std::string& state, int signal) {
+    int ends[2];
+    ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+    ASSERT_EQ(::write(ends[1], written.data(), written.size()), static_cast<ssize_t>(written.size()));
+    Running run({"embed", model, "-", "--out", out("w.npy")}, {.input = ends[0], .output = out("said")});
+    for (int i = 0; i < 60000 && content_of(part).find("vectors " + state + " of") == std::string::npos; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // it waits
+    const auto begin = std::chrono::steady_clock::now();
+    EXPECT_EQ(run.stop(signal), 0);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+    EXPECT_EQ(content_of(out("said")),
+              "stopped after " + state + " lines, kept in " + part + ": the same command goes on\n");
+    ::close(ends[0]);
+    ::close(ends[1]);
+  };
+  const std::string some = all.substr(0, all.find('\n', all.size() / 2) + 1);
+  stopped("", "0", SIGINT);
+  stopped(some, "256", SIGINT);
+  stopped("", "256", SIGTERM);  // while it waits for the lines that are done
+  stopped(some.substr(0, some.size() - 2), "256", SIGINT);
+  EXPECT_EQ(embed("- --out " + out("w.npy") + " <" + lines).out,
+            "700 lines (256 were there), 16 numbers each, in " + out("w.npy") + "\n");
+  EXPECT_TRUE(content_of(out("w.npy")) == content_of(out("v.npy")));
+}
+
 TEST_F(EmbedCommand, MistakesAreOneLine) {
   const auto error = [&](const std::string& arguments, int code) {
     const Said said = attn_says(arguments);
@@ -224,40 +213,6 @@ TEST_F(EmbedCommand, PromptsStandBeforeTheTexts) {
   const Tensor scores = linear(passages, query).select(1, 0);
   for (const json& line : ranked.at("lines"))
     EXPECT_NEAR(line.at("score").get<double>(), scores.select(0, line.at("line").get<std::int64_t>() - 1).item(), 1e-6);
-}
-
-TEST_F(EmbedCommand, RankShowsTheNearestLines) {
-  folder.write("few.txt", "the dog ran in the rain\nthe cat sat on the mat\r\nblue moon\nthe cat sat on the mat");
-  const Said said = attn_says("rank " + model + " 'The cat sat on the mat' " + out("few.txt") + " --top 2");
-  EXPECT_EQ(said.code, 0) << said.err;
-  EXPECT_EQ(said.out, "1.0000  2: the cat sat on the mat\n1.0000  4: the cat sat on the mat\n");
-  const auto all = json::parse(attn_says("rank " + model + " 'blue moon' " + lines + " --top 1000 --json").out);
-  ASSERT_EQ(all.at("lines").size(), 700u);
-  EXPECT_EQ(all.at("of"), 700);
-  double before = 2;
-  for (const json& line : all.at("lines")) {
-    EXPECT_LE(line.at("score").get<double>(), before);
-    before = line.at("score").get<double>();
-  }
-}
-
-/// A model of pairs: the score of the query and each line.
-TEST_F(EmbedCommand, RankTakesACrossEncoder) {
-  const std::string scores = folder / "scores";
-  write_model("bert", scores);
-  std::filesystem::remove(scores + "/modules.json");
-  folder.write("two.txt", "the cat sat on the mat\nblue moon\n");
-  const TextEncoder encoder = TextEncoder::load(scores);
-  const Tensor expected = encoder.scores({{"the cat", "the cat sat on the mat"}, {"the cat", "blue moon"}});
-  // [CLS] the cat [SEP] blue moon [SEP], as its segments 0 0 0 0 1 1 1
-  const PackedTexts pair = packed({{1, 4, 5, 2, 14, 19, 2}}, {{0, 0, 0, 0, 1, 1, 1}});
-  EXPECT_TRUE(
-      same_bits(expected.narrow(0, 1, 1).contiguous(),
-                sigmoid(encoder.logits(encoder.hidden(pair.ids, pair.ends, pair.segments), pair.ends)).detach()));
-  const auto ranked = json::parse(attn_says("rank " + scores + " 'the cat' " + out("two.txt") + " --json").out);
-  for (const json& line : ranked.at("lines"))
-    EXPECT_EQ(line.at("score").get<float>(),
-              static_cast<float>(expected.select(0, line.at("line").get<std::int64_t>() - 1).item()));
 }
 
 TEST_F(EmbedCommand, SpeaksChinese) {

@@ -1,5 +1,6 @@
 // tests/cli/generate_command_test.cc: attn generate and attn explain --model from the shell.
 #include "cli/command.h"
+#include "model/lively.h"
 
 #include <attn/generate.h>
 #include <attn/ops.h>
@@ -20,12 +21,7 @@ class GenerateCommand : public ::testing::Test {
  protected:
   GenerateCommand() {
     const Tokenizer tokenizer = Tokenizer::train("abcdefgh \n\xE6\x88\x91", Tokenizer::Kind::characters);
-    Generator generator(5);
-    const LanguageModel model(
-        {.vocab_size = tokenizer.size(), .context = 16, .layers = 2, .heads = 2, .width = 16, .tied_head = false},
-        Dtype::f32, &generator);
-    for (const Tensor& weight : model.parameters()) weight.detach().add_(randn(weight.sizes(), generator), 0.7);
-    model.save(path());
+    lively({.vocab_size = tokenizer.size(), .context = 16, .layers = 2, .heads = 2, .width = 16}).save(path());
     tokenizer.save(path());
   }
   std::string path() const { return folder_.file("model"); }

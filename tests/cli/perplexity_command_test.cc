@@ -1,6 +1,7 @@
 // tests/cli/perplexity_command_test.cc: attn perplexity from the shell, beside log-probabilities of the training pass.
 #include "cli/command.h"
 #include "cli/terminal.h"
+#include "model/lively.h"
 
 #include <attn/autograd.h>
 #include <attn/model.h>
@@ -24,12 +25,7 @@ class PerplexityCommand : public ::testing::Test {
  protected:
   PerplexityCommand() {
     const Tokenizer tokenizer = Tokenizer::train("abcdefghi ", Tokenizer::Kind::characters);
-    Generator generator(5);
-    const LanguageModel model(
-        {.vocab_size = tokenizer.size(), .context = 16, .layers = 2, .heads = 2, .width = 16, .tied_head = false},
-        Dtype::f32, &generator);
-    for (const Tensor& weight : model.parameters()) weight.detach().add_(randn(weight.sizes(), generator), 0.7);
-    model.save(path());
+    lively({.vocab_size = tokenizer.size(), .context = 16, .layers = 2, .heads = 2, .width = 16}).save(path());
     tokenizer.save(path());
     for (int n = 0; n < 50; ++n) text_ += "abcdefghi "[n * n * n % 41 % 10];
     file_ = folder_.write("text.txt", text_);

@@ -6,9 +6,9 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
-#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -16,25 +16,32 @@ extern char** environ;
 
 namespace attn::testing {
 
-/// `attn train` beside the test; to be stopped by a signal. Those in `heard` are not ignored, whatever the test's own
-/// caller ignores.
+struct RunningOptions {
+  /// These signals are not ignored, whatever the test's own caller ignores.
+  std::vector<int> heard = {SIGINT, SIGTERM, SIGHUP};
+  int input = STDIN_FILENO;
+  std::string output = "/dev/null";
+};
+
+/// `attn` with these arguments beside the test; to be stopped by a signal.
 class Running {
  public:
-  Running(std::vector<std::string> arguments, std::initializer_list<int> heard = {SIGINT, SIGTERM, SIGHUP}) {
+  Running(std::vector<std::string> arguments, const RunningOptions& options = {}) {
     std::string command = command_path();
-    arguments.insert(arguments.begin(), {command, "train"});
+    arguments.insert(arguments.begin(), command);
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
     argv.push_back(nullptr);
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
-    posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_WRONLY, 0);
+    if (options.input != STDIN_FILENO) posix_spawn_file_actions_adddup2(&files, options.input, STDIN_FILENO);
+    posix_spawn_file_actions_addopen(&files, 1, options.output.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666);
     posix_spawn_file_actions_addopen(&files, 2, "/dev/null", O_WRONLY, 0);
     posix_spawnattr_t attributes;
     posix_spawnattr_init(&attributes);
     sigset_t defaults;
     sigemptyset(&defaults);
-    for (const int signal : heard) sigaddset(&defaults, signal);
+    for (const int signal : options.heard) sigaddset(&defaults, signal);
     posix_spawnattr_setsigdefault(&attributes, &defaults);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
     if (posix_spawn(&id_, command.c_str(), &files, &attributes, argv.data(), environ) != 0) std::abort();

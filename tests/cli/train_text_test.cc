@@ -104,7 +104,8 @@ TEST(TrainText, MoreStepsResumeToTheBit) {
   ASSERT_EQ(attn_says(command + small + "--out " + folder.file("a")).code, 0);
   std::filesystem::copy(folder.file("a"), folder.file("b"));
   ASSERT_EQ(attn_says(command + " --resume --steps 40 --out " + folder.file("a")).code, 0);
-  Running first({folder.file("text"), "--out", folder.file("b"), "--resume", "--steps", "40", "--save-every", "3"});
+  Running first(
+      {"train", folder.file("text"), "--out", folder.file("b"), "--resume", "--steps", "40", "--save-every", "3"});
   while (Trainer::find(folder.file("b"))->first.steps != 40) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   first.stop(SIGKILL);
   ASSERT_EQ(attn_says(command + " --resume --out " + folder.file("b")).code, 0);
