@@ -145,6 +145,9 @@ def cases(tokenizers):
     end = pre.ByteLevel(add_prefix_space=False, use_regex=False)
     llama3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
               r"|\s+(?!\S)|\s+")
+    first, then = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+    others = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+    ends = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     plain = pre.ByteLevel(add_prefix_space=False)
 
     def split(pattern):
@@ -154,11 +157,16 @@ def cases(tokenizers):
         "gpt-2": byte_level(tokenizers, plain),
         "llama-bpe": byte_level(tokenizers, split(llama3), ignore_merges=True),
         "qwen2": byte_level(tokenizers, split(llama3.replace("{1,3}", "")), tokenizers.normalizers.NFC()),
+        "smaug-bpe": byte_level(tokenizers, split(llama3), ignore_merges=True),
+        "gpt-4o": byte_level(tokenizers, split(
+            f"{first}*{then}+{ends}|{first}+{then}*{ends}|" + r"\p{N}{1,3}" + others)),
+        "tekken": byte_level(tokenizers, split(f"{first}*{then}+|{first}+{then}*|" + r"\p{N}" + others),
+                             ignore_merges=True),
         "smollm": byte_level(tokenizers, pre.Sequence([pre.Digits(individual_digits=True), plain])),
     }
 
 
-@pytest.mark.parametrize("name", ["gpt-2", "llama-bpe", "qwen2", "smollm"])
+@pytest.mark.parametrize("name", ["gpt-2", "llama-bpe", "smaug-bpe", "qwen2", "gpt-4o", "tekken", "smollm"])
 def test_a_tokenizer_gives_hugging_faces_ids(name, random, tmp_path):
     tokenizers = pytest.importorskip("tokenizers", reason="not installed: transformers (./setup --pytorch)")
     theirs = cases(tokenizers)[name]

@@ -1,5 +1,5 @@
-# python/tests/test_tokenizers.py: the tokenizers of encoders beside Hugging Face's library: ids, segments, cut texts,
-# pairs and decoded texts of random Unicode; what is written, and what is refused.
+# python/tests/test_tokenizers.py: the tokenizers of encoders and language models beside Hugging Face's library: ids,
+# segments, cut texts, pairs and decoded texts of random Unicode; what is written, and what is refused.
 import functools
 import json
 import os

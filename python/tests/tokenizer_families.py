@@ -1,5 +1,6 @@
-# python/tests/tokenizer_families.py: tokenizers of the families of encoders, with the normalizer, pre-tokenizer,
-# post-processor and decoder that transformers gives each, trained on the documents of this tree and on made-up Unicode.
+# python/tests/tokenizer_families.py: tokenizers of the families of encoders, and of two language models, with the
+# normalizer, pre-tokenizer, post-processor and decoder of each, trained on the documents of this tree and on made-up
+# Unicode.
 import functools
 import io
 import pathlib
@@ -27,7 +28,8 @@ SPECIAL = [
     "##a", "##", SPACE, SPACE * 2, "  ", "   ", "\n", "\r\n", "\t", "\u3000", "\u00a0", "''", "``", "\u0301",
     "\u200d", "\u200c", "\u094d", "\ufe0f", "👩\u200d👩\u200d👧", "🇨🇳", "ﬁ", "ǆ", "İ", "ß", "ẞ", "½", "™", "é",
     "e\u0301\u0323", "한국어", "ᄒ\u1161ᆫ", "क्ष", "ग्\u200dय", "\u0600a", "don't", "I'LL", "x" * 101,
-    "中文，测试。", "\ufffd", "\x00", "①", "㍿", "Ǆ"]
+    "中文，测试。", "\ufffd", "\x00", "①", "㍿", "Ǆ", "camelCase", "HTTPServer's", "I'd", "WE'VE", "it'ſ", "ªBC", "ǅa",
+    "AʰB", "!/\r\n/", "//", "ꭰᎠ", "12345"]
 # Runs that make one grapheme cluster of few bytes, or seem to.
 CLUSTERS = [
     ("aéß©", "\u0300\u0301\u0308\u05bc\u0345\u200d\u200c\ufe0f\u0903\u0e33"), ("ᄀᄒ각가", "\u1161\u11a8\u0301"),
@@ -175,11 +177,11 @@ def mpnet():
     return _roberta_ends(_mask(tokenizer, "<mask>"), False)
 
 
-def _byte_level(special, normalizer=None):
-    tokenizer = Tokenizer(models.BPE())
+def _byte_level(special, normalizer=None, pre_tokenizer=None, **options):
+    tokenizer = Tokenizer(models.BPE(**options))
     if normalizer is not None:
         tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.pre_tokenizer = pre_tokenizer or pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator(corpus(), trainers.BpeTrainer(
         vocab_size=3000, special_tokens=special, initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
@@ -197,6 +199,28 @@ def modernbert():
     tokenizer.add_special_tokens(["[UNK]", "[CLS]", "[SEP]", "[PAD]"])
     _mask(tokenizer, "[MASK]")
     return template(tokenizer, "[CLS]:0 $A:0 [SEP]:0", "[CLS]:0 $A:0 [SEP]:0 $B:0 [SEP]:0", ["[CLS]", "[SEP]"])
+
+
+WORD = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+CONTRACTION = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+OTHERS = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+O200K = f"{'*'.join(WORD)}+{CONTRACTION}|{'+'.join(WORD)}*{CONTRACTION}|" + r"\p{N}{1,3}" + OTHERS
+TEKKEN = f"{'*'.join(WORD)}+|{'+'.join(WORD)}*|" + r"\p{N}" + OTHERS
+
+
+def _split(pattern, behavior="isolated", invert=False):
+    return pre_tokenizers.Sequence([pre_tokenizers.Split(Regex(pattern), behavior, invert),
+                                    pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+
+
+def phi4_mini():
+    """Its file removes what is no piece, which is nothing."""
+    return _byte_level(["<|endoftext|>", "<|end|>"], pre_tokenizer=_split(O200K, "removed", True))
+
+
+def mistral_nemo():
+    tokenizer = _byte_level(["<unk>", "<s>", "</s>"], pre_tokenizer=_split(TEKKEN), ignore_merges=True)
+    return _template(tokenizer, "<s> $A", "<s> $A <s>:1 $B:1", ["<s>"])
 
 
 def _unigram(special, unknown, normalizer, pre_tokenizer, scheme="always", added=()):
@@ -298,4 +322,4 @@ def pieces():
 
 
 FAMILIES = [bert_uncased, bert_cased, bert_multilingual, bert_old, minilm, mpnet, roberta, modernbert, xlm_roberta,
-            xlm_roberta_converted, t5, marian, albert, deberta, xlnet, pieces]
+            xlm_roberta_converted, t5, marian, albert, deberta, xlnet, pieces, phi4_mini, mistral_nemo]

@@ -169,15 +169,23 @@ class TokenizerReader : private TokenizerFields {
     if (state_->kind == Tokenizer::Kind::bpe && is(step, "Digits"))
       return flag(step, "individual_digits", false) ? R"(\p{N})" : R"(\p{N}+)";
     if (!is(step, "Split")) fail("the pre-tokenizer must be a Split by a pattern", "pre_tokenizer");
-    if (text_of(step, "behavior") != "Isolated" || flag(step, "invert", false))
-      fail("a Split must be Isolated and not inverted", "behavior");
-    return text_of(member(step, "pattern", Json::value_t::object), "Regex");
+    const bool inverted = flag(step, "invert", false);
+    if (text_of(step, "behavior") != (inverted ? "Removed" : "Isolated"))
+      fail("a Split must be Isolated, or Removed and inverted", "behavior");
+    std::string pattern = text_of(member(step, "pattern", Json::value_t::object), "Regex");
+    // Inverted, it removes what is not matched. Those that stand alone match every character.
+    const std::string_view alone = pattern;
+    if (inverted && !text::cut_of({&alone, 1}))
+      fail(runtime::format("the Split by {} must be Isolated and not inverted", text::beginning(pattern, 80)),
+           "invert");
+    return pattern;
   }
 
   text::Cut cut_of(const std::vector<std::string>& patterns) const {
     const auto cut = text::cut_of(std::vector<std::string_view>(patterns.begin(), patterns.end()));
     if (!cut || (*cut == text::Cut::characters && state_->kind == Tokenizer::Kind::bpe))
-      fail(runtime::format("the pattern {} is not supported; those of GPT-2, Llama 3, Qwen 2 and SmolLM are",
+      fail(runtime::format("the pattern {} is not supported; those of GPT-2, Llama 3, Qwen 2, SmolLM, GPT-4o "
+                           "(Phi-4-mini) and Mistral are",
                            text::beginning(patterns[0], 80)),
            "Regex");
     return *cut;

@@ -5,6 +5,7 @@
 #include "support/errors.h"
 #include "support/folder.h"
 #include "support/golden.h"
+#include "text/tokenizer/cut.h"
 
 #include <attn/tokenizer.h>
 
@@ -61,6 +62,22 @@ TEST(GgufTokenizer, OfBytesGivesHuggingFacesIds) {
     const Json& c = cuts.at("cases")[i];
     expect_ids(load(gguf_of(c.at("tokenizer"), i == 0 ? "smollm" : "default")), cuts.at("strings"), c.at("ids"),
                c.at("name"));
+  }
+  const Json& cases = golden("tokenizer/cases.json");
+  for (const Json& c : cases.at("cases"))
+    expect_ids(load(gguf_of(c.at("tokenizer"), c.at("name"))), cases.at("strings"), c.at("ids"), c.at("name"));
+}
+
+/// Names for Llama 3's pattern; some stand for more, as the tokenizers of their models have it.
+TEST(GgufTokenizer, NamesOfOnePattern) {
+  const Json& figures = golden("tokenizer/tokenizers.json");
+  for (const Json& c : figures.at("cases")) {
+    if (c.at("name") != "llama3") continue;
+    for (const char* name : {"llama3", "llama-v3", "smaug-bpe"})
+      expect_ids(load(gguf_of(c.at("tokenizer"), name)), figures.at("strings"), c.at("ids"), name);
+    const Json written = Json::parse(load(gguf_of(c.at("tokenizer"), "dbrx")).to_json());
+    EXPECT_EQ(written.at("pre_tokenizer"), c.at("tokenizer").at("pre_tokenizer"));
+    EXPECT_EQ(written.at("model").value("ignore_merges", false), false);
   }
 }
 
@@ -131,15 +148,45 @@ TEST(GgufTokenizer, OfEncodersGivesHuggingFacesIds) {
 }
 
 /// Folders have these pre-tokenizers too.
-TEST(Tokenizer, SplitsInSeveralSteps) {
-  const Json& cuts = golden("tokenizer/cuts.json");
-  for (const Json& c : cuts.at("cases")) {
+void expect_ids_of_folders(const Json& figures) {
+  for (const Json& c : figures.at("cases")) {
     const Tokenizer tokenizer = Tokenizer::parse(c.at("tokenizer").dump()),
                     again = Tokenizer::parse(tokenizer.to_json());
     EXPECT_EQ(again.to_json(), tokenizer.to_json());
-    expect_ids(tokenizer, cuts.at("strings"), c.at("ids"), c.at("name"));
-    expect_ids(again, cuts.at("strings"), c.at("ids"), c.at("name"));
+    expect_ids(tokenizer, figures.at("strings"), c.at("ids"), c.at("name"));
+    expect_ids(again, figures.at("strings"), c.at("ids"), c.at("name"));
   }
+}
+
+TEST(Tokenizer, SplitsInSeveralSteps) { expect_ids_of_folders(golden("tokenizer/cuts.json")); }
+
+TEST(Tokenizer, SplitsWordsWhereTheCaseChanges) {
+  const Json& figures = golden("tokenizer/cases.json");
+  expect_ids_of_folders(figures);
+  for (const Json& c : figures.at("cases"))
+    for (std::size_t i = 0; i < figures.at("strings").size(); ++i) {
+      const std::string text = figures.at("strings")[i];
+      std::vector<std::string> pieces;
+      for (std::size_t at = 0; at < text.size();) {
+        const text::Cut cut = c.at("name") == "tekken" ? text::Cut::tekken : text::Cut::o200k;
+        const std::size_t end = text::piece_end(cut, text, at);
+        pieces.push_back(text.substr(at, end - at));
+        at = end;
+      }
+      EXPECT_EQ(pieces, c.at("pieces")[i].get<std::vector<std::string>>()) << c.at("name") << ": " << text;
+    }
+}
+
+TEST(Tokenizer, ASplitThatRemovesMustMatchEverything) {
+  Json file = golden("tokenizer/cases.json").at("cases")[0].at("tokenizer");
+  Json& split = file["pre_tokenizer"]["pretokenizers"][0];
+  EXPECT_EQ(split.at("behavior"), "Removed");
+  const auto refused = [&] { return error_of<FormatError>([&] { Tokenizer::parse(file.dump()); }); };
+  split["invert"] = false;
+  EXPECT_NE(refused().find("a Split must be Isolated, or Removed and inverted"), std::string::npos) << refused();
+  split["invert"] = true;
+  split["pattern"]["Regex"] = R"(\p{N})";
+  EXPECT_NE(refused().find(R"(the Split by \p{N} must be Isolated and not inverted)"), std::string::npos) << refused();
 }
 
 GgufBytes of_scores() {
@@ -194,6 +241,9 @@ TEST(GgufTokenizer, IsWrittenAndReadAgain) {
   const Json& cuts = golden("tokenizer/cuts.json");
   for (const Json& c : cuts.at("cases"))
     expect_ids(written(Tokenizer::parse(c.at("tokenizer").dump())), cuts.at("strings"), c.at("ids"), c.at("name"));
+  const Json& cases = golden("tokenizer/cases.json");
+  for (const Json& c : cases.at("cases"))
+    expect_ids(written(Tokenizer::parse(c.at("tokenizer").dump())), cases.at("strings"), c.at("ids"), c.at("name"));
   const Json& nfc = golden("tokenizer/nfc.json");
   expect_ids(written(Tokenizer::parse(nfc.at("tokenizer").dump())), nfc.at("strings"), nfc.at("ids"), "qwen2");
   const Tokenizer scores = load(of_scores().boolean("tokenizer.ggml.add_eos_token", false));
@@ -245,9 +295,9 @@ TEST(GgufTokenizer, WhatIsNotReadIsNamed) {
   EXPECT_EQ(refused([](GgufBytes& file) { file.text("tokenizer.ggml.model", "rwkv"); }),
             "tokenizer.ggml.model is \"rwkv\"; attn reads gpt2 (byte-level BPE), llama (SentencePiece's BPE), bert "
             "(WordPiece) and t5 (Unigram)");
-  EXPECT_EQ(refused([](GgufBytes& file) { three(file).text("tokenizer.ggml.pre", "tekken"); }),
-            "tokenizer.ggml.pre is \"tekken\"; attn reads llama-bpe, llama3, llama-v3, qwen2, deepseek-r1-qwen, gpt-2, "
-            "phi-2, smollm, starcoder, refact, default");
+  EXPECT_EQ(refused([](GgufBytes& file) { three(file).text("tokenizer.ggml.pre", "bloom"); }),
+            "tokenizer.ggml.pre is \"bloom\"; attn reads llama-bpe, llama3, llama-v3, smaug-bpe, dbrx, gpt-4o, tekken, "
+            "qwen2, deepseek-r1-qwen, gpt-2, phi-2, smollm, starcoder, refact, default");
   EXPECT_EQ(refused([](GgufBytes& file) { file.text("tokenizer.ggml.model", "gpt2"); }),
             "tokenizer.ggml.tokens is missing");
   EXPECT_EQ(refused([](GgufBytes& file) { three(file, {"a", "\xFF", "ab"}); }),

@@ -24,8 +24,11 @@ std::string pre_of(const State& state) {
   const bool nfc = state.normalizer.size() == 1 && state.normalizer[0].kind == text::Change::Kind::nfc;
   if (!nfc && !state.normalizer.empty()) refuse_tokenizer("has a normalizer that GGUF files have no name for");
   if (state.cut == llama3 && state.whole_first && !nfc) return "llama-bpe";
+  if (state.cut == tekken && state.whole_first && !nfc) return "tekken";
   if (state.cut == qwen2 && !state.whole_first && nfc) return "qwen2";
   if (!state.whole_first && !nfc) {
+    if (state.cut == llama3) return "dbrx";
+    if (state.cut == o200k) return "gpt-4o";
     if (state.cut == gpt2) return "gpt-2";
     if (state.cut == digits) return "smollm";
     if (state.cut == punctuation) return "default";

@@ -1,4 +1,4 @@
-// src/text/tokenizer/cut.cc: implements the patterns of GPT-2, Llama 3, Qwen 2, SmolLM and others without regular
+// src/text/tokenizer/cut.cc: implements the patterns of GPT-2, Llama 3, GPT-4o, Mistral and others without regular
 // expressions: tries the alternatives of a pattern in order, as a regular expression does.
 #include "text/tokenizer/cut.h"
 
@@ -60,7 +60,7 @@ std::size_t run_end(std::string_view text, std::size_t at, Class kind, std::size
 /// Returns the length of '(s|t|re|ve|m|ll|d) at `at`, or 0 if there is none. With `fold`, upper and lower case match,
 /// and the long s (U+017F) is also an s.
 std::size_t contraction(std::string_view text, std::size_t at, bool fold) {
-  if (text[at] != '\'') return 0;
+  if (!text.substr(at).starts_with('\'')) return 0;
   const auto letter = [&](std::size_t i) -> char {
     if (i >= text.size()) return 0;
     const char c = text[i];
@@ -107,22 +107,72 @@ std::size_t words_end(std::string_view text, std::size_t at) {
 
 bool is_line_end(char32_t c) { return c == '\r' || c == '\n'; }
 
-std::size_t llama3_end(std::string_view text, std::size_t at, std::size_t most_digits) {
-  if (const std::size_t length = contraction(text, at, true)) return at + length;
-  const Seen first = look(text, at);
-  if (first.kind == Class::number) return run_end(text, at, Class::number, most_digits);
-  if (first.kind == Class::letter) return run_end(text, at, Class::letter);
-  if (!is_line_end(first.value) && look(text, at + first.bytes).kind == Class::letter)
-    return run_end(text, at + first.bytes, Class::letter);
+/// Matches what comes behind the words in the patterns since Llama 3: at most `most_digits` digits; a space or none and
+/// signs, with the characters of `tail` behind them; blanks up to their last line end, else as in blanks_end.
+std::size_t no_word_end(std::string_view text, std::size_t at, std::size_t most_digits, std::string_view tail) {
+  if (look(text, at).kind == Class::number) return run_end(text, at, Class::number, most_digits);
   const std::size_t start = at + (text[at] == ' ');
-  if (look(text, start).kind == Class::sign) {
-    std::size_t end = run_end(text, start, Class::sign);
-    while (end < text.size() && is_line_end(static_cast<unsigned char>(text[end]))) ++end;
-    return end;
-  }
+  if (look(text, start).kind == Class::sign)
+    return std::min(text.find_first_not_of(tail, run_end(text, start, Class::sign)), text.size());
   const std::size_t end = run_end(text, at, Class::blank);
   const std::size_t line_end = text.substr(at, end - at).find_last_of("\r\n");
   return line_end != std::string_view::npos ? at + line_end + 1 : blanks_end(text, at);
+}
+
+/// Returns where the letters of a word may begin: behind a sign or blank that is no line end, else at `at`.
+std::size_t word_start(const Seen& first, std::size_t at) {
+  const bool may_precede = first.kind == Class::sign || first.kind == Class::blank;
+  return may_precede && !is_line_end(first.value) ? at + first.bytes : at;
+}
+
+std::size_t llama3_end(std::string_view text, std::size_t at, std::size_t most_digits) {
+  if (const std::size_t length = contraction(text, at, true)) return at + length;
+  const std::size_t start = word_start(look(text, at), at), end = run_end(text, start, Class::letter);
+  return end > start ? end : no_word_end(text, at, most_digits, "\r\n");
+}
+
+/// Which part of a word a character may belong to: the first, of upper case, or the second, of lower case. Marks and
+/// letters without case (Lm, Lo) belong to either.
+enum class Case { none, upper, lower, either };
+
+Case case_of(const Seen& c) {
+  if (c.kind != Class::letter) return c.kind == Class::sign && within(mark_ranges, c.value) ? Case::either : Case::none;
+  if (c.value < 128) return c.value < 'a' ? Case::upper : Case::lower;
+  if (within(upper_ranges, c.value)) return Case::upper;
+  if (within(lower_ranges, c.value)) return Case::lower;
+  if (within(even_upper_ranges, c.value)) return c.value % 2 == 0 ? Case::upper : Case::lower;
+  if (within(odd_upper_ranges, c.value)) return c.value % 2 == 1 ? Case::upper : Case::lower;
+  return Case::either;
+}
+
+/// Returns the end of the letters and marks of a word at `at`, or `at` if there are none. If no lower case follows the
+/// upper case, the word ends behind the last character that may be of lower case, if there is one.
+std::size_t cased_end(std::string_view text, std::size_t at) {
+  std::size_t end = at, either = at;
+  Seen next = look(text, at);
+  Case part = case_of(next);
+  const auto step = [&] {
+    end += next.bytes;
+    next = look(text, end);
+    part = case_of(next);
+  };
+  while (part == Case::upper || part == Case::either) {
+    const bool may_be_lower = part == Case::either;
+    step();
+    if (may_be_lower) either = end;
+  }
+  if (part != Case::lower) return either > at ? either : end;
+  while (part == Case::lower || part == Case::either) step();
+  return end;
+}
+
+/// o200k's piece, and without `contractions` tekken's.
+std::size_t o200k_end(std::string_view text, std::size_t at, std::size_t most_digits, bool contractions) {
+  const Seen first = look(text, at);
+  // A mark is in a word, never before it: the alternative that has it before upper case is tried last.
+  const std::size_t start = case_of(first) == Case::none ? word_start(first, at) : at, end = cased_end(text, start);
+  if (end == start) return no_word_end(text, at, most_digits, "\r\n/");
+  return contractions ? end + contraction(text, end, true) : end;
 }
 
 /// Returns the end of gpt2's piece in the text before the next character for which `stop` is true, as if the text ended
@@ -190,6 +240,14 @@ constexpr std::string_view kLlama3[] = {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p
                                         R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr std::string_view kQwen2[] = {R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
                                        R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::string_view kO200k[] = {
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?)"
+    R"(|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
+constexpr std::string_view kTekken[] = {
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+)"
+    R"(|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*)"
+    R"(|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"};
 constexpr std::string_view kDigits[] = {R"(\p{N})", kGpt2};
 // Of llama.cpp, for models whose pre-tokenizer it does not know.
 constexpr std::string_view kPunctuation[] = {
@@ -201,9 +259,9 @@ struct Patterns {
   std::span<const std::string_view> steps;
 };
 constexpr Patterns kPatterns[] = {
-    {Cut::characters, kCharacters},   {Cut::gpt2, kGpt2Alone}, {Cut::words, kWords},
-    {Cut::llama3, kLlama3},           {Cut::qwen2, kQwen2},    {Cut::digits, kDigits},
-    {Cut::punctuation, kPunctuation},
+    {Cut::characters, kCharacters}, {Cut::gpt2, kGpt2Alone}, {Cut::words, kWords},
+    {Cut::llama3, kLlama3},         {Cut::qwen2, kQwen2},    {Cut::o200k, kO200k},
+    {Cut::tekken, kTekken},         {Cut::digits, kDigits},  {Cut::punctuation, kPunctuation},
 };
 #undef ATTN_ALONE
 
@@ -224,6 +282,8 @@ std::size_t piece_end(Cut cut, std::string_view text, std::size_t at, std::strin
     case Cut::words: return words_end(text, at);
     case Cut::llama3: return llama3_end(text, at, 3);
     case Cut::qwen2: return llama3_end(text, at, 1);
+    case Cut::o200k: return o200k_end(text, at, 3, true);
+    case Cut::tekken: return o200k_end(text, at, 1, false);
     case Cut::digits: return digits_end(text, at);
     case Cut::punctuation: return punctuation_end(text, at);
     case Cut::whole: return text.size();

@@ -7,7 +7,7 @@
 
 namespace attn::text {
 
-/// The ways to split a text. The first seven are known patterns of tokenizer.json files, implemented as code: no
+/// The ways to split a text. The first nine are known patterns of tokenizer.json files, implemented as code: no
 /// regular expression is run. The last three are not patterns.
 enum class Cut {
   characters,  // each code point is a piece
@@ -16,7 +16,11 @@ enum class Cut {
   // as gpt2, but numbers have at most three digits, contractions match in capitals too, one sign or blank that is no
   // line end may begin a word, signs take the line ends after them, and blanks are split after their last line end
   llama3,
-  qwen2,   // as llama3, but each digit is a piece
+  qwen2,  // as llama3, but each digit is a piece
+  // as llama3, but a word is at most upper case and then lower case, with its marks, and the contraction after it; the
+  // line ends and slashes after signs belong to them. Letters without case and marks go with either case
+  o200k,
+  tekken,  // as o200k, but each digit is a piece, and a contraction begins one
   digits,  // first each digit is a piece, then the text between them is split as gpt2
   // first runs of punctuation are pieces; the rest is split as gpt2, numbers without a space, in threes
   punctuation,
@@ -25,7 +29,7 @@ enum class Cut {
   after,   // splits after each separator
 };
 
-/// Returns the regular expressions of one of the first seven values: each splits the pieces of those before it.
+/// Returns the regular expressions of one of the first nine values: each splits the pieces of those before it.
 std::span<const std::string_view> patterns_of(Cut cut);
 std::optional<Cut> cut_of(std::span<const std::string_view> patterns);
 
