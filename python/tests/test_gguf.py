@@ -112,6 +112,19 @@ def test_a_type_is_decoded_bit_for_bit(name, random, tmp_path):
         path.unlink()
 
 
+def test_every_type_of_the_package_is_read_or_refused_by_name(random, tmp_path):
+    for kind in gguf.GGMLQuantizationType:
+        if kind.name in TYPES:
+            continue
+        path = tmp_path / f"{kind.name}.gguf"
+        writer = writer_of(path, width=256)
+        elements, size = gguf.GGML_QUANT_SIZES[kind]
+        writer.add_tensor("token_embd.weight", np.zeros((3, 256 // elements * size), dtype=np.uint8), raw_dtype=kind)
+        finish(writer)
+        said = attn("convert", path, tmp_path / "folder", check=False)
+        assert said.returncode == 1 and f"token_embd.weight is {kind.name}; " in said.stderr, said.stderr
+
+
 def texts(seed, count):
     """Words, signs, blanks, and characters of every plane."""
     generator = plain_random.Random(seed)
