@@ -57,7 +57,8 @@ def worker(path, text, count):
 
 
 def theirs(path, text, count):
-    done = subprocess.run([sys.executable, __file__, "--worker", path, text, str(count)], capture_output=True, text=True)
+    command = [sys.executable, __file__, "--worker", path, text, str(count)]
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         log = [line for line in done.stderr.splitlines() if "error" in line.lower() or "ASSERT" in line]
         raise ValueError((log or done.stderr.splitlines() or [f"exit status {done.returncode}"])[0])
@@ -105,7 +106,8 @@ def compare(command, path, kind, text, count=8):
 def next_of(command, path, text, count):
     """attn's likeliest tokens after as much of the text as llama.cpp read."""
     texts = text[:READ] if len(text) < 200 else text
-    said = json.loads(attn(command, "generate", path, "--prompt", texts, "--tokens", count, "--temperature", 0, "--json"))
+    options = "--tokens", count, "--temperature", 0, "--json"
+    said = json.loads(attn(command, "generate", path, "--prompt", texts, *options))
     return said["texts"][0]["tokens"]
 
 
@@ -203,9 +205,7 @@ class Run:
         if not found:
             print("SmolLM2 is not there: python/tests/weights brings it")
             return
-        text = "The licenses for most software and other practical works are designed to take away your freedom to " \
-               "share and change the works.  By contrast, the GNU General Public License is intended to guarantee your "\
-               "freedom to share and change all versions of a program--to make sure it remains free software in 1989."
+        text = pathlib.Path("/usr/share/common-licenses/GPL-3").read_text()[600:2000]
         attn(self.options.attn, "convert", found[0], folder / "smol")
         keys = theirs(found[0], "", 0)["keys"]
         for kind in TYPES:

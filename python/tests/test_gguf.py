@@ -253,5 +253,6 @@ def test_transformers_finds_what_a_conversation_needs(random, tmp_path):
     transformers.AutoModelForCausalLM.from_pretrained(folder).save_pretrained(tmp_path / "theirs")
     attn("convert", tmp_path / "theirs", tmp_path / "again.gguf")
     before, after = gguf.GGUFReader(path), gguf.GGUFReader(tmp_path / "again.gguf")
-    for key in ("tokenizer.chat_template", *(f"tokenizer.ggml.{which}_token_id" for which in ("bos", "eos", "padding"))):
+    for key in ("chat_template", *(f"ggml.{which}_token_id" for which in ("bos", "eos", "padding"))):
+        key = f"tokenizer.{key}"
         assert after.fields[key].contents() == before.fields[key].contents(), key

@@ -111,7 +111,7 @@ TEST(ConvertCommand, EveryFieldOfAFolderSurvivesAFile) {
   const Json several{{"chat_template", {{{"name", "default"}, {"template", "a"}}, {{"name", "b"}, {"template", "c"}}}}};
   const Case cases[] = {
       {"config.json", {{"_name_or_path", "someone/Tiny"}}, "general.name", "someone/Tiny"},
-      {"config.json", {{"_name_or_path", "/home/someone/Tiny/"}}, "general.name", "Tiny"},
+      {"config.json", {{"_name_or_path", "/models/Tiny/"}}, "general.name", "Tiny"},
       {"config.json", Json::object(), "general.name", "model"},
       {"config.json", {{"bos_token_id", 5}}, "tokenizer.ggml.bos_token_id", 5},
       {"config.json", {{"pad_token_id", 6}}, "tokenizer.ggml.padding_token_id", 6},
