@@ -19,7 +19,7 @@ TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0"]
 BOUNDS = {"F32": 2e-4, "F16": 5e-2, "BF16": 3e-1, "Q8_0": 5e-1, "Q4_0": 5e-1}
 LETTERS = "abcdefghijklmnopqrstuvwxy"
 TOKENS = ["<unk>", "<s>", "</s>", "\u2581", *LETTERS]
-READ = 48  # tokens of the text: more than the original context of the scaled models, where llama.cpp changes its tables
+READ = 48  # characters of their text, each a token: more than the original context of the scaled models, where llama.cpp changes its tables
 
 
 # --- llama.cpp's side, in a process of its own, because it ends the process for what it does not read ----------------
@@ -34,16 +34,16 @@ def worker(path, text, count):
 
     _logger.set_verbose(os.environ.get("ATTN_LLAMA_LOG") == "1")
     llama.llama_backend_init()
-    model = Model(path, 256, 2, exact_cache=True)
+    model = Model(path, 512, 2, exact_cache=True)
     encoded = text.encode()
     room = (llama.llama_token * (len(encoded) + 8))()
     size = llama.llama_tokenize(model.vocab, encoded, len(encoded), room, len(room), True, True)
     ids = list(room[:size])
     result = {"ids": ids}
     if ids:
-        result["log_probabilities"] = list(model.log_probabilities(ids[:READ], 1))
+        result["log_probabilities"] = list(model.log_probabilities(ids, 1))
         model.clear()
-        token, result["next"] = model.next(ids[:READ]), []
+        token, result["next"] = model.next(ids), []
         for _ in range(count):
             result["next"].append(token)
             token = model.next([token])
@@ -79,9 +79,9 @@ def ours(command, path, text, count):
     ids = json.loads(attn(command, "explain", "--model", path, "--only", "ids", "--json", "--", text))
     ids = ids["steps"][0]["values"]
     (path.parent / "text").write_text(text)
-    said = json.loads(attn(command, "perplexity", path, path.parent / "text", "--window", min(READ, len(ids)), "--skip",
-                           1, "--json", "--log-probabilities"))
-    return {"ids": ids, "log_probabilities": said["log_probabilities"][: min(READ, len(ids)) - 1]}
+    said = json.loads(attn(command, "perplexity", path, path.parent / "text", "--window", len(ids), "--skip", 1, "--json",
+                           "--log-probabilities"))
+    return {"ids": ids, "log_probabilities": said["log_probabilities"]}
 
 
 def compare(command, path, kind, text, count=8):
@@ -93,21 +93,19 @@ def compare(command, path, kind, text, count=8):
     apart = max(abs(a - b) for a, b in zip(mine["log_probabilities"], other["log_probabilities"]))
     line = f"log p of {len(mine['log_probabilities'])} tokens within {apart:.2g}"
     if kind == "F32":
-        prompt = next_of(command, path, text, count)
-        same = prompt == other["next"][: len(prompt)]
-        line += f"; the next {len(prompt)} tokens {'are the same' if same else f'differ: {prompt} {other["next"]}'}"
-        if not same:
-            raise ValueError(line)
+        next_ids = next_of(command, path, text, count)
+        if next_ids != other["next"][: len(next_ids)]:
+            raise ValueError(f"{line}; other next tokens: attn {next_ids}, llama.cpp {other['next']}")
+        line += f"; the next {len(next_ids)} tokens are the same"
     if not apart <= BOUNDS[kind]:
         raise ValueError(line + f"; at most {BOUNDS[kind]} was expected")
     return line, other["keys"]
 
 
 def next_of(command, path, text, count):
-    """attn's likeliest tokens after as much of the text as llama.cpp read."""
-    texts = text[:READ] if len(text) < 200 else text
+    """attn's likeliest tokens after the text."""
     options = "--tokens", count, "--temperature", 0, "--json"
-    said = json.loads(attn(command, "generate", path, "--prompt", texts, *options))
+    said = json.loads(attn(command, "generate", path, "--prompt", text, *options))
     return said["texts"][0]["tokens"]
 
 
@@ -117,8 +115,12 @@ def next_of(command, path, text, count):
 def tiny_models():
     """Rows of 64, so that all matrices can be blocks of 32; otherwise those of python/tests/test_families.py."""
     sys.path.insert(0, str(ROOT / "python/tests"))
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
     import families
     import transformers as hf
+
+    hf.logging.set_verbosity_error()
+    hf.logging.disable_progress_bar()
 
     size = {"hidden_size": 64, "intermediate_size": 96, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None}
 
@@ -205,7 +207,7 @@ class Run:
         if not found:
             print("SmolLM2 is not there: python/tests/weights brings it")
             return
-        text = pathlib.Path("/usr/share/common-licenses/GPL-3").read_text()[600:2000]
+        text = pathlib.Path("/usr/share/common-licenses/GPL-3").read_text()[600:1800]
         attn(self.options.attn, "convert", found[0], folder / "smol")
         keys = theirs(found[0], "", 0)["keys"]
         for kind in TYPES:
