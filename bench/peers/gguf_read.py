@@ -19,7 +19,9 @@ TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0"]
 BOUNDS = {"F32": 2e-4, "F16": 5e-2, "BF16": 3e-1, "Q8_0": 5e-1, "Q4_0": 5e-1}
 LETTERS = "abcdefghijklmnopqrstuvwxy"
 TOKENS = ["<unk>", "<s>", "</s>", "\u2581", *LETTERS]
-READ = 48  # characters of their text, each a token: more than the original context of the scaled models, where llama.cpp changes its tables
+# Characters of the tiny models' text, each a token: more than the original context of those that are scaled. llama.cpp
+# takes the tables for long texts by the room that it has, attn by the tokens that there are.
+READ = 48
 
 
 # --- llama.cpp's side, in a process of its own, because it ends the process for what it does not read ----------------
@@ -79,8 +81,8 @@ def ours(command, path, text, count):
     ids = json.loads(attn(command, "explain", "--model", path, "--only", "ids", "--json", "--", text))
     ids = ids["steps"][0]["values"]
     (path.parent / "text").write_text(text)
-    said = json.loads(attn(command, "perplexity", path, path.parent / "text", "--window", len(ids), "--skip", 1, "--json",
-                           "--log-probabilities"))
+    options = "--window", len(ids), "--skip", 1, "--json", "--log-probabilities"
+    said = json.loads(attn(command, "perplexity", path, path.parent / "text", *options))
     return {"ids": ids, "log_probabilities": said["log_probabilities"]}
 
 
