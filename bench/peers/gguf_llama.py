@@ -17,11 +17,13 @@ def memory(name):
 
 
 class Model:
-    def __init__(self, path, context, threads):
+    def __init__(self, path, context, threads, exact_cache=False):
         self.model = llama.llama_model_load_from_file(path.encode(), llama.llama_model_default_params())
         options = llama.llama_context_default_params()
         options.n_ctx, options.n_batch, options.n_ubatch = context, 2048, 512
         options.n_threads = options.n_threads_batch = threads
+        if exact_cache:  # instead of f16
+            options.type_k = options.type_v = llama.GGML_TYPE_F32
         self.context = llama.llama_init_from_model(self.model, options)
         self.vocab = llama.llama_model_get_vocab(self.model)
         self.tokens = llama.llama_vocab_n_tokens(self.vocab)

@@ -149,6 +149,36 @@ def test_a_gguf_file(name, tmp_path, one_thread):
         assert np.abs(ours[tensor] - values).max() <= (2.0**-23 if added else 0), tensor
 
 
+# What GGUF files cannot say of a family, in a word of the refusal.
+NOT_HELD = {"llama, dynamic": "dynamic", "llama, YaRN not truncated": "rounded", "gemma3": "divides scores",
+            "gemma2, YaRN": "divides scores", "smollm3, windows": "windows", "qwen2, windows in some layers": "windows",
+            "qwen3, windows in some layers": "windows"}
+
+
+@pytest.mark.parametrize("name", families.FAMILIES)
+def test_a_folder_survives_a_gguf_file(name, tmp_path, one_thread):
+    """Every field of config.json that attn reads, and the weights; `first` is how attn writes the folder itself."""
+    families.write(tmp_path / "theirs", families.FAMILIES[name]())
+    attn("convert", tmp_path / "theirs", tmp_path / "first")
+    said = attn("convert", tmp_path / "first", tmp_path / "m.gguf", check=False)
+    if name in NOT_HELD:
+        assert said.returncode == 1 and NOT_HELD[name] in said.stderr, said.stderr
+        return
+    assert said.returncode == 0, said.stderr
+    attn("convert", tmp_path / "m.gguf", tmp_path / "second")
+    first, second = (json.loads((tmp_path / f"{which}/config.json").read_text()) for which in ("first", "second"))
+    # the file has it in f32, divided by that which is usual
+    factors = [config["rope_parameters"].pop("attention_factor", 1) for config in (first, second)
+               if "rope_parameters" in config] or [1, 1]
+    assert factors[0] == pytest.approx(factors[1], rel=2.0**-23)
+    assert first == second
+    before, after = (safetensors_of(tmp_path / f"{which}/model.safetensors") for which in ("first", "second"))
+    assert before.keys() == after.keys()
+    for tensor, values in before.items():
+        added = "gemma" in name and "norm" in tensor  # the file's numbers are rounded sums
+        assert np.abs(after[tensor] - values).max() <= (2.0**-22 if added else 0), tensor
+
+
 def heads_of_transformers(folder, ids, dtype, monkeypatch):
     """[(layer, head)]: the steps of a head as transformers computes them eagerly, from what its attention gets."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager").eval()

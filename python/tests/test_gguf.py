@@ -112,6 +112,19 @@ def test_a_type_is_decoded_bit_for_bit(name, random, tmp_path):
         path.unlink()
 
 
+def test_every_type_of_the_package_is_read_or_refused_by_name(random, tmp_path):
+    for kind in gguf.GGMLQuantizationType:
+        if kind.name in TYPES:
+            continue
+        path = tmp_path / f"{kind.name}.gguf"
+        writer = writer_of(path, width=256)
+        elements, size = gguf.GGML_QUANT_SIZES[kind]
+        writer.add_tensor("token_embd.weight", np.zeros((3, 256 // elements * size), dtype=np.uint8), raw_dtype=kind)
+        finish(writer)
+        said = attn("convert", path, tmp_path / "folder", check=False)
+        assert said.returncode == 1 and f"token_embd.weight is {kind.name}; " in said.stderr, said.stderr
+
+
 def texts(seed, count):
     """Words, signs, blanks, and characters of every plane."""
     generator = plain_random.Random(seed)
@@ -179,7 +192,7 @@ def test_a_tokenizer_gives_hugging_faces_ids(name, random, tmp_path):
         assert said["steps"][0]["values"] == ids, (text, SEED)
 
 
-def write_small(path, random, name="gpt-2"):
+def write_small(path, random, name="gpt-2", template=None):
     """A llama of two layers whose tokenizer is one of Hugging Face's; its tensors, in the order of the file."""
     tokenizers = pytest.importorskip("tokenizers", reason="not installed: transformers (./setup --pytorch)")
     model = json.loads(cases(tokenizers)[name].to_str())["model"]
@@ -194,6 +207,9 @@ def write_small(path, random, name="gpt-2"):
     writer.add_token_merges([" ".join(merge) for merge in model["merges"]])
     writer.add_bos_token_id(model["vocab"]["<s>"])
     writer.add_eos_token_id(model["vocab"]["</s>"])
+    if template:
+        writer.add_pad_token_id(model["vocab"]["<|end|>"])
+        writer.add_chat_template(template)
     writer.add_add_bos_token(True)
     finish(writer)
 
@@ -227,3 +243,24 @@ def test_a_written_file_holds_what_the_package_writes(kind, random, tmp_path):
         assert ids[0] == ids[1] == ids[2]
     again = attn("convert", folder, second, check=False)
     assert again.returncode == 1 and "is there already" in again.stderr
+
+
+def test_transformers_finds_what_a_conversation_needs(random, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="not installed: transformers (./setup --pytorch)")
+    path, folder, template = tmp_path / "m.gguf", tmp_path / "folder", "{{ bos_token }}{{ messages[0].content }}"
+    write_small(path, random, template=template)
+    attn("convert", path, folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    assert (tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token) == ("<s>", "</s>", "<|end|>")
+    assert tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False) == "<s>hi"
+    config = transformers.AutoConfig.from_pretrained(folder)
+    ids = [tokenizer.convert_tokens_to_ids(token) for token in ("<s>", "</s>", "<|end|>")]
+    assert [config.bos_token_id, config.eos_token_id, config.pad_token_id] == ids
+    # and what transformers saves again, as its own files
+    tokenizer.save_pretrained(tmp_path / "theirs")
+    transformers.AutoModelForCausalLM.from_pretrained(folder).save_pretrained(tmp_path / "theirs")
+    attn("convert", tmp_path / "theirs", tmp_path / "again.gguf")
+    before, after = gguf.GGUFReader(path), gguf.GGUFReader(tmp_path / "again.gguf")
+    for key in ("chat_template", *(f"ggml.{which}_token_id" for which in ("bos", "eos", "padding"))):
+        key = f"tokenizer.{key}"
+        assert after.fields[key].contents() == before.fields[key].contents(), key

@@ -129,6 +129,7 @@ Verb add_chat(Parser app) {
             if (arguments->model.folder.empty() && rest.size() == 1) arguments->model.folder = rest[0];
             else no_more(rest);
             check_options(arguments->model);
+            check_architectures(arguments->model);  // before the chat format, which the tokenizer's keys say
             keep_freed_memory();
             Conversation(*arguments, language_named(arguments->model.language).value_or(environment_language())).run();
           }};

@@ -10,6 +10,7 @@
 #include <attn/model.h>
 #include <attn/tokenizer.h>
 
+#include "model/gguf/model.h"
 #include "model/gguf/write.h"
 
 #include "runtime/format.h"
@@ -55,11 +56,17 @@ void convert(const Arguments& arguments) {
       throw ValueError(
           runtime::format("convert: {} holds a model already ({}); give another folder", arguments.to, name));
   keep_freed_memory();
+  gguf::check_architecture(arguments.from);
   const std::optional<Tokenizer> tokenizer = tokenizer_of(arguments.from);
+  const Tokenizer* const given = tokenizer ? &*tokenizer : nullptr;
   const LanguageModel model = LanguageModel::load(arguments.from, dtype);
-  if (file) return gguf::write(arguments.to, model, tokenizer ? &*tokenizer : nullptr, type);
+  const gguf::Notes notes = gguf::notes_of(arguments.from, given, model.config.vocab_size);
+  if (file) return gguf::write(arguments.to, model, given, type, notes);
   model.save(arguments.to);
+  if (std::error_code unknown; fs::is_directory(arguments.from, unknown))
+    gguf::copy_notes(arguments.from, arguments.to);
   if (tokenizer) tokenizer->save(arguments.to);
+  gguf::save_notes(arguments.to, notes, given);
 }
 
 }  // namespace

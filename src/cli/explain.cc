@@ -11,6 +11,8 @@
 #include "explain/options.h"
 
 #include "io/write.h"
+
+#include "model/gguf/model.h"
 #if defined(ATTN_HAS_ICU)
 #include "text/icu/word_break.h"
 #endif
@@ -122,6 +124,7 @@ Explanation explain_trained(const Arguments& arguments) {
   at.gradients = arguments.explain.gradients;
   at.only = only_of(arguments.only);
   at.language = language_of(arguments);
+  gguf::check_architecture(arguments.model);
   return explain_model(LanguageModel::load(arguments.model), Tokenizer::load(arguments.model), arguments.texts[0], at);
 }
 

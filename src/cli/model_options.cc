@@ -7,6 +7,8 @@
 
 #include <attn/error.h>
 
+#include "model/gguf/model.h"
+
 #include "runtime/format.h"
 
 #include <array>
@@ -98,7 +100,13 @@ void check_options(const ModelOptions& given) {
   weights_dtype(given.dtype);
 }
 
+void check_architectures(const ModelOptions& given) {
+  gguf::check_architecture(given.folder);
+  if (!given.draft.empty() && !guesses_by_ngrams(given)) gguf::check_architecture(given.draft);
+}
+
 SpeakingModel load_model(const ModelOptions& given) {
+  check_architectures(given);
   SpeakingModel loaded{.tokenizer = Tokenizer::load(given.folder),
                        .model = LanguageModel::load(given.folder, weights_dtype(given.dtype)),
                        .draft = std::nullopt};

@@ -40,6 +40,8 @@ Option add_weights_dtype(Parser& parser, std::string& name);
 std::optional<Dtype> weights_dtype(const std::string& name);
 /// Throws a UsageError for options that say nothing together.
 void check_options(const ModelOptions& given);
+/// Throws a ValueError if a GGUF file that the options name has an architecture that attn does not read.
+void check_architectures(const ModelOptions& given);
 /// Loads what the options name. Throws a ValueError if the tokens of the draft are not those of the model.
 SpeakingModel load_model(const ModelOptions& given);
 /// Returns the options of the library's call; they point to `loaded`.

@@ -11,6 +11,7 @@
 
 #include "explain/json_values.h"
 #include "model/generate_internal.h"
+#include "model/gguf/model.h"
 #include "model/tokenizer_state.h"
 
 #include "runtime/format.h"
@@ -123,6 +124,7 @@ void run(const Arguments& arguments) {
 
   keep_freed_memory();
   const NoGrad no_grad;
+  gguf::check_architecture(arguments.model);
   const Tokenizer tokenizer = Tokenizer::load(arguments.model);
   const LanguageModel model = LanguageModel::load(arguments.model, dtype);
   // each window begins as a text does, with the begin token of the tokenizer, if it has one

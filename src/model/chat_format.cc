@@ -1,20 +1,16 @@
 // src/model/chat_format.cc: recognises the chat format of a model's template.
 #include <attn/chat.h>
 #include <attn/error.h>
-#include <attn/gguf.h>
 
 #include "io/source.h"
-#include "model/json_fields.h"
+#include "model/chat_template.h"
 #include "runtime/format.h"
 
 #include <algorithm>
 #include <array>
-#include <filesystem>
 
 namespace attn {
 namespace {
-
-namespace fs = std::filesystem;
 
 constexpr const char* formats = "chatml, llama3, gemma or mistral";
 
@@ -74,41 +70,6 @@ ChatFormat mistral_of(std::string_view text) {
     format.system_end = "[/SYSTEM_PROMPT]";
   }
   return format;
-}
-
-std::string whole_text(const fs::path& path) {
-  const io::FileSource source("chat", path.string());
-  std::string text(source.size(), '\0');
-  source.read(0, text.data(), text.size());
-  return text;
-}
-
-/// Returns the template in a JSON file: a text, or that named "default" of several.
-std::optional<std::string> template_in(const fs::path& path) {
-  if (!fs::is_regular_file(path)) return std::nullopt;
-  const JsonFields fields(whole_text(path), path.string());
-  if (!fields.has("chat_template")) return std::nullopt;
-  const nlohmann::json& given = fields.at("chat_template");
-  if (given.is_array())
-    for (const nlohmann::json& one : given)
-      if (one.is_object() && one.value("name", nlohmann::json()) == "default" && one.contains("template") &&
-          one["template"].is_string())
-        return one["template"].get<std::string>();
-  if (given.is_null()) return std::nullopt;
-  if (!given.is_string()) fields.refuse("chat_template", "it must be a text");
-  return given.get<std::string>();
-}
-
-std::optional<std::string> template_of(const std::string& path) {
-  if (!fs::is_directory(path)) {
-    constexpr const char* key = "tokenizer.chat_template";
-    const GgufFile file = GgufFile::open(path);
-    return file.has(key) ? std::optional(file.text(key)) : std::nullopt;
-  }
-  const fs::path folder(path);
-  if (fs::is_regular_file(folder / "chat_template.jinja")) return whole_text(folder / "chat_template.jinja");
-  if (auto found = template_in(folder / "tokenizer_config.json")) return found;
-  return template_in(folder / "chat_template.json");
 }
 
 }  // namespace
@@ -190,7 +151,7 @@ ChatFormat ChatFormat::of_template(std::string_view text, const std::string& nam
 }
 
 ChatFormat ChatFormat::load(const std::string& path) {
-  const std::optional<std::string> text = template_of(path);
+  const std::optional<std::string> text = chat_template_of("chat", path);
   if (!text) throw ValueError(runtime::format("chat: {} has no chat template; give the format: {}", path, formats));
   return of_template(*text, "chat: the chat template of " + path);
 }

@@ -8,6 +8,8 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
+
 namespace attn {
 namespace {
 
@@ -183,6 +185,16 @@ TEST(GgufHeader, TensorsThatLie) {
   file.tensor({"w", {256}, 10, std::string(84, '\0')});
   EXPECT_EQ(error_of<DtypeError>([&] { parse(file.bytes()); }),
             "GgufFile: tensor w is Q2_K; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K can be read");
+  for (const auto& [type, name] : std::map<std::uint32_t, std::string>{
+           {9, "Q8_1"},     {10, "Q2_K"},  {11, "Q3_K"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"},
+           {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"},
+           {24, "I8"},      {25, "I16"},   {26, "I32"},    {27, "I64"},   {28, "F64"},     {29, "IQ1_M"},
+           {34, "TQ1_0"},   {35, "TQ2_0"}, {39, "MXFP4"},  {40, "NVFP4"}, {41, "Q1_0"},    {42, "Q2_0"}}) {
+    file = {};
+    file.tensor({"w", {256}, type, std::string(84, '\0')});
+    const std::string said = error_of<DtypeError>([&] { parse(file.bytes()); });
+    EXPECT_TRUE(said.starts_with("GgufFile: tensor w is " + name + "; F32, ")) << type << ": " << said;
+  }
 }
 
 TEST(GgufHeader, AFileThatIsNotThere) {

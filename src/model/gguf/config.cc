@@ -1,5 +1,6 @@
 // src/model/gguf/config.cc: reads the architecture of a GGUF file's model.
 #include "model/gguf/architecture.h"
+#include "model/gguf/mapped_file.h"
 #include "model/gguf/model.h"
 
 #include <attn/error.h>
@@ -97,10 +98,10 @@ void read_layers(const GgufFile& file, Family family, const std::string& prefix,
   set_layers(config, layers);
 }
 
-/// Returns the ids that end a text: the end of the text, and of a turn.
+/// Returns the ids that end a text.
 std::vector<std::int64_t> ends_of(const GgufFile& file, std::int64_t vocab_size) {
   std::vector<std::int64_t> ends;
-  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"}) {
+  for (const char* key : end_keys) {
     if (!file.has(key)) continue;
     const std::int64_t id = file.integer(key);
     if (id < 0 || id >= vocab_size) file.refuse(key, "there are " + std::to_string(vocab_size) + " tokens");
@@ -122,6 +123,10 @@ const Architecture& architecture_of(const GgufFile& file) {
     file.refuse(key, "attn reads " + all + (name.find("moe") != name.npos ? ", no mixtures of experts" : ""));
   }
   return *found;
+}
+
+void check_architecture(const std::string& path) {
+  if (is_gguf(path)) architecture_of(GgufFile::open(path));
 }
 
 ModelConfig config_of(const GgufFile& file) {

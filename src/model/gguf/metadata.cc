@@ -9,6 +9,7 @@
 #include "runtime/format.h"
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace attn::gguf {
@@ -42,7 +43,6 @@ void add_ends(Metadata& metadata, const State& state) {
     refuse_tokenizer("adds more than one token before or after a text; a GGUF file can say one");
   metadata.boolean("tokenizer.ggml.add_bos_token", !state.before().empty());
   metadata.boolean("tokenizer.ggml.add_eos_token", !state.after().empty());
-  if (!state.before().empty()) metadata.number("tokenizer.ggml.bos_token_id", state.before()[0]);
 }
 
 /// Returns the scores from which the merges follow; ValueError if none give them.
@@ -81,15 +81,13 @@ void add_characters(Metadata& metadata, const State& state, const std::vector<st
   if (!spaces || !state.space.empty() || state.cut != text::Cut::whole || state.decoded_space != blank ||
       state.strip_space != prefix || state.whole_first)
     refuse_tokenizer("is not of SentencePiece's form in Llama 2, the one of characters that a GGUF file can hold");
-  for (std::size_t id = 0; id < tokens.size(); ++id)
+  for (std::size_t id = 0; id < state.names.size(); ++id)
     if (types[id] == 1 && state.lone_byte[id]) types[id] = 6;
   metadata.text("tokenizer.ggml.model", "llama");
   metadata.boolean("tokenizer.ggml.add_space_prefix", prefix);
   metadata.numbers("tokenizer.ggml.scores", scores_of(state, tokens, types));
-  if (const auto found = state.ids.find(state.unknown); found != state.ids.end()) {
+  if (const auto found = state.ids.find(state.unknown); found != state.ids.end())
     types[static_cast<std::size_t>(found->second)] = 2;
-    metadata.number("tokenizer.ggml.unknown_token_id", found->second);
-  }
 }
 
 }  // namespace
@@ -136,7 +134,7 @@ void Metadata::numbers(const std::string& key, const std::vector<float>& values)
   for (const float value : values) append(bytes, value);
 }
 
-void add_tokenizer(Metadata& metadata, const Tokenizer& tokenizer) {
+void add_tokenizer(Metadata& metadata, const Tokenizer& tokenizer, std::int64_t vocab_size) {
   const State& state = state_of(tokenizer);
   if (is_of_encoder(state.kind))
     refuse_tokenizer("is of an encoder, WordPiece or Unigram; a GGUF file can hold byte pairs");
@@ -146,13 +144,16 @@ void add_tokenizer(Metadata& metadata, const Tokenizer& tokenizer) {
     if (token.single_word || token.lstrip || token.rstrip)
       refuse_tokenizer("has added tokens that look at what is beside them, which a GGUF file cannot say");
   std::vector<std::string> tokens = state.names;
+  // llama.cpp takes the number of the model's ids from the list.
+  tokens.resize(std::max(tokens.size(), static_cast<std::size_t>(vocab_size)));
   std::vector<std::int32_t> types(tokens.size(), 1);
   for (const AddedToken& token : state.added) types[static_cast<std::size_t>(token.id)] = token.special ? 3 : 4;
-  for (std::size_t id = 0; id < tokens.size(); ++id)
-    if (tokens[id].empty()) {  // an id that no token has
-      tokens[id] = runtime::format("[PAD{}]", id);
-      types[id] = 5;
-    }
+  for (std::size_t id = 0; id < tokens.size(); ++id) {
+    const std::string unused = runtime::format("[PAD{}]", id);  // an id that no token has, also if a file spells it so
+    if (!tokens[id].empty() && (tokens[id] != unused || types[id] != 1)) continue;
+    tokens[id] = unused;
+    types[id] = 5;
+  }
   add_ends(metadata, state);
   if (state.byte_fallback) {
     add_characters(metadata, state, tokens, types);

@@ -36,7 +36,8 @@ class Metadata {
   void begin(const std::string& key, std::uint32_t type);
 };
 
-/// Adds the keys of a tokenizer. ValueError for one that GGUF files cannot hold.
-void add_tokenizer(Metadata& metadata, const Tokenizer& tokenizer);
+/// Adds the keys of a tokenizer, but for the ids of special tokens; ids up to the model's vocab_size that no token has
+/// become unused tokens. ValueError for a tokenizer that GGUF files cannot hold.
+void add_tokenizer(Metadata& metadata, const Tokenizer& tokenizer, std::int64_t vocab_size);
 
 }  // namespace attn::gguf

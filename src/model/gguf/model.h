@@ -15,6 +15,14 @@ namespace attn::gguf {
 /// value that attn does not have, or an architecture that it does not read.
 ModelConfig config_of(const GgufFile& file);
 
+/// Throws a ValueError if the path is that of a GGUF file with an architecture that attn does not read. Nothing else of
+/// such a file, its tokenizer for one, is to be refused before.
+void check_architecture(const std::string& path);
+
+/// The keys with the ids that end a text, in the order of ModelConfig::end_tokens: of a text, a turn, a message.
+inline constexpr const char* end_keys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id",
+                                           "tokenizer.ggml.eom_token_id"};
+
 /// The tables of factors of rotary frequencies, which belong to the architecture instead of the weights.
 inline constexpr const char* factor_tables[] = {"rope_freqs.weight", "rope_factors_short.weight",
                                                 "rope_factors_long.weight"};

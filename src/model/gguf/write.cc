@@ -96,7 +96,10 @@ void add_layers(Metadata& metadata, const std::string& prefix, Family family, co
   if (!scaling || scaling->kind == Kind::llama3) return;
   const std::string key = prefix + "rope.scaling.";
   if (scaling->kind != Kind::linear) metadata.number(key + "original_context_length", scaling->original_context);
-  if (scaling->kind == Kind::longrope) return metadata.real(key + "attn_factor", scaling->table_factor());
+  if (scaling->kind == Kind::longrope) {
+    metadata.text(key + "type", "longrope");  // without it llama.cpp has no tables in llama's architecture
+    return metadata.real(key + "attn_factor", scaling->table_factor());
+  }
   metadata.text(key + "type", scaling->kind == Kind::linear ? "linear" : "yarn");
   metadata.real(key + "factor", scaling->factor);
   if (scaling->kind == Kind::linear) return;
@@ -194,6 +197,35 @@ std::string header_of(const Metadata& metadata, const std::vector<Written>& tens
   return header;
 }
 
+/// Returns the notes with the tokens that the tokenizer itself puts before a text, or in place of unknown characters.
+Notes with_tokens_of(const Tokenizer* tokenizer, Notes notes) {
+  if (tokenizer == nullptr) return notes;
+  const Tokenizer::State& state = state_of(*tokenizer);
+  if (const auto before = state.before(); !before.empty()) notes.tokens[Notes::begin] = before[0];
+  if (state.byte_fallback) {  // the key would give it such a token
+    const auto found = state.ids.find(state.unknown);
+    notes.tokens[Notes::unknown] = found == state.ids.end() ? std::nullopt : std::optional(found->second);
+  }
+  return notes;
+}
+
+/// Adds the tokens that end a text: first that which the tokenizer adds after one, or `named` by its files.
+void add_ends_of_texts(Metadata& metadata, const ModelConfig& config, const Tokenizer* tokenizer,
+                       std::optional<std::int64_t> named) {
+  std::vector<std::int64_t> ends = config.end_tokens;
+  const std::vector<std::int64_t> after = tokenizer ? state_of(*tokenizer).after() : std::vector<std::int64_t>();
+  // A program that finds no such token takes one of its own, as llama.cpp does.
+  if (ends.empty() && named) ends = {*named};
+  const auto first = std::find(ends.begin(), ends.end(), !after.empty() ? after[0] : named.value_or(-1));
+  if (first != ends.end()) std::rotate(ends.begin(), first, first + 1);
+  else if (!after.empty())
+    throw ValueError("convert: the tokenizer adds another token after a text than the one that ends it");
+  if (ends.size() > std::size(end_keys))
+    refuse(runtime::format("has {} tokens that end a text; a GGUF file has room for {}", ends.size(),
+                           std::size(end_keys)));
+  for (std::size_t i = 0; i < ends.size(); ++i) metadata.number(end_keys[i], ends[i]);
+}
+
 }  // namespace
 
 std::vector<std::string> written_types() {
@@ -203,7 +235,8 @@ std::vector<std::string> written_types() {
   return names;
 }
 
-void write(const std::string& path, const LanguageModel& given, const Tokenizer* tokenizer, const std::string& type) {
+void write(const std::string& path, const LanguageModel& given, const Tokenizer* tokenizer, const std::string& type,
+           const Notes& notes) {
   const LanguageModel model = given.decoded();
   const ModelConfig& config = model.config;
   const Architecture& architecture = architecture_of(config);
@@ -212,14 +245,9 @@ void write(const std::string& path, const LanguageModel& given, const Tokenizer*
   metadata.number("general.file_type", file_type(type_of(type)));
   metadata.number("general.quantization_version", 2);
   add_config(metadata, architecture, config);
-  if (!config.end_tokens.empty()) metadata.number("tokenizer.ggml.eos_token_id", config.end_tokens[0]);
-  if (config.end_tokens.size() > 1) metadata.number("tokenizer.ggml.eot_token_id", config.end_tokens[1]);
-  if (tokenizer != nullptr) {
-    add_tokenizer(metadata, *tokenizer);
-    const std::vector<std::int64_t> after = state_of(*tokenizer).after();
-    if (!after.empty() && (config.end_tokens.empty() || config.end_tokens[0] != after[0]))
-      throw ValueError("convert: the tokenizer adds another token after a text than the one that ends it");
-  }
+  if (tokenizer != nullptr) add_tokenizer(metadata, *tokenizer, config.vocab_size);
+  add_notes(metadata, with_tokens_of(tokenizer, notes));
+  add_ends_of_texts(metadata, config, tokenizer, notes.tokens[Notes::end]);
   const nn::StateDict state = model.state_dict();
   const std::map<std::string, Tensor> parameters(state.begin(), state.end());
   std::vector<Written> tensors;

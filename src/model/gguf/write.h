@@ -3,6 +3,8 @@
 #include <attn/model.h>
 #include <attn/tokenizer.h>
 
+#include "model/gguf/notes.h"
+
 #include <string>
 #include <vector>
 
@@ -14,6 +16,7 @@ std::vector<std::string> written_types();
 /// Writes a model, and its tokenizer unless null, as a GGUF file of version 3, whole or not at all. Matrices have the
 /// type; those whose rows are no multiple of its blocks, and vectors, are F32.
 /// Errors   ValueError for an architecture, a tokenizer or weights that the file cannot hold; IoError
-void write(const std::string& path, const LanguageModel& model, const Tokenizer* tokenizer, const std::string& type);
+void write(const std::string& path, const LanguageModel& model, const Tokenizer* tokenizer, const std::string& type,
+           const Notes& notes = {});
 
 }  // namespace attn::gguf

@@ -1,0 +1,47 @@
+// src/model/chat_template.cc: finds the chat template of a model.
+#include "model/chat_template.h"
+
+#include <attn/gguf.h>
+
+#include "model/json_fields.h"
+#include "model/weights_files.h"
+
+#include <filesystem>
+
+namespace attn {
+namespace {
+
+namespace fs = std::filesystem;
+
+/// Returns the template in a JSON file: a text, or that named "default" of several.
+std::optional<std::string> template_in(const char* function, const fs::path& path) {
+  if (!fs::is_regular_file(path)) return std::nullopt;
+  const JsonFields fields(read_text(function, path.string()), path.string());
+  if (!fields.has("chat_template")) return std::nullopt;
+  const nlohmann::json& given = fields.at("chat_template");
+  if (given.is_array())
+    for (const nlohmann::json& one : given)
+      if (one.is_object() && one.value("name", nlohmann::json()) == "default" && one.contains("template") &&
+          one["template"].is_string())
+        return one["template"].get<std::string>();
+  if (given.is_null()) return std::nullopt;
+  if (!given.is_string()) fields.refuse("chat_template", "it must be a text");
+  return given.get<std::string>();
+}
+
+}  // namespace
+
+std::optional<std::string> chat_template_of(const char* function, const std::string& path) {
+  if (!fs::is_directory(path)) {
+    constexpr const char* key = "tokenizer.chat_template";
+    const GgufFile file = GgufFile::open(path);
+    return file.has(key) ? std::optional(file.text(key)) : std::nullopt;
+  }
+  const fs::path folder(path);
+  if (fs::is_regular_file(folder / "chat_template.jinja"))
+    return read_text(function, (folder / "chat_template.jinja").string());
+  if (auto found = template_in(function, folder / "tokenizer_config.json")) return found;
+  return template_in(function, folder / "chat_template.json");
+}
+
+}  // namespace attn
