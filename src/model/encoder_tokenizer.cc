@@ -106,16 +106,15 @@ void check_length(const TokenizerFields& file, const std::string& token) {
 }
 
 Model read_word_piece(const TokenizerFields& file, const Json& model, std::vector<std::string>& names) {
-  const Json& vocab = file.member(model, "vocab", Json::value_t::object);
-  names = file.vocabulary_of(vocab);
+  names = file.vocabulary_of(model);
   for (const std::string& name : names) check_length(file, name);
   text::WordPiece::Options options;
   if (model.contains("continuing_subword_prefix")) options.prefix = file.text_of(model, "continuing_subword_prefix");
   const std::string unknown = model.contains("unk_token") ? file.text_of(model, "unk_token") : "[UNK]";
-  const auto found = vocab.find(unknown);
-  if (found == vocab.end())
+  const auto found = std::find(names.begin(), names.end(), unknown);
+  if (found == names.end() || unknown.empty())
     file.fail(runtime::format("the vocabulary has no {}", text::beginning(unknown, 40)), "unk_token");
-  options.unknown = found->get<std::int64_t>();
+  options.unknown = found - names.begin();
   const Json longest = model.value("max_input_chars_per_word", Json(options.longest));
   if (!longest.is_number_unsigned())
     file.fail(runtime::format("max_input_chars_per_word is {}; it must be a whole number",
@@ -125,22 +124,29 @@ Model read_word_piece(const TokenizerFields& file, const Json& model, std::vecto
   return text::WordPiece(names, options);
 }
 
-Model read_unigram(const TokenizerFields& file, const Json& model, std::vector<std::string>& names) {
+/// Reads the tokens with their scores.
+void read_scores(const TokenizerFields& file, const Json& model, TokenizerLists& to) {
   const Json& vocab = file.member(model, "vocab", Json::value_t::array);
   if (vocab.empty()) file.fail("the vocabulary is empty", "vocab");
   if (vocab.size() >= static_cast<std::size_t>(text::most_tokens))
     file.fail(runtime::format("the vocabulary has {} tokens; fewer than {} are read", vocab.size(), text::most_tokens),
               "vocab");
-  std::vector<double> scores;
   for (const Json& entry : vocab) {
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
       file.fail(runtime::format("the entry {} of the vocabulary is not a token and its score",
                                 text::beginning(entry.dump(), 60)),
                 "vocab");
-    names.push_back(entry[0].get<std::string>());
-    check_length(file, names.back());
-    scores.push_back(entry[1].get<double>());
+    to.tokens.push_back(entry[0].get<std::string>());
+    check_length(file, to.tokens.back());
+    to.scores.push_back(entry[1].get<double>());
   }
+}
+
+Model read_unigram(const TokenizerFields& file, const Json& model, std::vector<std::string>& names) {
+  TokenizerLists lists;
+  if (file.lists()) lists = *file.lists();
+  else read_scores(file, model, lists);
+  names = std::move(lists.tokens);
   text::Unigram::Options options{.unknown = {}, .byte_fallback = file.flag(model, "byte_fallback", false)};
   if (const Json unknown = model.value("unk_id", Json()); !unknown.is_null()) {
     if (!unknown.is_number_unsigned() || unknown.get<std::uint64_t>() >= names.size())
@@ -149,7 +155,7 @@ Model read_unigram(const TokenizerFields& file, const Json& model, std::vector<s
                 "unk_id");
     options.unknown = unknown.get<std::int64_t>();
   }
-  return text::Unigram(names, std::move(scores), options);
+  return text::Unigram(names, std::move(lists.scores), options);
 }
 
 }  // namespace

@@ -28,7 +28,8 @@ const TokenizerFields::Json& TokenizerFields::at(const char* key) const {
 }
 
 void TokenizerFields::fail(const std::string& what, const std::string& near) const {
-  const std::size_t at = text_.find("\"" + near + "\"");
+  if (!text_) throw ValueError(name_ + ": " + io::one_line(what));
+  const std::size_t at = text_->find("\"" + near + "\"");
   const std::size_t offset = at == std::string_view::npos ? 0 : at;
   throw FormatError(runtime::format("{}: {} (byte {})", name_, io::one_line(what), offset), offset);
 }
@@ -66,8 +67,15 @@ std::size_t TokenizerFields::id_of(const Json& given, const std::string& token, 
   return given.get<std::size_t>();
 }
 
-std::vector<std::string> TokenizerFields::vocabulary_of(const Json& vocab) const {
+std::vector<std::string> TokenizerFields::vocabulary_of(const Json& model) const {
   std::vector<std::string> names;
+  if (lists_) {
+    names = lists_->tokens;
+    while (!names.empty() && names.back().empty()) names.pop_back();
+    if (names.empty()) fail("the vocabulary is empty", "vocab");
+    return names;
+  }
+  const Json& vocab = member(model, "vocab", Json::value_t::object);
   for (const auto& [token, given] : vocab.items()) {
     const std::size_t id = id_of(given, token, "vocab");
     if (token.empty()) fail("a token of the vocabulary is empty", "vocab");

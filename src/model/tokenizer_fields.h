@@ -1,26 +1,41 @@
-// src/model/tokenizer_fields.h: reads the fields of a tokenizer.json; an error names the place in the file.
+// src/model/tokenizer_fields.h: reads the fields of a tokenizer.json, or of a document in its form; an error names the
+// place in the file.
 #pragma once
+#include "text/tokenizer/bpe.h"
 #include "text/tokenizer/pre_tokenizer.h"
 
 #include <nlohmann/json.hpp>
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace attn {
 
+/// The long lists of a tokenizer whose file is not JSON: with 262,144 tokens a document of them takes seconds.
+struct TokenizerLists {
+  std::vector<std::string> tokens;  // by id; empty: no token has this id
+  std::vector<double> scores;       // Unigram: by id
+  std::vector<text::Merge> merges;  // BPE, unless the document has them
+};
+
 class TokenizerFields {
  public:
   using Json = nlohmann::json;
   /// Parses the file. `name` begins every error.
   TokenizerFields(std::string name, std::string_view text);
+  /// A document without a file, whose vocabulary is in `lists`.
+  TokenizerFields(std::string name, Json document, TokenizerLists lists)
+      : name_(std::move(name)), document_(std::move(document)), lists_(std::move(lists)) {}
 
   const Json& document() const { return document_; }
+  const std::optional<TokenizerLists>& lists() const { return lists_; }
   /// Returns a field of the document; null if there is none.
   const Json& at(const char* key) const;
 
-  /// Throws a FormatError with the offset of the first place where `near` occurs in quotes.
+  /// Throws a FormatError with the offset of the first place where `near` occurs in quotes; a ValueError if there is no
+  /// text.
   [[noreturn]] void fail(const std::string& what, const std::string& near) const;
   const Json& member(const Json& of, const char* key, Json::value_t type) const;
   std::string text_of(const Json& of, const char* key) const;
@@ -29,8 +44,9 @@ class TokenizerFields {
   void refuse_unless_absent(const Json& of, const char* key) const;
   /// Returns an id below the greatest number of tokens.
   std::size_t id_of(const Json& given, const std::string& token, const char* near) const;
-  /// Returns the tokens of an object of tokens and their ids, by id; an id without a token is empty.
-  std::vector<std::string> vocabulary_of(const Json& vocab) const;
+  /// Returns the tokens of a model by id; an id without a token is empty. A document has them as an object of tokens
+  /// and ids.
+  std::vector<std::string> vocabulary_of(const Json& model) const;
 
   struct Metaspace {
     std::string space;
@@ -47,8 +63,9 @@ class TokenizerFields {
 
  private:
   std::string name_;
-  std::string_view text_;
+  std::optional<std::string_view> text_;
   Json document_;
+  std::optional<TokenizerLists> lists_;
 };
 
 }  // namespace attn

@@ -4,7 +4,7 @@
 
 #include "io/source.h"
 #include "model/gguf/mapped_file.h"
-#include "model/gguf/model.h"
+#include "model/gguf/tokenizer.h"
 #include "model/json_fields.h"
 #include "model/tokenizer_state.h"
 #include "text/error_text.h"
@@ -29,7 +29,7 @@ constexpr const char* models[] = {"", "WordLevel", "BPE", "WordPiece", "Unigram"
 
 class TokenizerReader : private TokenizerFields {
  public:
-  using TokenizerFields::TokenizerFields;
+  explicit TokenizerReader(TokenizerFields fields) : TokenizerFields(std::move(fields)) {}
 
   std::shared_ptr<State> read() {
     const Json& model = member(document(), "model", Json::value_t::object);
@@ -41,9 +41,9 @@ class TokenizerReader : private TokenizerFields {
       read_normalizer();
       read_decoder();
       read_pre_tokenizer();
-      state_->names = vocabulary_of(member(model, "vocab", Json::value_t::object));
+      state_->names = vocabulary_of(model);
     }
-    read_added(model);
+    read_added();
     if (state_->kind == Tokenizer::Kind::bpe) read_merges(model);
     if (!state_->index()) fail("two tokens of the vocabulary stand for the same bytes", "vocab");
     if (state_->kind == Tokenizer::Kind::words && !state_->ids.contains(unknown_word))
@@ -228,17 +228,26 @@ class TokenizerReader : private TokenizerFields {
            "decoder");
   }
 
-  void read_added(const Json& model) {
+  /// Returns the id of a token of the vocabulary. A list that has it twice names the last.
+  std::optional<std::int64_t> known_id(const std::string& token) {
+    if (ids_.empty())
+      for (std::size_t id = 0; id < state_->names.size(); ++id)
+        if (!state_->names[id].empty()) ids_.insert_or_assign(state_->names[id], static_cast<std::int32_t>(id));
+    const auto found = ids_.find(token);
+    return found == ids_.end() ? std::nullopt : std::optional<std::int64_t>(found->second);
+  }
+
+  void read_added() {
     const auto found = document().find("added_tokens");
     if (found == document().end() || found->is_null()) return;
     if (!found->is_array()) fail("added_tokens must be a list", "added_tokens");
     // Hugging Face's library ignores the ids of added tokens in the file and numbers the tokens itself: after the
     // vocabulary, in their order. So the ids must agree with that.
-    const Json& vocab = model["vocab"];
-    auto next = static_cast<std::int64_t>(vocab.size());
-    std::unordered_map<std::string, std::int64_t> listed;  // the ids of a vocabulary that is a list
-    for (std::size_t id = 0; vocab.is_array() && id < state_->names.size(); ++id)
-      listed.insert_or_assign(state_->names[id], static_cast<std::int64_t>(id));
+    const bool is_list = state_->kind == Tokenizer::Kind::unigram;
+    const auto has_name = [](const std::string& name) { return !name.empty(); };
+    std::int64_t next =
+        is_list ? std::ssize(state_->names) : std::count_if(state_->names.begin(), state_->names.end(), has_name);
+    std::size_t size = state_->names.size();  // with the added tokens
     std::unordered_set<std::string> contents;
     for (const Json& given : *found) {
       if (!given.is_object()) fail("an added token must be an object", "added_tokens");
@@ -254,8 +263,9 @@ class TokenizerReader : private TokenizerFields {
       token.lstrip = flag(given, "lstrip", false);
       token.rstrip = flag(given, "rstrip", false);
       const std::size_t id = id_of(given.contains("id") ? given["id"] : Json(), token.content, "added_tokens");
-      if (id >= state_->names.size()) state_->names.resize(id + 1);
-      token.in_vocabulary = state_->names[id] == token.content;
+      size = std::max(size, id + 1);
+      const std::string_view name = id < state_->names.size() ? state_->names[id] : std::string_view();
+      token.in_vocabulary = name == token.content;
       if (token.searched.empty())
         fail(runtime::format("the normalizer leaves nothing of the added token \"{}\"",
                              text::beginning(token.content, 60)),
@@ -263,13 +273,10 @@ class TokenizerReader : private TokenizerFields {
       if (!contents.insert(token.content).second)
         fail(runtime::format("the added token \"{}\" is given twice", text::beginning(token.content, 60)),
              "added_tokens");
-      if (!state_->names[id].empty() && !token.in_vocabulary)
-        fail(runtime::format("id {} is given twice", id), "added_tokens");
+      if (!name.empty() && !token.in_vocabulary) fail(runtime::format("id {} is given twice", id), "added_tokens");
       token.id = static_cast<std::int64_t>(id);
-      std::optional<std::int64_t> known;
-      if (const auto of_list = listed.find(token.content); of_list != listed.end()) known = of_list->second;
-      if (const auto of_object = vocab.find(token.content); of_object != vocab.end())
-        known = of_object->get<std::int64_t>();
+      const std::optional<std::int64_t> known =
+          token.in_vocabulary && !is_list ? std::optional(token.id) : known_id(token.content);
       const std::int64_t wanted = known.value_or(next);
       if (token.id != wanted)
         fail(runtime::format("the added token \"{}\" has the id {}; Hugging Face's library gives it {}",
@@ -277,6 +284,10 @@ class TokenizerReader : private TokenizerFields {
              "added_tokens");
       if (!known) ++next;
       state_->added.push_back(std::move(token));
+    }
+    if (size > state_->names.size()) {
+      state_->names.resize(size);
+      ids_.clear();  // of texts that moved
     }
     std::sort(state_->added.begin(), state_->added.end(),
               [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
@@ -315,15 +326,16 @@ class TokenizerReader : private TokenizerFields {
   }
 
   void read_merges(const Json& model) {
-    std::unordered_map<std::string_view, std::int32_t> ids;
-    for (std::size_t id = 0; id < state_->names.size(); ++id)
-      if (!state_->names[id].empty()) ids.emplace(state_->names[id], static_cast<std::int32_t>(id));
+    if (lists() && !model.contains("merges")) {
+      state_->bpe = text::Bpe(lists()->merges);
+      return;
+    }
     const auto id_of_name = [&](const std::string& name) {
-      const auto found = ids.find(name);
-      if (found == ids.end())
+      const auto found = known_id(name);
+      if (!found)
         fail(runtime::format("a merge speaks of \"{}\", which is not in the vocabulary", text::beginning(name, 60)),
              "merges");
-      return found->second;
+      return static_cast<std::int32_t>(*found);
     };
     std::vector<text::Merge> merges;
     for (const Json& given : member(model, "merges", Json::value_t::array)) {
@@ -334,17 +346,12 @@ class TokenizerReader : private TokenizerFields {
   }
 
   std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::unordered_map<std::string_view, std::int32_t> ids_;  // of the vocabulary; empty: not needed yet
 };
 
-/// Reads the tokenizer of a GGUF file through the tokenizer.json that it stands for.
-std::shared_ptr<const State> read_gguf(const GgufFile& file) {
-  const std::string json = gguf::tokenizer_json(file);
-  try {
-    return TokenizerReader(file.name() + ": the tokenizer", json).read();
-  } catch (const FormatError& error) {  // its offset is that in the text, which is in no file
-    const std::string text = error.what();
-    throw ValueError(text.substr(0, text.rfind(" (byte ")));
-  }
+/// Reads a document of that name.
+std::shared_ptr<State> state_of_text(std::string name, std::string_view text) {
+  return TokenizerReader(TokenizerFields(std::move(name), text)).read();
 }
 
 /// Reads a file; null if it is not there.
@@ -370,18 +377,16 @@ void read_config(State& state, const std::filesystem::path& path) {
 
 }  // namespace
 
-Tokenizer Tokenizer::parse(std::string_view json) {
-  return Tokenizer(TokenizerReader("Tokenizer::parse", json).read());
-}
+Tokenizer Tokenizer::parse(std::string_view json) { return Tokenizer(state_of_text("Tokenizer::parse", json)); }
 
 Tokenizer Tokenizer::load(const std::string& path) {
   io::check_path("Tokenizer::load", path);
-  if (gguf::is_gguf(path)) return Tokenizer(read_gguf(GgufFile::open(path)));
+  if (gguf::is_gguf(path)) return Tokenizer(TokenizerReader(gguf::tokenizer_of(GgufFile::open(path))).read());
   std::error_code unknown;
   const std::filesystem::path given(path);
   const std::filesystem::path file = std::filesystem::is_directory(given, unknown) ? given / tokenizer_file : given;
   const std::string text = *text_of_file(file, true);
-  const std::shared_ptr<State> state = TokenizerReader("Tokenizer::load: " + file.string(), text).read();
+  const std::shared_ptr<State> state = state_of_text("Tokenizer::load: " + file.string(), text);
   if (file != given) read_config(*state, given / tokenizer_config_file);
   return Tokenizer(state);
 }

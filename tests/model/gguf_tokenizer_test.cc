@@ -11,6 +11,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 namespace attn {
 namespace {
 
@@ -217,6 +219,79 @@ TEST(GgufTokenizer, OfScoresGivesHuggingFacesIdsAndTexts) {
             tokenizer.encode("a"));
 }
 
+/// Texts of a vocabulary: its tokens, and runs of them chosen by a generator of fixed seed.
+std::vector<std::string> texts_of(const Tokenizer& tokenizer) {
+  std::vector<std::string> tokens{""}, texts;
+  for (std::int64_t id = 0; id < tokenizer.size(); ++id)
+    if (!tokenizer.decode({id}).empty()) tokens.push_back(tokenizer.decode({0, id}));
+  texts = tokens;
+  std::uint32_t state = 1;
+  for (int i = 0; i < 500; ++i) {
+    std::string& text = texts.emplace_back();
+    for (int n = 0; n < 12; ++n) {
+      state = state * 1664525 + 1013904223;
+      text += tokens[(state >> 8) % tokens.size()];
+    }
+  }
+  return texts;
+}
+
+/// Compares everything that is asked of a tokenizer.
+void expect_same(const Tokenizer& a, const Tokenizer& b, const std::string& name) {
+  SCOPED_TRACE(name);
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_EQ(a.kind(), b.kind());
+  Ids all;
+  for (std::int64_t id = 0; id < a.size(); ++id) {
+    const Ids one{id};
+    EXPECT_EQ(a.decode(one), b.decode(one)) << id;
+    EXPECT_EQ(a.decode(one, true), b.decode(one, true)) << id;  // empty: a special token
+    if (a.decode(one).empty()) continue;
+    EXPECT_EQ(a.bytes(id), b.bytes(id)) << id;
+    EXPECT_EQ(a.find(a.bytes(id)), b.find(a.bytes(id))) << id;
+    all.push_back(id);
+  }
+  EXPECT_EQ(a.decode(all), b.decode(all));
+  EXPECT_EQ(a.decode(all, true), b.decode(all, true));
+  const auto ids_of = [](const Tokenizer& tokenizer, const std::string& text) {
+    try {
+      return tokenizer.encode(text);
+    } catch (const ValueError&) {  // a part of a character, where tokens are not bytes
+      return Ids{-1};
+    }
+  };
+  int whole = 0;
+  for (const std::string& text : texts_of(a)) {
+    const Ids ids = ids_of(a, text);
+    whole += ids != Ids{-1} ? 1 : 0;
+    EXPECT_EQ(ids, ids_of(b, text)) << text;
+  }
+  EXPECT_GT(whole, 500);
+}
+
+TEST(GgufTokenizer, IsTheOneOfTokenizerJson) {
+  const Json& figures = golden("tokenizer/tokenizers.json");
+  for (const Json& c : figures.at("cases"))
+    for (const auto& [name, pre] : {std::pair{"gpt2", "gpt-2"}, std::pair{"llama3", "llama-bpe"}})
+      if (c.at("name") == name)
+        expect_same(load(gguf_of(c.at("tokenizer"), pre)), Tokenizer::parse(c.at("tokenizer").dump()), name);
+  const Json& nfc = golden("tokenizer/nfc.json");
+  expect_same(load(gguf_of(nfc.at("tokenizer"), "qwen2")), Tokenizer::parse(nfc.at("tokenizer").dump()), "qwen2");
+  for (const bool prefix : {false, true}) {  // of scores: its tokenizer.json has the merges as texts
+    const Tokenizer scores = load(of_scores().boolean("tokenizer.ggml.add_space_prefix", prefix)),
+                    again = Tokenizer::parse(scores.to_json());
+    expect_same(scores, again, "scores");
+    EXPECT_EQ(again.to_json(), scores.to_json());
+  }
+  for (const Json& c : golden("tokenizer/encoders.json").at("cases"))
+    if (c.at("name") == "bert uncased" || c.at("name") == "bert cased")
+      expect_same(load(gguf_of_encoder(c.at("tokenizer"))
+                           .number("tokenizer.ggml.cls_token_id", 2)
+                           .number("tokenizer.ggml.seperator_token_id", 3)
+                           .number("tokenizer.ggml.unknown_token_id", 1)),
+                  Tokenizer::parse(c.at("tokenizer").dump()), c.at("name"));
+}
+
 TEST(GgufTokenizer, AddsWhatTheFileSays) {
   const Json& c = golden("tokenizer/tokenizers.json").at("cases")[1];  // gpt2, with <|endoftext|>
   GgufBytes file = gguf_of(c.at("tokenizer"), "gpt-2");
@@ -317,6 +392,11 @@ TEST(GgufTokenizer, WhatIsNotReadIsNamed) {
               three(file).boolean("tokenizer.ggml.add_bos_token", true).number("tokenizer.ggml.bos_token_id", 3);
             }),
             "tokenizer.ggml.bos_token_id is 3; there are 3 tokens");
+  EXPECT_EQ(refused([](GgufBytes& file) {
+              file.text("tokenizer.ggml.model", "t5").texts("tokenizer.ggml.tokens", {"a", "b"});
+              file.array<float>("tokenizer.ggml.scores", 6, {1, std::numeric_limits<float>::quiet_NaN()});
+            }),
+            "tokenizer.ggml.scores is an array of 2; one of them is not a finite number");
   EXPECT_EQ(refused([](GgufBytes& file) {
               file.text("tokenizer.ggml.model", "llama").texts("tokenizer.ggml.tokens", {"a"});
               file.array<float>("tokenizer.ggml.scores", 6, {1, 2});

@@ -3,19 +3,10 @@
 #include <attn/score.h>
 
 #include "attention/lower.h"
+#include "attention/score/score_lowering.h"
 
 namespace attn {
 
-/// A lowered expression. The program points into the other members; a move keeps these pointers valid.
-struct LoweredProgram {
-  kernels::ScoreProgram program;
-  std::vector<kernels::ScoreStep> steps;
-  std::vector<double> constants;
-  std::vector<kernels::ScoreLookup> lookups;
-  std::vector<Tensor> looked_up;  // the tensors as given, one per lookup
-  std::vector<Tensor> read;       // the contiguous f32 or f64 data that lookups read
-  std::vector<Tensor> values;     // the floating tensors as given: they get gradients
-};
 struct LoweredScore {
   LoweredProgram any_rows, one_head;
 };

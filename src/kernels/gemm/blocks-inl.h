@@ -15,7 +15,6 @@
 #include "kernels/gemm/operand_types-inl.h"
 #include "kernels/gemm/tiles.h"
 #include "kernels/gemm/transpose_words-inl.h"
-#include "kernels/prefetch/prefetch.h"
 #include "kernels/simd/lanes-inl.h"
 #include "kernels/simd/transpose-inl.h"
 
@@ -324,6 +323,15 @@ HWY_INLINE void decode_columns(BlockRows<GROUPS>& rows, std::int64_t k, std::int
   }
 }
 
+/// Rounds two vectors of numbers to bf16: a word has one of each, the first in its lower half.
+HWY_INLINE Vector<float> bf16_pair(Vector<float> first, Vector<float> second) {
+  const Tag<float> d;
+  const Tag<std::uint32_t> bits;
+  const auto low = hn::PromoteTo(bits, rounded_to_bf16(d, canonical(d, first))),
+             high = hn::PromoteTo(bits, rounded_to_bf16(d, canonical(d, second)));
+  return hn::BitCast(d, hn::Or(low, hn::ShiftLeft<16>(high)));
+}
+
 /// Decodes items [k, k + items) of `columns` columns of B, and packs them as words [words][width]. Columns from
 /// `columns` on to a whole vector become 0.
 template <class Kind, class Loader>
@@ -343,62 +351,10 @@ HWY_NOINLINE void pack_blocks(const GemmProblem& p, std::int64_t k, std::int64_t
                                    hn::Store(w2, d, at + 2 * width);
                                    hn::Store(w3, d, at + 3 * width);
                                  } else {
-                                   const Tag<std::uint32_t> bits;
-                                   const auto pair = [&](auto a, auto b) HWY_ATTR {
-                                     const auto low = hn::PromoteTo(bits, rounded_to_bf16(d, canonical(d, a))),
-                                                high = hn::PromoteTo(bits, rounded_to_bf16(d, canonical(d, b)));
-                                     return hn::BitCast(d, hn::Or(low, hn::ShiftLeft<16>(high)));
-                                   };
-                                   hn::Store(pair(w0, w1), d, here + i / 2 * width);
-                                   hn::Store(pair(w2, w3), d, here + (i / 2 + 1) * width);
+                                   hn::Store(bf16_pair(w0, w1), d, here + i / 2 * width);
+                                   hn::Store(bf16_pair(w2, w3), d, here + (i / 2 + 1) * width);
                                  }
                                });
-  }
-}
-
-/// Computes columns [first, last) of up to M rows of y, in f32: each weight is decoded once, in registers. GROUPS
-/// vectors of columns at a time give enough chains to hide an FMA's latency. The reads jump in memory, so the next
-/// columns are prefetched in the order of addresses.
-template <class Loader, int M, int GROUPS>
-HWY_NOINLINE void few_rows_by_blocks(const GemmProblem& p, std::int64_t first, std::int64_t last) {
-  const Tag<float> d;
-  constexpr int width = GROUPS * lanes<float>;
-  const float* a[M];
-  for (int m = 0; m < M; ++m) a[m] = row_of_a<Plain<float>>(p, m);
-  for (std::int64_t column = first; column < last; column += width) {
-    const std::int64_t columns = std::min<std::int64_t>(last - column, width);
-    BlockRows<GROUPS> rows(p, column, columns);
-    // the next columns, which are adjacent in memory: so many bytes for 16 numbers of each of these
-    const BlockSize size = block_size(p.b_blocks);
-    const std::int64_t share = width * 16 * size.bytes / size.elements;
-    const Address next = address_of(p.b) + static_cast<Address>((column + width) * p.b_stride[1]);
-    alignas(64) float totals[M][width] = {};
-    for (std::int64_t k = 0; k < p.k; k += k_block) {
-      Vector<float> sum[GROUPS][M];
-      ATTN_UNROLL_FOR (int g = 0; g < GROUPS; ++g)
-        ATTN_UNROLL_FOR (int m = 0; m < M; ++m) sum[g][m] = hn::Zero(d);
-      decode_columns<Loader>(rows, k, std::min<std::int64_t>(p.k - k, k_block),
-                             [&](auto group, std::int64_t i, auto w0, auto w1, auto w2, auto w3)
-                                 __attribute__((always_inline)) HWY_ATTR {
-                                   if (group == 0 && i % 16 == 0)
-                                     for (std::int64_t line = 0; line < share; line += 64)
-                                       prefetch_l2_pinned(next + static_cast<Address>((k + i) / 16 * share + line));
-                                   ATTN_UNROLL_FOR (int m = 0; m < M; ++m) {
-                                     const float* const x = a[m] + k + i;
-                                     auto chain = sum[group][m];
-                                     chain = hn::MulAdd(hn::Set(d, x[0]), w0, chain);
-                                     chain = hn::MulAdd(hn::Set(d, x[1]), w1, chain);
-                                     chain = hn::MulAdd(hn::Set(d, x[2]), w2, chain);
-                                     sum[group][m] = hn::MulAdd(hn::Set(d, x[3]), w3, chain);
-                                   }
-                                 });
-      ATTN_UNROLL_FOR (int g = 0; g < GROUPS; ++g)
-        ATTN_UNROLL_FOR (int m = 0; m < M; ++m) {
-          float* const total = totals[m] + g * lanes<float>;
-          hn::Store(hn::Add(hn::Load(d, total), sum[g][m]), d, total);
-        }
-    }
-    finish_few_rows<Plain<float>>(p, totals[0], static_cast<int>(p.m), width, column, static_cast<int>(columns));
   }
 }
 

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "kernels/gemm/few_rows_by_blocks-inl.h"
 #include "kernels/gemm/few_rows_transposed-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -129,7 +130,7 @@ struct FewRowsSplit {
   /// columns need words of 4 bytes, and without AVX-512, which transposes in pieces, a 16-bit B needs an even stride.
   static bool takes(const GemmProblem& p) {
     if (p.m > few_rows_most || (p.a_stride[1] != 1 && p.k > 1)) return false;
-    if (p.has_blocks()) return std::is_same_v<Kind, Plain<float>>;
+    if (p.has_blocks()) return true;
     const bool transposed = p.b_stride[0] == 1 && p.b_stride[1] != 1;
     if (!transposed) return p.b_stride[1] == 1;
     return sizeof(typename Kind::Word) == 4 && (HWY_TARGET == HWY_AVX3 || !p.has_half_b() || p.b_stride[1] % 2 == 0);
@@ -160,11 +161,13 @@ void few_rows_part(const GemmProblem& p, std::int64_t part, void* scratch) {
   const FewRowsSplit<Kind> cut(p);
   const std::int64_t first = cut.column(part), last = cut.column(part + 1);
   const bool far = cut.bytes > few_rows_cached_bytes;
-  if constexpr (std::is_same_v<Kind, Plain<float>>) {
+  if constexpr (std::is_same_v<typename Kind::Sum, float>) {
     if (p.has_blocks())
       return with_loader(p.b_blocks, [&](auto loader) HWY_ATTR {
-        few_rows_by_blocks<typename decltype(loader)::Type, without_two(M), M == 1 ? 2 : 1>(p, first, last);
+        few_rows_by_blocks<Kind, typename decltype(loader)::Type, without_two(M), M == 1 ? 2 : 1>(p, first, last);
       });
+  }
+  if constexpr (std::is_same_v<Kind, Plain<float>>) {
     if (cut.transposed && p.b_element == Element::bf16)
       return transposed_part<Widened<Element::bf16>, M>(p, first, last, far);
     if (cut.transposed && p.b_element == Element::f16)

@@ -37,9 +37,7 @@ struct GemmSplit {
                           p.a_stride[1] * static_cast<std::int64_t>(sizeof(typename Kind::Item)) >= direct_bytes;
   PartGrid grid;
   std::int64_t row_parts = grid.row_parts, column_parts = grid.column_parts;
-  std::int64_t chunk = p.has_blocks() && p.m <= few_rows_most
-                           ? k_block  // decoded columns stay in L1
-                           : (pack_a ? packed_chunk_words : chunk_words) * Kind::depth;
+  std::int64_t chunk = (pack_a ? packed_chunk_words : chunk_words) * Kind::depth;
   bool totals_beside = p.narrow && p.k > chunk;  // a bf16 y cannot hold partial totals
 
   GemmSplit(const GemmProblem& problem, bool packed)
@@ -56,7 +54,6 @@ struct GemmSplit {
   /// Returns how many panels are multiplied by each row tile of A in turn: as many as fit in L2, so that a row of A is
   /// loaded into L1 once for all of them.
   std::int64_t group() const {
-    if (p.has_blocks() && p.m <= few_rows_most) return 1;
     const std::int64_t bytes = chunk_words_of() * panel * static_cast<std::int64_t>(sizeof(Word));
     return std::clamp<std::int64_t>(group_bytes / std::max<std::int64_t>(bytes, 1), 1,
                                     std::min(most_group_panels, pieces_of(panels, column_parts)));

@@ -57,16 +57,12 @@ std::vector<float> scores_of(const State& state, const std::vector<std::string>&
     if (!made[id]) scores[id] = --next;
     made[id] = true;
   }
-  std::unordered_map<std::string_view, std::size_t> ids;
-  std::vector<std::string_view> views(tokens.begin(), tokens.end());
-  for (std::size_t id = 0; id < tokens.size(); ++id)
-    if (!tokens[id].empty()) ids.emplace(views[id], id);
-  const auto again = merges_of_scores(views, scores, ids, [&](std::size_t id) { return is_merged(types[id]); });
-  bool same = again.size() == merges.size();
-  for (std::size_t i = 0; same && i < merges.size(); ++i)
-    same = again[i].first == tokens[static_cast<std::size_t>(merges[i].left)] &&
-           again[i].second == tokens[static_cast<std::size_t>(merges[i].right)];
-  if (!same) refuse_tokenizer("has merges that do not follow from scores of its tokens, as a GGUF file has them");
+  std::vector<bool> merged(tokens.size());
+  for (std::size_t id = 0; id < tokens.size(); ++id) merged[id] = is_merged(types[id]);
+  const std::vector<text::Merge> again = merges_of_scores({tokens.begin(), tokens.end()}, scores, merged);
+  const auto same = [](const text::Merge& a, const text::Merge& b) { return a.left == b.left && a.right == b.right; };
+  if (!std::equal(again.begin(), again.end(), merges.begin(), merges.end(), same))
+    refuse_tokenizer("has merges that do not follow from scores of its tokens, as a GGUF file has them");
   return scores;
 }
 

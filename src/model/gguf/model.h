@@ -54,8 +54,4 @@ using Matrices = std::map<std::string, std::shared_ptr<Matrix>>;
 void load_weights(const GgufFile& file, const ModelConfig& config, const std::map<std::string, Tensor>& parameters,
                   const Matrices& matrices = {});
 
-/// Returns the text of a tokenizer.json with the tokenizer of the metadata, as Hugging Face's library has it.
-/// ValueError names a kind of tokenizer or pre-tokenizer that attn does not read, or a list that is wrong.
-std::string tokenizer_json(const GgufFile& file);
-
 }  // namespace attn::gguf

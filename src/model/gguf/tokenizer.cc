@@ -1,6 +1,7 @@
-// src/model/gguf/tokenizer.cc: writes the tokenizer of a GGUF file's metadata as a tokenizer.json.
+// src/model/gguf/tokenizer.cc: describes the tokenizer of a GGUF file's metadata as a tokenizer.json does.
+#include "model/gguf/tokenizer.h"
+
 #include "model/gguf/merges.h"
-#include "model/gguf/model.h"
 
 #include <attn/error.h>
 #include <attn/text.h>
@@ -9,18 +10,20 @@
 #include "runtime/format.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/cut.h"
+#include "text/tokenizer/trie.h"
 #include "text/error_text.h"
 
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <unordered_map>
 
 namespace attn::gguf {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = TokenizerFields::Json;
 using text::Cut;
 
 constexpr const char* kind_key = "tokenizer.ggml.model";
@@ -57,12 +60,12 @@ constexpr PreTokenizer pre_tokenizers[] = {
     {"default", Cut::punctuation},
 };
 
-class Writer {
+class Description {
  public:
-  explicit Writer(const GgufFile& file)
+  explicit Description(const GgufFile& file)
       : file_(file), tokens_(file.texts(tokens_key)), types_(file.integers(types_key)) {}
 
-  std::string write() {
+  TokenizerFields make() {
     const std::string kind = file_.text(kind_key);
     if (kind != "gpt2" && kind != "llama" && kind != "bert" && kind != "t5")
       file_.refuse(kind_key,
@@ -74,9 +77,9 @@ class Writer {
     if (kind == "bert") write_word_piece();
     if (kind == "t5") write_unigram();
     if (!document_.contains("post_processor")) document_["post_processor"] = ends();
-    if (kind != "t5") document_["model"]["vocab"] = vocabulary();
     document_["added_tokens"] = added();
-    return document_.dump();
+    lists_.tokens.assign(tokens_.begin(), tokens_.end());
+    return {file_.name() + ": the tokenizer", std::move(document_), std::move(lists_)};
   }
 
  private:
@@ -87,6 +90,7 @@ class Writer {
     if (types_.empty()) types_.assign(tokens_.size(), normal);
     if (types_.size() != tokens_.size())
       file_.refuse(types_key, runtime::format("there are {} tokens", tokens_.size()));
+    ids_.reserve(tokens_.size());
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
       const std::string_view token = tokens_[id];
       const auto fail = [&](const std::string& what) {
@@ -94,8 +98,8 @@ class Writer {
                                          io::one_line(text::beginning(token, 60)), what));
       };
       if (types_[id] < normal || types_[id] > byte) fail(runtime::format("has the type {}", types_[id]));
-      if (token.size() > longest_token)
-        fail(runtime::format("has {} bytes; at most {} are read", token.size(), longest_token));
+      if (token.size() > text::longest_token)
+        fail(runtime::format("has {} bytes; at most {} are read", token.size(), text::longest_token));
       if (text::invalid_utf8(token)) fail("is not UTF-8");
       if (token.empty()) continue;  // nothing is encoded to it
       if (const auto [known, is_new] = ids_.emplace(token, id); !is_new)
@@ -136,9 +140,7 @@ class Writer {
 
   /// SentencePiece's BPE of characters, whose merges follow from the scores.
   void write_characters() {
-    const std::vector<float> scores = file_.numbers(scores_key);
-    if (scores.size() != tokens_.size())
-      file_.refuse(scores_key, runtime::format("there are {} tokens", tokens_.size()));
+    const std::vector<float> scores = scores_of_tokens();
     begins_ = true;
     const Json space{{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", blank}};
     Json decoders = Json::array({{{"type", "Replace"}, {"pattern", {{"String", blank}}}, {"content", " "}},
@@ -151,15 +153,10 @@ class Writer {
       decoders.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
     }
     document_["decoder"] = {{"type", "Sequence"}, {"decoders", std::move(decoders)}};
-    Json merges = Json::array();
-    for (const auto& [left, right] :
-         merges_of_scores(tokens_, scores, ids_, [&](std::size_t id) { return is_merged(types_[id]); }))
-      merges.push_back(Json::array({left, right}));
-    document_["model"] = {{"type", "BPE"},
-                          {"byte_fallback", true},
-                          {"fuse_unk", true},
-                          {"unk_token", unknown_token()},
-                          {"merges", std::move(merges)}};
+    std::vector<bool> merged(tokens_.size());
+    for (std::size_t id = 0; id < tokens_.size(); ++id) merged[id] = is_merged(types_[id]);
+    lists_.merges = merges_of_scores(tokens_, scores, merged);
+    document_["model"] = {{"type", "BPE"}, {"byte_fallback", true}, {"fuse_unk", true}, {"unk_token", unknown_token()}};
   }
 
   // --- tokenizers of encoders --------------------------------------------------------------------------------------
@@ -190,22 +187,21 @@ class Writer {
     document_["model"] = {{"type", "WordPiece"},
                           {"unk_token", unknown_token()},
                           {"continuing_subword_prefix", "##"},
-                          {"max_input_chars_per_word", 100}};
+                          {"max_input_chars_per_word", 100U}};
     const Json begin = special_of("tokenizer.ggml.cls_token_id", "tokenizer.ggml.bos_token_id"),
                end = special_of("tokenizer.ggml.seperator_token_id", "tokenizer.ggml.eos_token_id");
     document_["post_processor"] = {{"type", "BertProcessing"}, {"sep", end}, {"cls", begin}};
   }
 
   void write_unigram() {
-    const std::vector<float> scores = file_.numbers(scores_key);
-    if (scores.size() != tokens_.size())
-      file_.refuse(scores_key, runtime::format("there are {} tokens", tokens_.size()));
-    Json vocab = Json::array();
-    for (std::size_t id = 0; id < tokens_.size(); ++id) vocab.push_back(Json::array({tokens_[id], scores[id]}));
+    const std::vector<float> scores = scores_of_tokens();
+    if (!std::all_of(scores.begin(), scores.end(), [](float score) { return std::isfinite(score); }))
+      file_.refuse(scores_key, "one of them is not a finite number");
+    lists_.scores.assign(scores.begin(), scores.end());
     const Json unknown = unknown_token();
-    document_["model"] = {{"type", "Unigram"},
-                          {"unk_id", unknown.is_null() ? Json() : Json(ids_.at(unknown.get_ref<const std::string&>()))},
-                          {"vocab", std::move(vocab)}};
+    document_["model"] = {
+        {"type", "Unigram"},
+        {"unk_id", unknown.is_null() ? Json() : Json(ids_.at(unknown.get_ref<const std::string&>()))}};
     std::string table;
     for (const std::int64_t byte : file_.integers(charsmap_key)) table += static_cast<char>(byte & 0xFF);
     document_["normalizer"] = nullptr;
@@ -224,7 +220,7 @@ class Writer {
       document_["post_processor"] = {{"type", "RobertaProcessing"}, {"sep", end}, {"cls", begin}};
       return;
     }
-    const auto piece = [](const char* kind, const Json& id) { return Json{{kind, {{"id", id}, {"type_id", 0}}}}; };
+    const auto piece = [](const char* kind, const Json& id) { return Json{{kind, {{"id", id}, {"type_id", 0U}}}}; };
     const Json first = piece("Sequence", "A"), last = piece("SpecialToken", end[0]);
     document_["post_processor"] = {
         {"type", "TemplateProcessing"},
@@ -239,7 +235,7 @@ class Writer {
   Json special_of(const char* key, const char* otherwise) const {
     if (!file_.has(key)) key = otherwise;
     const std::int64_t id = file_.integer(key);
-    return Json::array({token_of(key, id), id});
+    return Json::array({token_of(key, id), static_cast<std::uint64_t>(id)});
   }
 
   static std::string base64(std::string_view bytes) {
@@ -252,6 +248,13 @@ class Writer {
       for (std::size_t i = 0; i < 4; ++i) text += at + i > bytes.size() ? '=' : digits[held >> (18 - 6 * i) & 0x3F];
     }
     return text;
+  }
+
+  std::vector<float> scores_of_tokens() const {
+    std::vector<float> scores = file_.numbers(scores_key);
+    if (scores.size() != tokens_.size())
+      file_.refuse(scores_key, runtime::format("there are {} tokens", tokens_.size()));
+    return scores;
   }
 
   Json unknown_token() const {
@@ -274,32 +277,24 @@ class Writer {
       if (!added || !file_.has(key)) return;
       const std::int64_t id = file_.integer(key);
       const std::string_view token = token_of(key, id);
-      single.push_back({{"SpecialToken", {{"id", token}, {"type_id", 0}}}});
-      special[std::string(token)] = {{"id", token}, {"ids", {id}}, {"tokens", {token}}};
+      single.push_back({{"SpecialToken", {{"id", token}, {"type_id", 0U}}}});
+      special[std::string(token)] = {{"id", token}, {"ids", {static_cast<std::uint64_t>(id)}}, {"tokens", {token}}};
     };
     add(file_.boolean("tokenizer.ggml.add_bos_token", begins_), "tokenizer.ggml.bos_token_id");
-    single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
+    single.push_back({{"Sequence", {{"id", "A"}, {"type_id", 0U}}}});
     add(file_.boolean("tokenizer.ggml.add_eos_token", false), "tokenizer.ggml.eos_token_id");
     if (special.empty()) return nullptr;
     Json pair = single;  // the same around each of two texts
     for (Json piece : single) {
       Json& inner = piece.begin().value();
       if (piece.contains("Sequence")) inner["id"] = "B";
-      inner["type_id"] = 1;
+      inner["type_id"] = 1U;
       pair.push_back(std::move(piece));
     }
     return {{"type", "TemplateProcessing"},
             {"single", single},
             {"pair", std::move(pair)},
             {"special_tokens", std::move(special)}};
-  }
-
-  Json vocabulary() const {
-    Json vocab = Json::object();
-    auto& entries = vocab.get_ref<Json::object_t&>();
-    for (std::size_t id = 0; id < tokens_.size(); ++id)
-      if (!tokens_[id].empty()) entries.Json::object_t::Container::emplace_back(tokens_[id], id);
-    return vocab;
   }
 
   /// The tokens that are searched for in a text before it is cut.
@@ -323,10 +318,11 @@ class Writer {
   bool begins_ = false;
   std::deque<std::string> spelled_;  // tokens that the file spells otherwise
   Json document_;
+  TokenizerLists lists_;
 };
 
 }  // namespace
 
-std::string tokenizer_json(const GgufFile& file) { return Writer(file).write(); }
+TokenizerFields tokenizer_of(const GgufFile& file) { return Description(file).make(); }
 
 }  // namespace attn::gguf
