@@ -14,8 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   AttentionResult one, three;
   const auto attend = [&] { return attention(call.q, call.k, call.v, call.options); };
   if (!answers([&] { one = attend(); })) return 0;
-  set_num_threads(3);
-  answers([&] { three = attend(); });
+  set_num_threads(3), answers([&] { three = attend(); });
   set_num_threads(1);
   check(same_bits(one.output, three.output) && same_bits(one.logsumexp, three.logsumexp),
         "other bits on three threads");

@@ -10,6 +10,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <unordered_set>
 
 namespace attn::io {
@@ -254,6 +255,29 @@ void check_data(const Source& source, std::vector<RawEntry>& raw, SafetensorsHea
   if (next != source.size() - data_begin) source.fail("bytes are left over after the last tensor", data_begin + next);
 }
 
+/// Throws an error that names what the file is, if it begins as a file of another kind that people have under this name.
+void refuse_other_formats(const Source& source) {
+  struct Format {
+    std::string_view beginning;
+    const char* what;
+  };
+  static constexpr const char* json = "the file begins as JSON; a safetensors file is needed";
+  static constexpr Format formats[] = {
+      {"{", json},
+      {"[", json},
+      {"PK\x03\x04", "the file begins as a zip archive, as torch.save writes; a safetensors file is needed"},
+      {"\x80", "the file begins as a pickle, as torch.save writes; a safetensors file is needed"},
+      {"GGUF", "the file begins as GGUF; give its path as the model's, or save its tensors as safetensors"},
+      {"version https://git-lfs", "the file is a pointer of Git LFS; fetch the file itself: git lfs pull"}};
+  std::string text(static_cast<std::size_t>(std::min<std::uint64_t>(source.size(), 256)), '\0');
+  source.read(0, text.data(), text.size());
+  std::string_view begins = text;
+  if (begins.starts_with("\xEF\xBB\xBF")) begins.remove_prefix(3);
+  begins.remove_prefix(std::min(begins.find_first_not_of(" \t\r\n"), begins.size()));
+  for (const Format& format : formats)
+    if (begins.starts_with(format.beginning)) source.fail(format.what, 0);
+}
+
 }  // namespace
 
 SafetensorsHeader read_safetensors_header(const Source& source) {
@@ -261,9 +285,7 @@ SafetensorsHeader read_safetensors_header(const Source& source) {
   source.read(0, &length, std::min<std::uint64_t>(source.size(), length_bytes));
   const bool too_long =
       source.size() < length_bytes || length > longest_header || length > source.size() - length_bytes;
-  if (too_long && (length & 0xFF) == '{') source.fail("the file begins as JSON; a safetensors file is needed", 0);
-  if (too_long && (length & 0xFFFF) == 0x4B50)
-    source.fail("the file begins as a zip archive, as torch.save writes; a safetensors file is needed", 0);
+  if (source.size() < length_bytes || length > longest_header) refuse_other_formats(source);
   source.read(0, &length, length_bytes);
   if (too_long)
     source.fail(runtime::format("the header has {} bytes; {}", length,

@@ -193,12 +193,25 @@ TEST(Safetensors, OtherDtypesAreNamed) {
 }
 
 TEST(Safetensors, OtherFormatsAreNamed) {
-  for (const char* json : {"{}", "{\n  \"architectures\": [\"LlamaForCausalLM\"]\n}"})
-    EXPECT_EQ(error_of<FormatError>([&] { parse_safetensors(testing::bytes_of(json)); }),
-              "parse_safetensors: the file begins as JSON; a safetensors file is needed (byte 0)");
-  EXPECT_EQ(error_of<FormatError>([] { parse_safetensors(testing::bytes_of("PK\x03\x04\x14\x08\x08\x08\x08\x08")); }),
-            "parse_safetensors: the file begins as a zip archive, as torch.save writes; a safetensors file is needed "
-            "(byte 0)");
+  const std::string json = "the file begins as JSON; a safetensors file is needed";
+  const std::pair<std::string, std::string> files[] = {
+      {"{}", json},
+      {"{\n  \"architectures\": [\"LlamaForCausalLM\"]\n}", json},
+      {"\n\r\t  {\"architectures\": []}", json},
+      {"[1, 2, 3, 4]", json},
+      {"  [\"a\", \"b\"]", json},
+      {"\xEF\xBB\xBF{\"a\": 1}", json},
+      {"PK\x03\x04\x14\x08\x08\x08\x08\x08",
+       "the file begins as a zip archive, as torch.save writes; a safetensors file is needed"},
+      {std::string("\x80\x02\x8A\nl\xFC\x9C\x46\xF9 j\xA8\x50\x19."),
+       "the file begins as a pickle, as torch.save writes; a safetensors file is needed"},
+      {std::string("GGUF\3\0\0\0\1\0\0\0\0\0\0\0", 16),
+       "the file begins as GGUF; give its path as the model's, or save its tensors as safetensors"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2\n",
+       "the file is a pointer of Git LFS; fetch the file itself: git lfs pull"}};
+  for (const auto& [content, told] : files)
+    EXPECT_EQ(error_of<FormatError>([&] { parse_safetensors(testing::bytes_of(content)); }),
+              "parse_safetensors: " + told + " (byte 0)");
 }
 
 TEST(Safetensors, DamageNeverCrashes) {
