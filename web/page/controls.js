@@ -3,6 +3,7 @@ import {byId, make, setText} from './elements.js';
 import {say} from './words.js';
 import {Field, optionFields} from './fields.js';
 import {runsOf} from './display.js';
+import {isOff} from './what_if.js';
 import {OPTIONS} from './state.js';
 import {MaskPanel} from './mask_panel.js';
 import {CodePanel} from './code_panel.js';
@@ -12,7 +13,7 @@ const PANELS = ['score', 'mask', 'sizes', 'more', 'compare', 'code', 'files'];
 
 /** The bar and its panels. */
 export class Controls {
-  /** @param {object} page main.js: change, redraw, hold, saveSvg, saveJson, files ... */
+  /** @param {object} page main.js: change, redraw, comparison, saveSvg, saveJson, files ... */
   constructor(page) {
     this.page = page;
     this.open = '';
@@ -56,8 +57,8 @@ export class Controls {
 
   /** While pairs are painted, the panel is beside the matrices or, where there is one column, small. */
   #place() {
-    const beside = this.page.painting && WIDE.matches, home = beside ? byId('beside') : this.bar.parentElement;
-    byId('content').classList.toggle('painting', this.page.painting);
+    const beside = this.page.painting.on && WIDE.matches, home = beside ? byId('beside') : this.bar.parentElement;
+    byId('content').classList.toggle('painting', this.page.painting.on);
     if (this.room.parentElement !== home) {
       const focused = this.room.contains(document.activeElement) ? document.activeElement : null;
       home.append(this.room);
@@ -79,7 +80,7 @@ export class Controls {
       this.panels[panel].hidden = panel !== this.open;
       this.buttons[panel].setAttribute('aria-expanded', panel === this.open);
     }
-    this.page.painting = this.open === 'mask' && this.page.painting;
+    this.page.painting.on &&= this.open === 'mask';
     this.#place();
     if (this.page.display) this.update(this.page.state);
   }
@@ -87,8 +88,8 @@ export class Controls {
   #compare() {
     const {page} = this;
     this.with = new Field({name: 'compare', type: 'choice', get: state => state.compare, set: value =>
-        page.compare(value),
-      choices: state => [['', say('choice_none')], ['before', state.before || !this.page.anyOff() ? say('run_held')
+        page.comparison.choose(value),
+      choices: state => [['', say('choice_none')], ['before', state.before || !isOff(state.off) ? say('run_held')
         : say('run_all_on')],
         ...Array.from({length: state.headCount || 1}, (_, n) => [`head:${n}`, say('compare_head', {n})])
           .filter((_, n) => state.headCount > 1 && n !== state.head)]});
@@ -99,9 +100,10 @@ export class Controls {
     },
       get: state => state.shown, set: value => page.redraw(state => { state.shown = value; }),
       shown: state => state.compare !== ''});
-    this.hold = make('button', {type: 'button', 'data-say': 'hold', on: {click: () => page.hold()}});
-    this.last = make('button', {type: 'button', 'data-say': 'hold_last', on: {click: () => page.holdLast()}});
-    this.on = make('button', {type: 'button', 'data-say': 'all_on', on: {click: () => page.allOn()}});
+    this.hold = make('button', {type: 'button', 'data-say': 'hold', on: {click: () => page.comparison.hold()}});
+    this.last = make('button', {type: 'button', 'data-say': 'hold_last',
+                                on: {click: () => page.comparison.holdLast()}});
+    this.on = make('button', {type: 'button', 'data-say': 'all_on', on: {click: () => page.comparison.allOn()}});
     this.none = make('button', {type: 'button', 'data-say': 'no_chosen',
                                 on: {click: () => page.redraw(state => { state.chosen = []; })}});
     return make('div.fields', {}, this.with.element, this.shown.element, this.hold, this.last, this.on, this.none);

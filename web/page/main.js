@@ -1,6 +1,6 @@
 // web/page/main.js: the page: the state, the call of the engine, the drawing; everything else hangs on it.
 import {Engine} from '../engine.js';
-import {Explanation, isPairs} from './explanation.js';
+import {Explanation} from './explanation.js';
 import {Display} from './display.js';
 import {StepsColumn} from './steps.js';
 import {Inspector} from './inspector.js';
@@ -8,9 +8,10 @@ import {Controls} from './controls.js';
 import {TextCard} from './text_card.js';
 import {FilesPanel} from './files_panel.js';
 import {LessonPlayer} from './lesson_player.js';
-import {consistent, fromHash, fromStart, isCross, newState, toHash} from './state.js';
+import {consistent, fromHash, fromStart, isCross, toHash} from './state.js';
 import {Questions} from './questions.js';
-import {paintPair} from './mask.js';
+import {Comparison, bareHash} from './comparison.js';
+import {Painting} from './painting.js';
 import {callCode} from './code.js';
 import {paletteRules} from './colours.js';
 import {pictureOf} from './picture.js';
@@ -19,7 +20,6 @@ import {trace} from './trace.js';
 import {missingWords, say, sayAll, setLanguage} from './words.js';
 
 const STARTED = performance.now();
-const PAINTED = ['causal', 'window', 'mask'];  // reasons of a mask: painting can undo them
 const MOST_TOKENS = 256;  // of a text on the page: above it the numbers take longer than one waits
 
 class Page {
@@ -27,7 +27,8 @@ class Page {
     this.errors = [];
     this.timings = {};
     this.history = [];
-    this.painting = false;
+    this.comparison = new Comparison(this);
+    this.painting = new Painting(this);
     this.refused = '';  // why the newest state gave no numbers
     this.runs = 0;
     addEventListener('error', event => this.errors.push(event.message));
@@ -43,8 +44,8 @@ class Page {
     this.controls = new Controls(this);
     this.lesson = new LessonPlayer(this);
     this.steps = new StepsColumn(byId('steps'), {
-      point: place => this.point(place), pin: place => this.pin(place), painting: () => this.painting,
-      paint: (row, column, view) => this.paint(row, column, view), head: head => this.redraw(state =>
+      point: place => this.point(place), pin: place => this.pin(place), painting: () => this.painting.on,
+      paint: (...at) => this.painting.paint(...at), head: head => this.redraw(state =>
           { state.head = head; }),
       choose: (at, keys) => keys && this.redraw(({chosen}) => {
         if (chosen.includes(at)) chosen.splice(chosen.indexOf(at), 1);
@@ -135,16 +136,13 @@ class Page {
 
   /** Changes the state and asks the engine again. */
   change(run, what) {
-    const before = toHash({...this.state, compare: '', before: ''});
+    const before = bareHash(this.state);
     const texts = JSON.stringify([this.state.text, this.state.options.tokens]);
     run(this.state);
     consistent(this.state);
     if (texts !== JSON.stringify([this.state.text, this.state.options.tokens])) this.textChanged = true;
-    const after = toHash({...this.state, compare: '', before: ''});
-    if (before === after) return;
-    if (what !== this.lastChange || performance.now() - this.lastTime > 1500) this.beforeLast = before;
-    this.lastChange = what;
-    this.lastTime = performance.now();
+    if (before === bareHash(this.state)) return;
+    this.comparison.changed(what, before);
     if (what === 'language') this.words();
     this.ask();
   }
@@ -186,7 +184,7 @@ class Page {
       const explained = performance.now();
       if (text !== this.text) this.explanation = new Explanation(text);
       this.text = text;
-      await this.readReference();
+      await this.comparison.read();
       const read = performance.now();
       this.refused = '';
       this.fail('');
@@ -200,16 +198,6 @@ class Page {
       this.fail(error.message);
       ++this.runs;
     }
-  }
-
-  /** What is compared with: the held state, explained again; with a model or own matrices the held numbers. */
-  async readReference() {
-    const {state} = this, of = `${this.filesPanel.taken} ${state.before}`;
-    if (state.compare !== 'before' || !state.before) this.reference = null;
-    else if (state.before === 'held') this.reference = this.held ?? null;
-    else if (this.referenceOf !== of || !this.reference)
-      this.reference = new Explanation(await this.questions.explain(fromHash(state.before, state.language)));
-    this.referenceOf = of;
   }
 
   fail(message) {
@@ -227,14 +215,14 @@ class Page {
     state.tokens = explanation.tokens(Math.min(state.sentence, explanation.batch - 1), false);
     const learned = explanation.step('learned_query');
     state.queries = learned ? explanation.rowLabels(learned, 0) : state.tokens;
-    const anchor = this.painting && this.anchor, before = anchor ? anchor.getBoundingClientRect().top : 0;
-    this.display = new Display(explanation, state, this.reference);
-    this.texts.update(state);
-    this.controls.update(state);
-    this.lesson.update(state);
-    setText(byId('source'), this.filesPanel.source(state));
-    this.steps.show(this.display, this.lesson.view());
-    if (anchor?.isConnected) scrollBy({top: anchor.getBoundingClientRect().top - before, behavior: 'instant'});
+    this.painting.keepPlace(() => {
+      this.display = new Display(explanation, state, this.comparison.reference);
+      this.texts.update(state);
+      this.controls.update(state);
+      this.lesson.update(state);
+      setText(byId('source'), this.filesPanel.source(state));
+      this.steps.show(this.display, this.lesson.view());
+    });
     sayAll(byId('content'));
     if (state.pin && explanation.step(state.pin.step)) this.inspect(state.pin);
     else if (this.place && explanation.step(this.place.step)) this.inspect(this.place);
@@ -302,65 +290,6 @@ class Page {
     this.state.pin = null;
     this.state.pull = false;
     this.draw();
-  }
-
-  /** The step that is painted on first: the weights, or what else has a cell for each pair. */
-  pairsStep() {
-    const {steps} = this.explanation;
-    return steps.find(each => each.kind === 'weights') ?? steps.find(isPairs) ?? steps[0];
-  }
-
-  /** What masks each pair, as the engine says: a matrix of null or a word; null if nothing does. */
-  maskedPairs() {
-    const {steps} = this.explanation;
-    const step = steps.find(each => each.hidden && each.name === 'mask') ?? steps.find(each => each.hidden);
-    return step ? this.explanation.hidden(step, this.display.sentence, 0) : null;
-  }
-
-  /** Which keys the mask lets each query see; null for padding. */
-  seen() {
-    const {rows, keys} = this.size(), masked = this.maskedPairs();
-    return Array.from({length: rows}, (_, i) => Array.from({length: keys}, (_, j) => {
-      const reason = masked?.[i]?.[j];
-      return reason === 'padding' ? null : !PAINTED.includes(reason);
-    }));
-  }
-
-  /** Masks a pair or lets it take part; what is painted on stays where it is on the screen. */
-  paint(row, column, view) {
-    this.anchor = view.element;
-    const hidden = this.maskedPairs()?.[row]?.[column];
-    if (hidden && !PAINTED.includes(hidden)) return;
-    this.change(state => paintPair(state.mask, row, column, Boolean(hidden)), 'paint');
-  }
-
-  compare(value) {
-    this.state.compare = value;
-    if (value === 'before' && !this.state.before && !this.anyOff()) return this.hold();
-    return this.ask();
-  }
-
-  anyOff() {
-    const {off} = this.state;
-    return off.keys.length + off.weights.length + off.heads.length > 0;
-  }
-
-  hold() {
-    this.held = this.explanation;
-    const bare = {...this.state, compare: '', before: '', pin: null, off: newState().off};
-    this.state.before = this.filesPanel.summary() ? 'held' : toHash(bare) || 'heads=1';
-    this.state.compare = 'before';
-    return this.ask();
-  }
-
-  holdLast() {
-    this.state.before = (this.beforeLast ?? toHash({...this.state, compare: '', before: ''})) || 'heads=1';
-    this.state.compare = 'before';
-    return this.ask();
-  }
-
-  allOn() {
-    this.redraw(state => { state.off = newState().off; });
   }
 
   /** How many queries and keys there are, as maskText and callCode want it. */

@@ -32,9 +32,9 @@ export class MaskPanel {
     ].map(spec => new Field(spec));
     this.paint = make('button.toggle', {type: 'button', 'data-say': 'paint', 'aria-pressed': 'false',
         on: {click: () => {
-      page.painting = !page.painting;
+      page.painting.on = !page.painting.on;
       page.redraw(() => {});
-      if (page.painting) page.steps.reveal({step: page.pairsStep().name, row: 0, column: 0}, false);
+      if (page.painting.on) page.steps.reveal({step: page.painting.firstStep().name, row: 0, column: 0}, false);
     }}});
     this.clear = make('button', {type: 'button', 'data-say': 'clear_mask',
                                  on: {click: () => page.change(state => { state.mask = noMask(); }, 'mask')}});
@@ -63,9 +63,9 @@ export class MaskPanel {
 
   update(state) {
     for (const field of this.fields) field.update(state);
-    this.paint.setAttribute('aria-pressed', this.page.painting);
-    this.about.hidden = !this.page.painting;
-    this.same = state.mask.hide.length + state.mask.show.length ? namedMask(this.page.seen()) : null;
+    this.paint.setAttribute('aria-pressed', this.page.painting.on);
+    this.about.hidden = !this.page.painting.on;
+    this.same = state.mask.hide.length + state.mask.show.length ? namedMask(this.page.painting.seen()) : null;
     this.named.hidden = !this.same;
     if (this.same) setText(this.named, say('use_name', {name: maskText(this.same, {cross: isCross(state)})}));
     this.#documents(state);

@@ -140,12 +140,12 @@ def own_matrices_are_everywhere(page):
     page.panel("compare")
     page.button("Compare with before the last change")
     before = page.command("explain", "--json", text, "--weights", str(file))
-    assert page.run("attn.page.reference.text").strip() == before.strip()
+    assert page.run("attn.page.comparison.reference.text").strip() == before.strip()
     page.panel("files")
     page.button("Back to random matrices")
     page.panel("more")
     assert "weights" not in page.report("code.command")
-    assert page.run("attn.page.reference.step('v').shape[1]") == 4, "the reference has random matrices again"
+    assert page.run("attn.page.comparison.reference.step('v').shape[1]") == 4, "the reference has random matrices again"
 
 
 @test
@@ -203,7 +203,7 @@ def a_model_is_in_its_code_and_in_what_is_compared(page):
     assert page.command("explain", "--json", *words[2:]).strip() == page.report("json").strip()
     compiles(page)
     first = page.command("explain", "--json", "--model", str(folder), "the cat sat")
-    assert page.run("attn.page.reference.text").strip() == first.strip(), "compared with random matrices"
+    assert page.run("attn.page.comparison.reference.text").strip() == first.strip(), "compared with random matrices"
     shown = """[...document.querySelectorAll('#panel button, #panel .codebox')].filter(e => e.offsetParent !== null)
       .map(e => e.dataset.say || e.dataset.code)"""
     page.panel("code")
