@@ -28,8 +28,8 @@ function translated(tables, text) {
   for (const [english, chinese] of tables) {
     const holes = holesOf(english, text);
     if (holes === null) continue;
-    return chinese.replace(/\{(\d)(\*?)\}/g, (_, n, marked) => marked ? translated([...OF_ENGINE, ...reasons, ...errors], holes[n])
-      : holes[n]);
+    return chinese.replace(/\{(\d)(\*?)\}/g, (_, n, marked) =>
+      marked ? translated([...OF_ENGINE, ...reasons, ...errors], holes[n]) : holes[n]);
   }
   return text;
 }

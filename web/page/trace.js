@@ -91,15 +91,17 @@ export function exponentials(scores, sink) {
 }
 
 function softmax(t, i, j) {
-  const scores = t.scores(i), {largest, exp, sinkExp, total} = exponentials(scores, t.operand), formula = t.operand === undefined ? 'e^s / Σ e^s' : 'e^s / (e^sink + Σ e^s)';
+  const scores = t.scores(i), {largest, exp, sinkExp, total} = exponentials(scores, t.operand);
+  const formula = t.operand === undefined ? 'e^s / Σ e^s' : 'e^s / (e^sink + Σ e^s)';
   if (scores[j] === null) return t.nothing(formula);
   const share = exp.map(e => e / total);
   scores.forEach((s, m) => {
     if (s !== null) t.partials.push({place: t.at(0, i, m).place, by: share[j] * ((m === j ? 1 : 0) - share[m])});
   });
   const isOff = m => Boolean(t.explanation.off?.weights.includes(`${i}.${m}`));
-  const entries = scores.map((s, m) => ({factor: {...t.at(0, i, m), value: s}, minus: s === null ? null : s - largest, exp: exp[m],
-                                         share: s === null ? null : isOff(m) ? 0 : share[m], chosen: m === j}));
+  const entries = scores.map((s, m) => ({
+    factor: {...t.at(0, i, m), value: s}, minus: s === null ? null : s - largest, exp: exp[m],
+    share: s === null ? null : isOff(m) ? 0 : share[m], chosen: m === j}));
   const left = share.reduce((rest, each, m) => isOff(m) ? rest - each : rest, 1);  // what the row adds up to
   return {...t.result(formula, total, share[j]), softmax: {largest, entries, sink: t.operand, sinkExp, total, left}};
 }
