@@ -18,13 +18,12 @@ constexpr Pair kWords[] = {
     {"mean over heads", "各头的平均"},
     {"the largest of a row:", "每行最大的几个："},
     {"pages of 16 rows", "每页 16 行"},
-    {"attention(q, k int8, v int8)", "注意力(q, 8 位的 k, 8 位的 v)"},
+    {"attention(q, k int8, v int8)", "注意力(q，8 位的 k，8 位的 v)"},
     {"round", "取整"},
     {"dP dropped", "Dropout 后 dP"},
     {"0 where dropped", "被丢弃处为 0"},
     {"/ total", "/ 总和"},
     {"− max", "− 最大值"},
-    {"of keys", "（键）"},
     {"scores", "打分"},
     {"scaled", "缩放后"},
     {"masked", "掩码后"},
@@ -47,8 +46,6 @@ constexpr Pair kWords[] = {
     {"for", "当"},
     {"else", "否则"},
     {"lengths", "长度"},
-    {"layer", "层"},
-    {"head", "头"},
     {"norm", "归一化"},
     {"sum", "求和"},
     {"cap", "截断"},
@@ -56,6 +53,23 @@ constexpr Pair kWords[] = {
 };
 
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+
+/// Returns whether a byte of UTF-8 begins a Chinese character: one of U+4000 to U+9FFF.
+bool is_chinese(std::string_view text, std::size_t at) {
+  return at < text.size() && static_cast<unsigned char>(text[at]) >= 0xe4 &&
+         static_cast<unsigned char>(text[at]) <= 0xe9;
+}
+
+/// Gives a comma beside a Chinese word the form of a Chinese one.
+std::string with_wide_commas(std::string_view text) {
+  std::string result;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const bool comma = text.substr(at).starts_with(", ") && (is_chinese(text, at - 3) || is_chinese(text, at + 2));
+    if (comma) result += "，", ++at;
+    else result += text[at];
+  }
+  return result;
+}
 
 }  // namespace
 
@@ -75,7 +89,7 @@ std::string in_words(Language language, std::string_view formula) {
     result += found ? std::string(found->chinese) : std::string(1, formula[at]);
     at += found ? found->english.size() : 1;
   }
-  return result;
+  return language == Language::zh ? with_wide_commas(result) : result;
 }
 
 }  // namespace attn::explain_detail

@@ -92,14 +92,17 @@ void SvgCanvas::frame(int x, int y, int width, int height) {
   reach(x + width, y + height);
 }
 
-void SvgCanvas::rule(int y) { shapes_ += runtime::format("<path class=\"rule\" d=\"M{} {}h640\"/>\n", margin, y); }
+void SvgCanvas::rule(int y) { rules_.push_back(y); }
 
 std::string SvgCanvas::finish(std::string_view label) const {
+  std::string rules;
+  for (const int y : rules_)
+    rules += runtime::format("<path class=\"rule\" d=\"M{} {}h{}\"/>\n", margin, y, right_ - margin);
   return runtime::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"attn-explain\" role=\"img\" aria-label=\"{0}\" "
       "width=\"{1}\" height=\"{2}\" viewBox=\"0 0 {1} {2}\">\n"
-      "<title>{0}</title>\n{3}<rect class=\"page\" width=\"{1}\" height=\"{2}\"/>\n{4}</svg>\n",
-      escaped(label), right_ + margin, bottom_ + margin, kStyle, shapes_);
+      "<title>{0}</title>\n{3}<rect class=\"page\" width=\"{1}\" height=\"{2}\"/>\n{4}{5}</svg>\n",
+      escaped(label), right_ + margin, bottom_ + margin, kStyle, rules, shapes_);
 }
 
 }  // namespace attn::explain_detail

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace attn::explain_detail {
 
@@ -23,6 +24,7 @@ class SvgCanvas {
   /// Draws the background of a token.
   void chip(int x, int y, int width);
   void frame(int x, int y, int width, int height);
+  /// Draws a line across the whole drawing, however wide it becomes.
   void rule(int y);
   /// Makes the drawing large enough to hold the point (x, y).
   void reach(int x, int y);
@@ -35,6 +37,7 @@ class SvgCanvas {
 
  private:
   std::string shapes_;
+  std::vector<int> rules_;  // their y
   int right_ = margin + 640, bottom_ = margin;
 };
 

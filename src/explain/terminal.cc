@@ -192,6 +192,11 @@ class Terminal {
     }
   }
 
+  static bool same_text(const Block& a, const Block& b) {
+    return std::equal(a.lines.begin(), a.lines.end(), b.lines.begin(), b.lines.end(),
+                      [](const Line& x, const Line& y) { return x.text == y.text; });
+  }
+
   /// Prints q, k and v of the same tokens beside each other while they fit, else each alone with its heads.
   void vectors(const std::vector<std::size_t>& group) {
     for (std::int64_t b = 0; b < explanation_.steps[group[0]].batch; ++b) {
@@ -199,6 +204,7 @@ class Terminal {
       const SentenceView& view = view_.sentences[static_cast<std::size_t>(b)];
       std::vector<Block> bodies;
       Block labels;
+      std::vector<std::int64_t> rows;  // those of `bodies`
       bool key_rows = false;
       const auto flush = [&] {
         if (!bodies.empty())
@@ -213,12 +219,19 @@ class Terminal {
           heads.push_back(body_block(step, grid, b, h, view,
                                      step.heads > 1 ? step.name + " " + say_with(Phrase::head, h) : step.name, 1,
                                      style_));
-        const bool other_rows = step.key_rows != key_rows && (explanation_.to || !view.rows.all() || !view.keys.all());
+        const Selection own_rows = rows_shown(step, grid, view);
+        Block own_labels = labels_block(step, b, own_rows, 1, style_);
+        // Two texts may have the same words; their rows are not the same rows.
+        const bool other_text = explanation_.to && step.key_rows != key_rows;
+        const bool other_rows = other_text || own_rows.index != rows || !same_text(own_labels, labels);
         int used = labels.width;
         for (const std::vector<Block>* blocks : {&bodies, &heads})
           for (const Block& block : *blocks) used += block.width + 2;
         if (other_rows || used - 2 > width_) flush();
-        if (bodies.empty()) labels = labels_block(step, b, rows_shown(step, grid, view), 1, style_);
+        if (bodies.empty()) {
+          labels = std::move(own_labels);
+          rows = own_rows.index;
+        }
         key_rows = step.key_rows;
         bodies.insert(bodies.end(), heads.begin(), heads.end());
       }

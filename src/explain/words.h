@@ -129,6 +129,8 @@ enum class Phrase {
   source_random,
   source_drawn,
   source_own,
+  source_head,
+  source_key_head,
   source_sines,
   source_left_out,
   source_and,

@@ -240,6 +240,10 @@ const char* words_en() {
       "{}: rand, seed {}\0"
       /* source_own */
       "your own {}\0"
+      /* source_head */
+      "layer {}, head {}\0"
+      /* source_key_head */
+      "layer {}, head {} of keys\0"
       /* source_sines */
       "sin and cos of place / 10000^(2i / {})\0"
       /* source_left_out */

@@ -240,6 +240,10 @@ const char* words_zh() {
       "{}：rand，种子 {}\0"
       /* source_own */
       "你给的 {}\0"
+      /* source_head */
+      "第 {} 层，第 {} 头\0"
+      /* source_key_head */
+      "第 {} 层，第 {} 头（键）\0"
       /* source_sines */
       "位置 / 10000^(2i / {}) 的 sin 与 cos\0"
       /* source_left_out */

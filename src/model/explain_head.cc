@@ -99,16 +99,16 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   steps.add(StepKind::words, "tokens", Phrase::tokens, Phrase::note_tokens, "", {"split", {}}, {}).shape = {n};
   steps.add(StepKind::ids, "ids", Phrase::ids, Phrase::note_ids, "", {"index", {"tokens"}}, tensor<std::int64_t>(ids))
       .note = "";
-  const auto source_of = [&](std::int64_t head, const char* whose) {
-    return explain_detail::in_words(language, runtime::format("layer {}, head {}{}", at.layer, head, whose));
+  const auto source_of = [&](Phrase phrase, std::int64_t head) {
+    return runtime::format(fmt::runtime(say(language, phrase)), at.layer, head);
   };
-  const std::string source = source_of(at.head, "");
+  const std::string source = source_of(Phrase::source_head, at.head);
   steps.add(StepKind::table, "q", Phrase::query, Phrase::note_query, x, {"model", {}}, wide(q)).source = source;
   for (const auto& [name, title, note, values] :
        {std::tuple{"k", Phrase::key, Phrase::note_key, k}, {"v", Phrase::value, Phrase::note_value, v}}) {
     ExplainStep& step =
         steps.add(StepKind::table, name, title, note, *name == 'k' ? x : "norm(x) W", {"model", {}}, wide(values));
-    step.source = key_head == at.head ? source : source_of(key_head, " of keys");
+    step.source = key_head == at.head ? source : source_of(Phrase::source_key_head, key_head);
     step.key_rows = true;
   }
   steps

@@ -238,7 +238,7 @@ TEST_F(GenerateCommand, ExplainShowsATrainedHead) {
   EXPECT_NE(attn_says("explain --model " + path() + " ab").out.find("layer 0, head 0"), std::string::npos);
   const std::string two = attn_says("explain --model " + path() + " ab --only weights,context --lang zh").out;
   EXPECT_TRUE(two.starts_with(" 9  注意力权重") && two.find("打分  ") == std::string::npos) << two;
-  EXPECT_NE(attn_says("explain --model " + path() + " ab --only q --lang zh").out.find("层 0, 头 0"),
+  EXPECT_NE(attn_says("explain --model " + path() + " ab --only q --lang zh").out.find("第 0 层，第 0 头"),
             std::string::npos);
   EXPECT_EQ(
       attn_says("explain --model " + path() + " ab --only joined").err,

@@ -85,7 +85,7 @@ TEST(Chinese, HasNoEnglishWords) {
 
 TEST(Chinese, FormulasAreSaidInWords) {
   using explain_detail::in_words;
-  EXPECT_EQ(in_words(Language::zh, "softmax(masked, sink 0.5)"), "softmax(掩码后, 注意力汇 0.5)");
+  EXPECT_EQ(in_words(Language::zh, "softmax(masked, sink 0.5)"), "softmax(掩码后，注意力汇 0.5)");
   EXPECT_EQ(in_words(Language::zh, "weightsᵀ dO"), "权重ᵀ dO");
   EXPECT_EQ(in_words(Language::zh, "rotated q · rotated k"), "旋转后的 q · 旋转后的 k");
   EXPECT_EQ(in_words(Language::zh, "scoresheet keys mode"), "scoresheet keys mode");

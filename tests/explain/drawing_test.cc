@@ -133,6 +133,26 @@ TEST(Text, SpeaksChinese) {
 }
 
 /// The names of the methods in a textbook stand on the steps that make them.
+TEST(Text, ALearnedQueryLeavesEveryTokenItsKeyAndValue) {
+  for (const int heads : {1, 2}) {
+    for (const bool batch : {false, true}) {
+      ExplainOptions options;
+      options.learned_query = true;
+      options.heads = heads;
+      const Explanation explanation =
+          batch ? explain_batch({kSentence, "eat dessert"}, options) : explain(kSentence, options);
+      TextOptions draw;
+      draw.width = 120;
+      const std::string text = to_text(explanation, draw);
+      for (const char* const name : {"k", "v"}) {
+        const ExplainStep& step = explanation.step(name);
+        for (const double value : step.values.to_vector())
+          EXPECT_TRUE(contains(text, runtime::format("{:.4f}", value))) << name << " " << value << "\n" << text;
+      }
+    }
+  }
+}
+
 TEST(Text, NamesTheMethods) {
   const auto note = [](const char* step, Language language, auto change) {
     ExplainOptions options;

@@ -91,6 +91,21 @@ TEST(Svg, MatricesOfTheSameRowsStandBesideEachOther) {
   EXPECT_LT(places(cross, "q head 0")[0].second, places(cross, "k head 0")[0].second) << "k has rows of its own";
 }
 
+TEST(Svg, RulesBetweenStepsAreAsWideAsTheDrawing) {
+  for (const int heads : {1, 4}) {
+    ExplainOptions options;
+    options.heads = heads;
+    const std::string svg = to_svg(explain("Life is short, eat dessert first", options));
+    std::smatch width;
+    ASSERT_TRUE(std::regex_search(svg, width, std::regex(" width=\"(\\d+)\"")));
+    const std::regex rule("class=\"rule\" d=\"M24 \\d+h(\\d+)\"");
+    int rules = 0;
+    for (std::sregex_iterator at(svg.begin(), svg.end(), rule), end; at != end; ++at, ++rules)
+      EXPECT_EQ(std::stoi((*at)[1]), std::stoi(width[1]) - 48) << heads;
+    EXPECT_GE(rules, 8);
+  }
+}
+
 TEST(Svg, MaskedPairsAreBlankUnlessTheirReasonsDiffer) {
   ExplainOptions options;
   options.mask = Mask::causal();

@@ -1,7 +1,7 @@
 // web/page/display.js: which numbers each matrix shows: the engine's, a difference from a reference, two runs beside
 // each other, with something switched off, or the pull of one number.
 import {isPairs} from './explanation.js';
-import {isOff, rowsOff, switchOff} from './what_if.js';
+import {isOff, rowsOff, switchOff, withOff} from './what_if.js';
 import {pulls} from './trace.js';
 import {newState} from './state.js';
 import {signedClass, weightClass} from './colours.js';
@@ -42,6 +42,7 @@ export class Display {
     this.sentence = Math.min(state.sentence, explanation.batch - 1);
     this.head = Math.min(state.head, explanation.heads - 1);
     this.off = switchOff(explanation, state.off);
+    this.current = isOff(state.off) ? withOff(explanation, state.off, this.off.matrices) : explanation;
     this.pulled = state.pull && state.pin && explanation.step(state.pin.step) ? this.#pulls() : null;
     this.other = /^head:/.test(state.compare) ? Math.min(+state.compare.slice(5), explanation.heads - 1) : null;
     this.beside = state.compare && state.shown === 'both' && !this.pulled ? this.#beside() : null;
@@ -111,6 +112,15 @@ export class Display {
     }
     return this.off.matrices.has(`${step.name}.${Math.min(this.sentence, step.batch - 1)}.${this.headOf(step)}`)
       ? 'off' : 'plain';
+  }
+
+  /** What the shown number of a step is taken apart in: an explanation, and the head of it. */
+  source(step) {
+    const mode = this.mode(step), head = this.headOf(step);
+    if (mode === 'pull' || mode === 'stale') return {explanation: this.explanation, head};
+    if (mode !== 'before') return {explanation: this.current, head};
+    if (this.other !== null) return {explanation: this.current, head: Math.min(this.other, step.heads - 1)};
+    return {explanation: this.reference ?? this.explanation, head};
   }
 
   values(step, mode = this.mode(step)) {

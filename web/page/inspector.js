@@ -48,12 +48,14 @@ export class Inspector {
     const whole = {step: place.step, sentence: Math.min(display.sentence, step.batch - 1), head: display.headOf(step),
                    row: place.row, column: place.column};
     this.place = whole;
-    this.made = trace(explanation, whole);
+    const source = display.source(step);
+    this.made = trace(source.explanation, {...whole, head: source.head});
     const value = values[place.row][place.column];
     const engine = explanation.matrix(step, display.sentence, display.head)[place.row][place.column];
     this.head.replaceChildren(...this.#heading(display, step, whole, pinned), ...this.#value(display, step, mode, whole,
                                                                                              value, engine));
-    this.body.replaceChildren(...this.#made(display, step, whole, engine, all));
+    const own = source.explanation === explanation && source.head === whole.head;  // the library's number is worked out
+    this.body.replaceChildren(...this.#made(display, step, whole, own ? engine : null, all));
     this.actions.replaceChildren(...(pinned ? this.#actions(display, step, whole, history) : []));
     return this.made;
   }
@@ -74,7 +76,7 @@ export class Inspector {
 
   #value(display, step, mode, place, value, engine) {
     const write = number => number === null ? display.sign(step, place.row, place.column) : full(number);
-    const now = make('p.value', {text: write(mode === 'plain' ? engine : value)});
+    const now = make('p.value', {text: write(value)});
     if (mode === 'plain') return [now];
     if (mode === 'pull') {
       const {pin} = display.state, own = pin.step === place.step && pin.row === place.row &&
@@ -99,12 +101,17 @@ export class Inspector {
     const reason = display.explanation.hidden(step, place.sentence, place.head)?.[place.row]?.[place.column];
     const parts = [];
     if (reason) parts.push(make('p.reason', {text: say(`because_${reason}`)}));
+    const isOff = isPairs(step) && display.state.off.keys.includes(place.column);
+    if (!reason && isOff && this.made?.value === null) parts.push(make('p.reason', {text: say('because_key_off')}));
+    if (this.made?.off) parts.push(make('p.reason', {text: say(`because_${this.made.off}_off`)}));
     if (!step.operation) return [...parts, make('p.small', {text: step.source || say('parameter')})];
     const symbol = this.made?.formula;
     parts.push(make('p.line', {}, make('code',
         {text: `${titleOf(step)} = ${step.formula || symbol || step.operation}`}),
                     symbol && symbol !== step.formula ? make('code.how', {text: symbol}) : null));
     if (!this.made) return [...parts, ...this.#fromText(display, step, place)];
+    if (['difference', 'both'].includes(display.mode(step)))
+      parts.push(make('p.small', {text: say('taken_apart', {run: runsOf(display.state).after})}));
     if (this.made.softmax) return [...parts, this.#softmax(display, step, place.row, all)];
     if (this.made.value === null) return parts;
     return [...parts, ...this.#terms(display, this.made, engine, all)];
@@ -157,7 +164,7 @@ export class Inspector {
     if (terms.length > 1) rows.push(line('Σ', short(made.sum)));
     for (const {text, value} of made.after) rows.push(line(text, short(value)));
     return [make('table.terms', {}, make('tbody', {}, ...rows)),
-            make('p.small', {text: say('engine_value', {value: full(engine)})})];
+            ...engine === null ? [] : [make('p.small', {text: say('engine_value', {value: full(engine)})})]];
   }
 
   #softmax(display, step, row, all) {
@@ -189,7 +196,8 @@ export class Inspector {
                      make('td', {text: short(softmax.sinkExp / softmax.total)})));
     }
     rows.push(make('tr.total', {}, make('th', {scope: 'row', text: 'Σ'}), make('td'), make('td'),
-                   make('td', {text: short(softmax.total)}), make('td', {text: '1'})));
+                   make('td', {text: short(softmax.total)}),
+                   make('td', {text: softmax.left === 1 ? '1' : short(softmax.left)})));
     return make('div.wide', {}, make('table.softmax', {}, make('thead', {}, head), make('tbody', {}, ...rows)));
   }
 

@@ -17,9 +17,8 @@ import {paletteRules} from './colours.js';
 import {pictureOf} from './picture.js';
 import {byId, make, saveFile, setText} from './elements.js';
 import {trace} from './trace.js';
-import {missingWords, say, sayAll, setLanguage} from './words.js';
+import {missingWords, say, sayAll, sayError, setLanguage} from './words.js';
 
-const STARTED = performance.now();
 const MOST_TOKENS = 256;  // of a text on the page: above it the numbers take longer than one waits
 
 class Page {
@@ -190,18 +189,19 @@ class Page {
       this.fail('');
       this.draw();
       const drawn = performance.now();
+      // the first result counts from when the browser began to load the page
       this.timings = {explain: explained - started, read: read - explained, draw: drawn - read, own: drawn - explained,
-                      first: this.timings.first ?? drawn - STARTED};
+                      first: this.timings.first ?? drawn};
       ++this.runs;
     } catch (error) {
-      this.refused = say('not_copied', {why: error.message});
+      this.refused = say('not_copied', {why: sayError(error.message)});
       this.fail(error.message);
       ++this.runs;
     }
   }
 
   fail(message) {
-    byId('error').textContent = message;
+    byId('error').textContent = sayError(message);
     byId('error').hidden = !message;
     byId('steps').classList.toggle('old', Boolean(message));
     if (message) this.controls.update(this.state);

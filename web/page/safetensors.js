@@ -1,4 +1,5 @@
 // web/page/safetensors.js: reads the tensors of a safetensors file as lists of numbers.
+import {say} from './words.js';
 
 const MOST = 1 << 22;  // numbers of one tensor
 
@@ -25,12 +26,12 @@ const READERS = {
 export function readSafetensors(bytes) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const length = bytes.length >= 8 ? Number(view.getBigUint64(0, true)) : Infinity;
-  if (!(8 + length <= bytes.length)) throw new Error('safetensors: the header is longer than the file');
+  if (!(8 + length <= bytes.length)) throw new Error(say('safetensors_header'));
   let header;
   try {
     header = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
   } catch {
-    throw new Error('safetensors: the header is not JSON');
+    throw new Error(say('safetensors_json'));
   }
   const tensors = {};
   for (const [name, entry] of Object.entries(header)) {
@@ -38,7 +39,7 @@ export function readSafetensors(bytes) {
     if (name === '__metadata__' || !reader) continue;
     const count = entry.shape.reduce((all, dim) => all * dim, 1), [size, read] = reader;
     if (!(from >= 0 && to - from === count * size && 8 + length + to <= bytes.length && count <= MOST))
-      throw new Error(`safetensors: ${name} [${entry.shape}] does not fit into the file`);
+      throw new Error(say('safetensors_size', {name, shape: entry.shape}));
     tensors[name] = {shape: entry.shape, data: Array.from({length: count}, (_, n) =>
       read(view, 8 + length + from + n * size))};
   }

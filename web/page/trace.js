@@ -7,7 +7,7 @@
  * @typedef {{place: Place, value: number}} Factor
  * @typedef {{factors: Factor[], value: number, text?: string}} Term
  * @typedef {{formula: string, terms: Term[], softmax?: object, sum: number, after: {text: string, value: number}[],
- *            value: number, partials: {place: Place, by: number}[], reason?: string}} Trace
+ *            value: number, partials: {place: Place, by: number}[], reason?: string, off?: string}} Trace
  */
 
 const sum = list => list.reduce((total, value) => total + value, 0);
@@ -38,6 +38,12 @@ class Tracer {
     const place = {step: step.name, sentence: Math.min(this.place.sentence, step.batch - 1),
                    head: Math.min(head, step.heads - 1), row, column};
     return {place, value: this.explanation.matrix(step, place.sentence, place.head)[row]?.[column] ?? null};
+  }
+
+  /** The scores of a row, without those of keys that are off. */
+  scores(row) {
+    const {off} = this.explanation;
+    return this.matrix(0)[row].map((score, key) => off?.keys.includes(key) ? null : score);
   }
 
   /** A product of numbers; masked factors take no part. */
@@ -76,19 +82,28 @@ class Tracer {
   }
 }
 
-function softmax(t, i, j) {
-  const scores = t.matrix(0)[i], largest = Math.max(...scores.filter(s => s !== null), t.operand ?? -Infinity);
+/** The exponentials of a row of scores and of its sink, if it has one, and their sum. Masked scores are null. */
+export function exponentials(scores, sink) {
+  const largest = Math.max(...scores.filter(s => s !== null), sink ?? -Infinity);
   const exp = scores.map(s => s === null ? 0 : Math.exp(s - largest));
-  const sink = t.operand === undefined ? 0 : Math.exp(t.operand - largest);
-  const total = sum(exp) + sink, formula = t.operand === undefined ? 'e^s / Σ e^s' : 'e^s / (e^sink + Σ e^s)';
+  const sinkExp = sink === undefined ? 0 : Math.exp(sink - largest);
+  return {largest, exp, sinkExp, total: sum(exp) + sinkExp};
+}
+
+function softmax(t, i, j) {
+  const scores = t.scores(i), {largest, exp, sinkExp, total} = exponentials(scores, t.operand);
+  const formula = t.operand === undefined ? 'e^s / Σ e^s' : 'e^s / (e^sink + Σ e^s)';
   if (scores[j] === null) return t.nothing(formula);
   const share = exp.map(e => e / total);
   scores.forEach((s, m) => {
     if (s !== null) t.partials.push({place: t.at(0, i, m).place, by: share[j] * ((m === j ? 1 : 0) - share[m])});
   });
-  const entries = scores.map((s, m) => ({factor: t.at(0, i, m), minus: s === null ? null : s - largest, exp: exp[m],
-                                         share: s === null ? null : share[m], chosen: m === j}));
-  return {...t.result(formula, total, share[j]), softmax: {largest, entries, sink: t.operand, sinkExp: sink, total}};
+  const isOff = m => Boolean(t.explanation.off?.weights.includes(`${i}.${m}`));
+  const entries = scores.map((s, m) => ({
+    factor: {...t.at(0, i, m), value: s}, minus: s === null ? null : s - largest, exp: exp[m],
+    share: s === null ? null : isOff(m) ? 0 : share[m], chosen: m === j}));
+  const left = share.reduce((rest, each, m) => isOff(m) ? rest - each : rest, 1);  // what the row adds up to
+  return {...t.result(formula, total, share[j]), softmax: {largest, entries, sink: t.operand, sinkExp, total, left}};
 }
 
 function additive(t, i, j) {
@@ -201,12 +216,11 @@ const OPERATIONS = {
   },
   softmax,
   sink_weight(t, i) {
-    const scores = t.matrix(0)[i], seen = scores.filter(s => s !== null);
-    if (!seen.length) return t.nothing('e^sink / (e^sink + Σ e^s)');
-    const largest = Math.max(t.operand, ...seen), own = Math.exp(t.operand - largest);
-    const exp = scores.map(s => s === null ? 0 : Math.exp(s - largest)), total = own + sum(exp), share = own / total;
+    const scores = t.scores(i), formula = 'e^sink / (e^sink + Σ e^s)';
+    if (scores.every(s => s === null)) return t.nothing(formula);
+    const {exp, sinkExp, total} = exponentials(scores, t.operand), share = sinkExp / total;
     scores.forEach((s, m) => s === null || t.partials.push({place: t.at(0, i, m).place, by: -share * exp[m] / total}));
-    return t.result('e^sink / (e^sink + Σ e^s)', total, share);
+    return t.result(formula, total, share);
   },
   dropout(t, i, j) {
     const a = t.at(0, i, j), own = t.explanation.matrix(t.step, t.place.sentence, t.place.head)[i][j];
@@ -276,8 +290,23 @@ export function trace(explanation, place) {
   if (!operation || (step.inputs || []).some(name => !explanation.step(name))) return null;
   const tracer = new Tracer(explanation, place), made = operation(tracer, place.row, place.column);
   const own = explanation.matrix(step, place.sentence, place.head)[place.row]?.[place.column];
-  return made && own === null ? tracer.nothing(made.formula) : made;  // a masked pair has no number
+  if (made && own === null) return tracer.nothing(made.formula);  // a masked pair has no number
+  const part = made && partOff(explanation, place);
+  if (!part) return made;
+  made.after.push({text: '× 0', value: 0});
+  return {...made, value: 0, off: part, partials: []};
 }
+
+/** What is off and sets the number at a place to 0, after its operation: 'weight', 'head' or null. */
+function partOff(explanation, place) {
+  const {off} = explanation, step = explanation.step(place.step);
+  if (!off) return null;
+  if (step.operation === 'softmax' && off.weights.includes(`${place.row}.${place.column}`)) return 'weight';
+  return isContext(step) && off.heads.includes(place.head) ? 'head' : null;
+}
+
+/** Whether a step is what a head gives: the context, before the heads are joined. */
+export const isContext = ({operation, name}) => operation === 'matmul' && name.startsWith('context');
 
 /**
  * How much one number would move for a small change of each number it depends on, back to the embedding and the weight

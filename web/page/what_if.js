@@ -1,6 +1,6 @@
 // web/page/what_if.js: what the numbers would be with a key, a weight or a head switched off, and what chosen tokens
-// get:
-// computed here from the engine's numbers, in double precision.
+// get: computed here from the engine's numbers, in double precision.
+import {exponentials, isContext} from './trace.js';
 
 /** Whether anything is switched off. */
 export const isOff = off => off.keys.length + off.weights.length + off.heads.length > 0;
@@ -27,17 +27,15 @@ const AGAIN = {
 };
 const BACKWARD = /^d_|^query_|_backward/;
 
-/** The keys of a row that are off and took part; `share` gives another weight (or the sink) what they took. */
-function goneOf(row, off) {
-  const gone = new Set(off.keys.filter(j => row[j] !== null && row[j] !== undefined));
-  const left = 1 - sum([...gone].map(j => row[j]));
-  return {gone, share: w => gone.size ? (left > 1e-12 ? w / left : 0) : w};
-}
-
-/** Weights of a row over the keys that are left, as softmax would have them. */
-function without(row, off, i) {
-  const {gone, share} = goneOf(row, off);
-  return row.map((w, j) => w === null || gone.has(j) ? null : off.weights.includes(`${i}.${j}`) ? 0 : share(w));
+/**
+ * The weights of a row, and of its sink, over the keys that are left: softmax of their scores. A row that loses no key
+ * keeps the engine's numbers.
+ */
+function without(weights, ofSink, scores, sink, off) {
+  if (!off.keys.some(j => weights[j] !== null && weights[j] !== undefined)) return {weights, ofSink};
+  const left = scores.map((s, j) => off.keys.includes(j) ? null : s), {exp, sinkExp, total} = exponentials(left, sink);
+  return {weights: left.map((s, j) => s === null ? null : exp[j] / total),
+          ofSink: left.every(s => s === null) ? 0 : sinkExp / total};
 }
 
 /** Steps that parts off change in a way the page does not follow: a call of its own, another choice of keys. */
@@ -75,21 +73,33 @@ export function switchOff(explanation, off) {
       for (let h = 0; h < step.heads; ++h) {
         const original = explanation.matrix(step, b, h);
         let made;
-        if (isWeights) made = original.map((row, i) => without(row, off, i));
-        else if (isSink) made = explanation.matrix(softmax, b, h).map((row, i) =>
-          original[i].map(goneOf(row, off).share));
-        else if (step.operation === 'join_heads' || step.operation === 'mean_heads') {
+        if (isWeights || isSink) {
+          const weights = explanation.matrix(softmax, b, h), scores = explanation.matrix(
+              explanation.step(softmax.inputs[0]), b, h);
+          made = weights.map((row, i) => {
+            const left = without(row, isSink ? original[i][0] : null, scores[i], softmax.operand, off);
+            return isSink ? [left.ofSink] : left.weights.map((w, j) => w !== null && off.weights.includes(`${i}.${j}`)
+              ? 0 : w);
+          });
+        } else if (step.operation === 'join_heads' || step.operation === 'mean_heads') {
           const heads = Array.from({length: explanation.step(inputs[0]).heads}, (_, n) => read(inputs[0], b, n));
           made = step.operation === 'join_heads' ? heads[0].map((_, i) => heads.flatMap(matrix => matrix[i]))
             : heads[0].map((row, i) => row.map((_, j) => sum(heads.map(matrix => matrix[i][j] ?? 0)) / heads.length));
         } else made = AGAIN[step.operation](step, inputs.map(name => read(name, b, h)), original);
-        const isContext = step.operation === 'matmul' && step.name.startsWith('context');
-        if (isContext && off.heads.includes(h)) made = made.map(row => row.map(() => 0));
+        if (isContext(step) && off.heads.includes(h)) made = made.map(row => row.map(() => 0));
         matrices.set(`${step.name}.${b}.${h}`, made);
       }
     }
   }
   return {matrices, stale};
+}
+
+/** The explanation with the numbers that parts off leave: what `trace` takes apart then. */
+export function withOff(explanation, off, matrices) {
+  const matrix = (step, sentence, head) =>
+    matrices.get(`${step.name}.${Math.min(sentence, step.batch - 1)}.${Math.min(head, step.heads - 1)}`) ||
+    explanation.matrix(step, sentence, head);
+  return Object.assign(Object.create(explanation), {off, matrix});
 }
 
 /**

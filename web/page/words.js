@@ -2,6 +2,7 @@
 import {setText} from './elements.js';
 import {english} from './words/en.js';
 import {chinese} from './words/zh.js';
+import {errorInChinese} from './errors.js';
 
 const ALL = {en: english, zh: chinese};
 let language = 'en';
@@ -17,6 +18,9 @@ export function say(key, fields = {}) {
   const text = ALL[language][key] ?? ALL.en[key] ?? key;
   return text.replace(/\{(\w+)\}/g, (whole, name) => name in fields ? String(fields[name]) : whole);
 }
+
+/** An error's line, of the library or of the page, in the language that is shown. */
+export const sayError = message => language === 'zh' ? errorInChinese(message) : message;
 
 /** Writes the texts of all elements below `root` that have data-say, and the labels of those with data-label. */
 export function sayAll(root = document) {

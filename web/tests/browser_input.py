@@ -1,7 +1,6 @@
 # web/tests/browser_input.py: texts, options, masks, files: what is given to the page, compared with the command.
 import json
 import pathlib
-import re
 import shutil
 import struct
 import subprocess
@@ -342,27 +341,6 @@ def mistakes_are_said_in_the_librarys_words(page):
     page.text("Life is short")
     assert page.report("failed") == ""
     page.same_as_command()
-
-
-@test
-def both_languages(page):
-    page.open("causal")
-    page.button("中文")
-    assert page.json()["language"] == "zh" and page.run("document.documentElement.lang") == "zh-CN"
-    page.same_as_command()
-    for panel in ("score", "mask", "sizes", "more", "compare", "code", "files"):
-        page.panel(panel)
-        shown = page.run("""[...document.querySelectorAll('#bar, #panel label, #panel button, #panel option')]
-          .filter(e => e.offsetParent !== null).map(e => e.innerText).join('\\n')""")
-        left = re.findall(r"\b(?:Score|Mask|Sizes|Compare|Code|Files|Heads|Seed|Window|Copy|Save|Hold)\b", shown)
-        assert not left, f"{panel}: {left}"
-    page.hover("weights", 3, 1)
-    assert "键" in page.inspector()
-    page.button("English")
-    assert page.json()["language"] == "en"
-    page.same_as_command()
-    keys = page.run("attn.missingWords()")
-    assert keys == [], f"not in both languages: {keys}"
 
 
 @test

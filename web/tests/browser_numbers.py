@@ -220,6 +220,61 @@ def switching_off(page):
 
 
 @test
+def what_is_off_is_taken_apart_as_it_is_shown(page):
+    """Products and sums under a number make that number, with a key, a weight or a head off, in every comparison."""
+    states = ["off-keys=1", "off-weights=1.2,3.3", "off-heads=0&heads=2&output_projection",
+              "off-keys=1&off-weights=2.0&off-heads=1&heads=2&head=1&causal&sink=1&dropout_p=0.2&softcap=2",
+              "off-keys=0&causal", "off-keys=0,1,2,3,4,5&sink=1", "off-keys=2&heads=2&weights=head_average",
+              "off-keys=2&weights=column_sums", "off-weights=1.2&weights=column_sums&gradients", "off-keys=1&query=2",
+              "text=to+be+or+not&to=be+it&off-keys=1", "text=to+be+or+not&text=to+be&batch&off-keys=1&sentence=1",
+              "off-keys=1&temperature=0.001", "off-keys=1&compare=before", "off-keys=1&compare=before&shown=before",
+              "off-keys=1&compare=before&shown=after", "off-keys=1&compare=before&shown=both",
+              "heads=2&off-heads=1&compare=head:1", "heads=2&off-keys=1&compare=head:1&shown=before",
+              "off-keys=1&pin=context,3,1&pull"]
+    script = """(() => {
+      const {display, explanation, inspector} = attn.page, found = {cells: 0, wrong: []};
+      for (const step of explanation.steps) {
+        if (step.kind === 'words' || step.kind === 'checks' || step.kind === 'ids') continue;
+        const mode = display.mode(step);
+        if (mode === 'stale' || mode === 'pull') continue;  // the library's numbers, and said so
+        const values = mode === 'difference' ? display.plain(step) : display.values(step);
+        values.forEach((row, i) => row.forEach((value, j) => {
+          const made = inspector.show(display, {step: step.name, row: i, column: j}, {pinned: true, history: []});
+          if (!made) return;
+          ++found.cells;
+          const text = inspector.body.textContent, same = made.value === value || made.value === null && value === 0 ||
+            Math.abs(made.value - value) <= 2e-5 * Math.max(1, Math.abs(value));
+          const off = mode === 'off' && text.includes('The library');
+          if (!same || off || text.includes('undefined')) found.wrong.push([step.name, mode, i, j, value, made.value]);
+        }));
+      }
+      return found;
+    })()"""
+    for state in states:
+        page.open(state)
+        found = page.run(script)
+        assert found["cells"] > 30 or "pull" in state, (state, found["cells"])
+        assert not found["wrong"], (state, found["wrong"][:4])
+    page.open("off-keys=1&pin=context,3,1", height=2600)
+    shown = page.run("document.querySelector('#inspector .value').textContent").replace("−", "-")
+    total = page.run("[...document.querySelectorAll('#inspector .terms .result')].pop().textContent")
+    assert total == f"= {float(shown):.4f}".replace("-", "−"), (shown, total)
+    terms = page.run("document.querySelectorAll('#inspector .terms tr').length")
+    assert terms == 6, f"{terms} rows: five keys and their sum"
+    page.pin("weights", 3, 0)
+    share = page.run("document.querySelector('#inspector .softmax .chosen td:last-child').textContent")
+    shown = page.run("document.querySelector('#inspector .value').textContent")
+    assert share == f"{float(shown):.4f}", (share, shown)
+    assert page.run("[...document.querySelectorAll('#inspector .softmax tr')][2].textContent").startswith("is⊘")
+    page.open("off-heads=0&heads=2&pin=context,3,1")
+    assert "The head is off" in page.inspector() and page.report("made")["value"] == 0
+    page.open("off-weights=3.1&pin=weights,3,1")
+    assert "This weight is off" in page.inspector() and page.report("made")["value"] == 0
+    page.open("off-keys=1&pin=weights,3,1")
+    assert "The key is off" in page.inspector()
+
+
+@test
 def what_off_does_to_the_sum_of_a_row(page):
     legend = "document.querySelector('.legend').innerText"
     page.open("off-weights=1.2")

@@ -1,5 +1,6 @@
 // web/tests/speed.js: measures the engine in Node: `node web/tests/speed.js [BUILD [WASM_BUILD]]`. A table, not a test:
-// tokens a second of a nano model beside the command's, and what a step of a slider takes.
+// tokens a second of a nano model beside the command's, what a step of a slider takes, and gradients. web/README.md
+// says what measures the page in a browser.
 import fs from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';

@@ -10,7 +10,6 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <unordered_map>
 
 namespace attn::gguf {
 namespace {
