@@ -1,5 +1,5 @@
-// tests/attention/enum_values_test.cc: a number that is no value of its enumeration (a wrong cast, memory that was never
-// set) is an error wherever a call takes an enumeration.
+// tests/attention/enum_values_test.cc: a number that is no value of its enumeration (a wrong cast, memory that was
+// never set) is an error wherever a call takes an enumeration.
 #include <attn/attn.h>
 #include <attn/explain.h>
 #include <attn/nn/init.h>
