@@ -191,7 +191,7 @@ class Run:
             print(f"{name:28} {kind:5} FAILED: {error}", flush=True)
 
     def tiny(self, folder):
-        text = "".join(random.Random(5).choice(LETTERS + "  ") for _ in range(READ))
+        text = "".join(random.Random(5).choices(LETTERS + "  ", k=READ))
         for number, (name, make) in enumerate(tiny_models().items()):
             if self.options.only and self.options.only not in name:
                 continue
