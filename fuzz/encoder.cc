@@ -1,5 +1,5 @@
 // fuzz/encoder.cc: reads an encoder's config.json, and its folder with one text replaced: it gives rows and vectors,
-// or an error says why not; a text alone has the vector that it has beside others.
+// the same for a text alone as beside others, or an error says why not.
 #include "encoder_folder.h"
 #include "fuzz.h"
 

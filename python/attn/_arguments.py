@@ -142,10 +142,10 @@ def shown(x: Any, most: int = 60) -> str:
 
 def unknown(function: str, name: str, names: Iterable[str]) -> TypeError:
     """Returns the error for an unknown option."""
-    names = list(names)
-    meant = _MEANT.get(function, {}).get(name)
-    if meant is None and (near := difflib.get_close_matches(name[:100], names, n=1)):
-        meant = near[0]
+    names, foreign = list(names), _MEANT.get(function, {})
+    meant = foreign.get(name)
+    if meant is None and (near := difflib.get_close_matches(name[:100], [*names, *foreign], n=1)):
+        meant = foreign.get(near[0], near[0])
     if meant is not None:
         return TypeError(f"{function}: there is no option {shown(name)}; write {meant}")
     return TypeError(f"{function}: there is no option {shown(name)}; there are {', '.join(names)}" if names

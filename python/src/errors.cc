@@ -3,9 +3,37 @@
 
 #include <attn/cache.h>
 
+#include <cctype>
 #include <new>
+#include <utility>
 
 namespace attn::python {
+
+std::string in_python(std::string_view text) {
+  static constexpr std::string_view classes[] = {"Mask",          "Bias",           "Score",   "ScoreExpression",
+                                                 "ScoreTable",    "Weights",        "KvCache", "Tokenizer",
+                                                 "LanguageModel", "TextGeneration", "Chat",    "ChatFormat",
+                                                 "TextEncoder",   "Explanation",    "GgufFile"};
+  static constexpr std::pair<std::string_view, std::string_view> values[] = {{" = true", "=True"},
+                                                                             {" = false", "=False"}};
+  const auto in_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
+  std::string result;
+  bool quoted = false;
+  while (!text.empty()) {
+    quoted = quoted != (text.front() == '"');
+    const char before = result.empty() ? ' ' : result.back();
+    std::size_t taken = 0;
+    for (const auto& [cpp, python] : values)
+      if (!quoted && taken == 0 && text.starts_with(cpp) && in_word(before)) result += python, taken = cpp.size();
+    for (const std::string_view name : classes)
+      if (!quoted && taken == 0 && !in_word(before) && before != '/' && text.starts_with(name) &&
+          text.substr(name.size()).starts_with("::"))
+        result.append(name) += '.', taken = name.size() + 2;
+    if (taken == 0) result += text.front(), taken = 1;
+    text.remove_prefix(taken);
+  }
+  return result;
+}
 
 void add_errors(nb::module_& m) {
   static PyObject* cache_full = PyErr_NewExceptionWithDoc(
@@ -14,7 +42,9 @@ void add_errors(nb::module_& m) {
       PyExc_RuntimeError, nullptr);
   m.attr("CacheFull") = nb::borrow(cache_full);
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
-    const auto raise = [](PyObject* type, const std::exception& error) { PyErr_SetString(type, error.what()); };
+    const auto raise = [](PyObject* type, const std::exception& error) {
+      PyErr_SetString(type, in_python(error.what()).c_str());
+    };
     try {
       std::rethrow_exception(thrown);
     } catch (const DtypeError& error) { raise(PyExc_TypeError, error); } catch (const KvCacheFull& error) {

@@ -1,10 +1,14 @@
-// python/src/errors.h: translates the library's exceptions to those of Python, with the library's text.
+// python/src/errors.h: translates the library's exceptions to those of Python, with the library's text in Python's
+// spelling.
 #pragma once
 #include <attn/error.h>
 
 #include <fmt/format.h>
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+
+#include <string>
+#include <string_view>
 
 namespace attn::python {
 
@@ -30,6 +34,10 @@ inline void forget_error() {
 
 /// Returns the type of an object for error messages, such as "numpy.ndarray".
 inline std::string name_of_type(nb::handle x) { return nb::cast<std::string>(nb::type_name(x.type())); }
+
+/// Returns a text of the library with C++'s names as Python writes them: "Mask::window" as "Mask.window", "enable_gqa =
+/// true" as "enable_gqa=True". What stands in quotes is the caller's, and stays.
+std::string in_python(std::string_view text);
 
 /// Registers the translation of exceptions: ShapeError, ValueError and FormatError become ValueError, DtypeError
 /// becomes TypeError, IoError becomes OSError, and KvCacheFull becomes the module's `CacheFull` (a RuntimeError).

@@ -160,6 +160,32 @@ def test_names_of_other_libraries(name, meant):
                 and meant in str(error.value) and "\n" not in str(error.value))
 
 
+@pytest.mark.parametrize(("name", "meant"), [
+    ("causl", 'mask="causal"'), ("casual", 'mask="causal"'), ("is_casual", 'mask="causal"'), ("sofcap", "softcap"),
+    ("atn_mask", "mask=attn.Mask.attend(x)"), ("need_weight", 'weights="full"'), ("temprature", "temperature"),
+    ("scael", "scale")])
+def test_misspelt_names_of_other_libraries(name, meant):
+    with pytest.raises(TypeError) as error:
+        attn.attention(X, X, X, **{name: True})
+    assert str(error.value).startswith(f"attention: there is no option {name}; write {meant}")
+
+
+@pytest.mark.parametrize(("call", "text"), [
+    (lambda: attn.scaled_dot_product_attention(np.zeros((1, 4, 3, 2)), *2 * [np.zeros((1, 2, 3, 2))]),
+     "need enable_gqa=True"),
+    (lambda: attn.Mask.key_padding(np.zeros((1, 3))),
+     "Mask.key_padding: the tensor is f64; it must be bool (a float mask is added: Bias.dense)"),
+    (lambda: attn.Mask.window(-2, 0), "Mask.window: left is -2"),
+    (lambda: attn.Mask.parse("Mask::window = true"), 'Mask.parse: "Mask::window = true": '),
+    (lambda: attn.Bias.dense(np.zeros((3, 3), bool)), "Bias.dense: values are bool"),
+    (lambda: attn.Tokenizer.train(""), "Tokenizer.train: the text is empty"),
+    (lambda: attn.Tokenizer.load("/none/Mask::x"), "Tokenizer.load: /none/Mask::x: ")])
+def test_texts_of_the_library_have_the_spelling_of_python(call, text):
+    with pytest.raises((TypeError, ValueError, OSError)) as error:
+        call()
+    assert text in str(error.value)
+
+
 @pytest.mark.parametrize(
     ("call", "text"),
     [

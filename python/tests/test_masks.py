@@ -138,7 +138,7 @@ class Holder:
         (lambda s: s, "positional argument"),
         (Holder().held, "attn.ScoreTable"),
         (3, "a function of (s, b, h, i, j)"),
-        ("s +", "ScoreExpression::parse"),
+        ("s +", "ScoreExpression.parse"),
     ],
     ids=str,
 )

@@ -255,7 +255,7 @@ void check_data(const Source& source, std::vector<RawEntry>& raw, SafetensorsHea
   if (next != source.size() - data_begin) source.fail("bytes are left over after the last tensor", data_begin + next);
 }
 
-/// Throws an error that names what the file is, if it begins as a file of another kind that is found under this name.
+/// Throws an error that names what the file is, if it begins as one of another kind that people have under this name.
 void refuse_other_formats(const Source& source) {
   struct Format {
     std::string_view beginning;

@@ -119,11 +119,13 @@ GeneratedText Chat::answer() {
   GeneratedText answer = one.run.texts()[0];
   answer.text.erase(0, std::min(answer.text.find_first_not_of(blanks), answer.text.size()));
   // a text that ended the answer is written again in front of the next message
-  exchanges_.back().answer = answer.finish == Finish::stop ? tokenizer_.encode(answer.text) : answer.tokens;
+  Ids said = answer.finish == Finish::stop ? tokenizer_.encode(answer.text) : answer.tokens, tokens = one.ids;
+  tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
+  // from here on nothing throws: an answer that finds no memory is none
+  exchanges_.back().answer = std::move(said);
   left_out_ += std::ssize(one.before) + 1 - std::ssize(exchanges_);
   computed_ = std::ssize(one.ids) - one.known;
-  tokens_ = std::move(one.ids);
-  tokens_.insert(tokens_.end(), answer.tokens.begin(), answer.tokens.end());
+  tokens_ = std::move(tokens);
   ++answers_;
   open_.reset();
   return answer;

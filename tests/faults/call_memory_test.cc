@@ -1,18 +1,27 @@
 // tests/faults/call_memory_test.cc: each allocation of each public call fails in turn: std::bad_alloc reaches the
 // caller, and all is as before.
 #include "faults/saved.h"
+#include "model/chat_model.h"
+#include "model/gguf_bytes.h"
 #include "support/failing_memory.h"
+#include "support/folder.h"
+#include "support/golden.h"
 
 #include <attn/attn.h>
 #include <attn/cache.h>
+#include <attn/chat.h>
+#include <attn/encoder.h>
 #include <attn/explain.h>
 #include <attn/generate.h>
+#include <attn/gguf.h>
 #include <attn/nn.h>
 #include <attn/optim.h>
 #include <attn/text.h>
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <span>
 #include <sstream>
 
 namespace attn::testing {
@@ -235,6 +244,75 @@ TEST(CallMemory, ModelsAndTrainings) {
   expect_steady("loss", [&] { return model.loss(ids, ids).detach(); });
   expect_steady("made", [&] { return Generator(3), manual_seed(3), LanguageModel(tiny_gpt2())(ids).detach(); }, 400);
   expect_steady("generate", [&] { return tensor<std::int64_t>(generate(model, {{1, 2}}, {.tokens = 3})[0].tokens); });
+}
+
+/// Not load: a document of nlohmann's JSON needs memory to be destroyed, and ends the program where there is none.
+TEST(CallMemory, Encoders) {
+  const Folder folder;
+  for (const char* name : {"config.json", "model.safetensors"})
+    std::filesystem::copy_file(golden_path(std::string("model/encoders/bert/") + name), folder / name);
+  folder.write("tokenizer.json",
+               R"({"model":{"type":"WordPiece","unk_token":"[UNK]","vocab":{"[UNK]":0,"life":1,"is":2,"##s":3}}})");
+  folder.write("modules.json", R"([{"path":"","type":"sentence_transformers.models.Transformer"},
+                                   {"path":"pooling","type":"sentence_transformers.models.Pooling"}])");
+  std::filesystem::create_directory(folder / "pooling");
+  folder.write("pooling/config.json", R"({"pooling_mode_max_tokens":true,"pooling_mode_cls_token":true})");
+  const std::vector<std::string> texts = {"life is", "is life short"};
+  const TextEncoder encoder = TextEncoder::load(folder.path());
+  const Tensor ids = tensor<std::int64_t>({1, 2, 0, 3}), ends = tensor<std::int64_t>({0, 1, 4});
+  expect_steady("embed", [&] { return encoder.embed(texts); });
+  expect_steady("hidden", [&] { return encoder.hidden(ids, ends).detach(); });
+  expect_steady("pooled", [&] { return encoder.pooled(encoder.hidden(ids, ends), ends).detach(); });
+}
+
+/// A conversation whose message found no memory is the one before it.
+TEST(CallMemory, ConversationsAndTextsInSteps) {
+  const LanguageModel model = chat_model(64);
+  const Tokenizer tokenizer = chat_tokenizer();
+  const ChatOptions options{.generate = {.tokens = 4}};
+  expect_steady("template", [] { return text(ChatFormat::of_template(smollm_template, "t").user_begin); });
+  const auto begun = [&] {
+    Chat chat(model, tokenizer, ChatFormat::chatml(), options);
+    chat.say("Hi");
+    return chat;
+  };
+  Chat expected = begun();
+  const std::vector<std::int64_t> before = expected.tokens(), answer = expected.say("the").tokens;
+  Chat chat = begun();
+  std::vector<std::int64_t> said;
+  EXPECT_GT(fail_at_each([&] { said = chat.say("the").tokens; }, 0,
+                         [&](long n) {
+                           EXPECT_EQ(chat.tokens(), before) << n;
+                           EXPECT_EQ(chat.left_out(), 0) << n;
+                           return !::testing::Test::HasFailure();
+                         }),
+            100);
+  EXPECT_EQ(said, answer);
+  EXPECT_EQ(chat.tokens(), expected.tokens());
+
+  const std::vector<std::vector<std::int64_t>> prompts = {tokenizer.encode("the"), tokenizer.encode("t")};
+  expect_steady("TextGeneration", [&] {
+    TextGeneration run(model, tokenizer, prompts, {.tokens = {.tokens = 3}});
+    while (run.step()) {}
+    const auto made = run.texts();
+    return text(made[0].text + "|" + made[1].text);
+  });
+}
+
+TEST(CallMemory, GgufFiles) {
+  const Folder folder;
+  const std::string bytes = GgufBytes()
+                                .text("general.architecture", "llama")
+                                .texts("names", {"a", "b"})
+                                .tensor({.name = "x", .sizes = {2}, .data = std::string(8, '\0')})
+                                .bytes();
+  folder.write("m.gguf", bytes);
+  expect_steady("parse", [&] { return GgufFile::parse(std::as_bytes(std::span(bytes))).tensor("x"); });
+  expect_steady("open", [&] { return GgufFile::open(folder / "m.gguf").tensor("x"); });
+  const GgufFile file = GgufFile::open(folder / "m.gguf");
+  expect_steady("tensor", [&] { return file.tensor("x"); });
+  expect_steady("keys", [&] { return text(file.keys().at(0)); });
+  expect_steady("text", [&] { return text(file.text("general.architecture")); });
 }
 
 /// A step that finds no memory is none: it is not counted, and its loss is not kept.
