@@ -49,6 +49,7 @@ export class Inspector {
                    row: place.row, column: place.column};
     this.place = whole;
     const source = display.source(step);
+    this.from = source.explanation;
     this.made = trace(source.explanation, {...whole, head: source.head});
     const value = values[place.row][place.column];
     const engine = explanation.matrix(step, display.sentence, display.head)[place.row][place.column];
@@ -134,11 +135,12 @@ export class Inspector {
   }
 
   #factor(display, {place, value}, named = true) {
-    const step = display.explanation.step(place.step), sentence = display.sentence;
-    const row = display.explanation.rowLabels(step, sentence)[place.row];
-    const column = display.explanation.columnLabels(step, sentence)[place.column];
+    const step = this.from.step(place.step), sentence = display.sentence;
+    const row = this.from.rowLabels(step, sentence)[place.row];
+    const column = this.from.columnLabels(step, sentence)[place.column];
     const name = `${titleOf(step)} [${row}, ${column}]`;
     return make('button.factor', {type: 'button', title: name,
+                                  disabled: !display.explanation.step(place.step),  // a step of the held state alone
                                   on: {click: () => this.events.go(place)}},
                 named ? make('i', {text: titleOf(step)}) : null, `${named ? ' ' : ''}${value === null
                   ? display.sign(step, place.row, place.column) : short(value)}`);
@@ -168,7 +170,8 @@ export class Inspector {
   }
 
   #softmax(display, step, row, all) {
-    const {softmax} = this.made, keys = display.explanation.columnLabels(step, display.sentence);
+    const {softmax} = this.made;
+    const keys = this.from.columnLabels(this.from.step(step.name), display.sentence);
     const head = make('tr', {}, ...['key', 'score', 'minus_max', 'exp', 'share'].map(name =>
       make('th', {scope: 'col', text: say(`softmax_${name}`)})));
     const least = all || keys.length <= MOST_KEYS ? -1

@@ -326,7 +326,7 @@ function inputBoxes(made, display) {
   const boxes = new Map();
   for (const {place} of made.partials) {
     const step = display.explanation.step(place.step);
-    if (step.heads > 1 && place.head !== display.headOf(step)) continue;
+    if (!step || step.heads > 1 && place.head !== display.headOf(step)) continue;  // no step of this run
     const box = boxes.get(place.step);
     if (!box) boxes.set(place.step, {top: place.row, left: place.column, bottom: place.row, right: place.column});
     else {
