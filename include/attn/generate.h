@@ -130,7 +130,8 @@ ATTN_API std::vector<GeneratedText> generate_text(const LanguageModel& model, co
 ///   run.texts();
 ///
 /// The texts are those of generate_text, with its calls of the options' functions. A step that throws may be repeated:
-/// no token is lost or said twice, unless on_token or on_text threw, which were then called for it.
+/// no token is lost or said twice, unless on_token or on_text threw, which were then called for it. If memory ran out,
+/// the tokens after it may be others.
 /// Errors   as generate_text, all but those of a step when it is constructed
 class ATTN_API TextGeneration {
  public:

@@ -32,7 +32,7 @@ std::optional<std::string> template_in(const char* function, const fs::path& pat
 }  // namespace
 
 std::optional<std::string> chat_template_of(const char* function, const std::string& path) {
-  if (!fs::is_directory(path)) {
+  if (std::error_code unknown; !fs::is_directory(path, unknown)) {
     constexpr const char* key = "tokenizer.chat_template";
     const GgufFile file = GgufFile::open(path);
     return file.has(key) ? std::optional(file.text(key)) : std::nullopt;
