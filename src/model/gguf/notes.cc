@@ -156,8 +156,9 @@ void copy_notes(const std::string& from, const std::string& to) {
   fs::create_directories(to, error);
   for (const char* name : {tokenizer_config_file, "special_tokens_map.json", "chat_template.jinja",
                            "chat_template.json", "generation_config.json"})
-    if (const fs::path file = fs::path(from) / name; fs::is_regular_file(file))
+    if (const fs::path file = fs::path(from) / name; !error && fs::is_regular_file(file, error))
       fs::copy_file(file, fs::path(to) / name, fs::copy_options::skip_existing, error);
+    else if (error == std::errc::no_such_file_or_directory) error.clear();
   if (error) throw IoError(std::string(caller) + ": " + to + ": " + error.message());
 }
 
