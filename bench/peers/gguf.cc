@@ -74,7 +74,8 @@ int main(int argc, char** argv) {
   for (std::size_t n = 0; n < repeats && work == "prompt"; ++n) {
     cache.truncate(0, 0);
     const double start = now();
-    next_of(model, cache, Ids(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count)));
+    generate(model, {Ids(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count))},
+             {.tokens = 1, .sample = {.temperature = 0}, .end_tokens = Ids{}, .model_cache = &cache});
     seconds.push_back(now() - start);
   }
   for (std::size_t n = 0; n < repeats && work == "next"; ++n) {  // from the first of the new tokens to the last

@@ -54,8 +54,8 @@ PyMask of_array(const char* made, nb::handle x, const Argument& at) {
 /// a token" (attention_mask of transformers), but here it would mask the token.
 template <Mask (*factory)(const Tensor&)>
 PyMask of_hidden(const char* made, nb::handle x, const Argument& at, const char* attend, const char* more) {
-  const std::string type(nb::hasattr(x, "dtype") ? std::string_view(nb::str(x.attr("dtype")).c_str())
-                                                 : torch_name_of(keep(x, at).dtype()));
+  const std::string type = nb::hasattr(x, "dtype") ? nb::cast<std::string>(x.attr("dtype").attr("__str__")())
+                                                   : std::string(torch_name_of(keep(x, at).dtype()));
   if (type.find("int") != std::string::npos)  // also those that no tensor has, as uint8
     throw type_error(
         "{}: {} is {}; True hides a pair here, so bool is needed. Where 1 is a token, as in transformers' "

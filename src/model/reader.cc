@@ -41,7 +41,7 @@ void Reader::begin(Part& part) const {
   const std::int64_t all = part.before + std::ssize(part.ids);
   while (cache_ && std::ssize(part.ids) - part.rows > tokens &&
          model_.config.same_frequencies(part.before + tokens, all)) {
-    on_pass_();
+    if (on_pass_) on_pass_();
     const std::vector<std::int64_t> first(part.ids.begin(), part.ids.begin() + tokens);
     model_.hidden(tensor<std::int64_t>(first).unsqueeze(0), *cache_, {part.sequence});
     part.ids = part.ids.subspan(tokens);
@@ -50,10 +50,8 @@ void Reader::begin(Part& part) const {
 }
 
 void Reader::compute(std::vector<Part*> parts) const {
-  if (on_pass_) {
-    if (parts.size() == 1) begin(*parts[0]);
-    on_pass_();
-  }
+  if (parts.size() == 1) begin(*parts[0]);
+  if (on_pass_) on_pass_();
   std::size_t columns = 0;
   for (const Part* part : parts) columns = std::max(columns, part->ids.size());
   // Shorter rests are filled up behind their last token, which sees nothing of it.

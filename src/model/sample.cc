@@ -69,6 +69,12 @@ void keep_nucleus(std::vector<double>& probabilities, double top_p) {
   probabilities = std::move(kept);
 }
 
+/// Returns the likeliest token; throws ValueError if even its logit is -inf.
+std::int64_t checked(std::int64_t token, double logit) {
+  if (logit == -std::numeric_limits<double>::infinity()) throw ValueError("generate: no token has a logit above -inf");
+  return token;
+}
+
 }  // namespace
 
 void check_sample(const SampleOptions& o) {
@@ -86,16 +92,20 @@ std::int64_t sample(const Tensor& given, const Ids& before, const SampleOptions&
   check_sample(options);
   if (given.dim() != 1 || given.size(0) < 1)
     throw ShapeError("sample: logits has shape " + to_string(given.sizes()) + "; it must be [V]");
-  std::vector<double> logits = given.detach().to_vector();
   for (const std::int64_t id : before)
-    if (id < 0 || id >= static_cast<std::int64_t>(logits.size()))
+    if (id < 0 || id >= given.size(0))
       throw ValueError("sample: token " + std::to_string(id) + " must be from 0 to " +
-                       std::to_string(logits.size() - 1));
-  if (std::any_of(logits.begin(), logits.end(), [](double x) { return std::isnan(x); }))
+                       std::to_string(given.size(0) - 1));
+  const Tensor plain = given.detach();
+  const auto likeliest = static_cast<std::int64_t>(argmax(plain, 0).item());  // a NaN, if there is one
+  if (std::isnan(plain[likeliest].item()))
     throw ValueError("generate: a logit is NaN; the model's weights are damaged");
+  if (options.temperature == 0 && options.repetition_penalty == 1) return checked(likeliest, plain[likeliest].item());
+
+  std::vector<double> logits = plain.to_vector();
   penalise(logits, before, options.repetition_penalty);
   const auto best = std::max_element(logits.begin(), logits.end());
-  if (*best == -std::numeric_limits<double>::infinity()) throw ValueError("generate: no token has a logit above -inf");
+  checked(best - logits.begin(), *best);
   if (options.temperature == 0) return best - logits.begin();
 
   const double top = *best;  // subtracted before the division, so that no quotient overflows
