@@ -31,8 +31,8 @@ READ = 48
 def worker(path, text, count):
     import ctypes
 
+    from gguf_llama import Model  # first: it says where llama_cpp is
     import llama_cpp as llama
-    from gguf_llama import Model
     from llama_cpp import _logger
 
     _logger.set_verbose(os.environ.get("ATTN_LLAMA_LOG") == "1")
