@@ -146,7 +146,9 @@ TEST(ChineseCommand, AnErrorOfModelsAndFilesSaysTheSame) {
   says("train " + folder + "_text --out " + folder + "_new --context 4000",
        "attn: Trainer：文本只有 49 个词元；窗口为 4000 时至少需要 4445 个：换更长的文本，或更短的上下文\n");
   says("generate",
-       "attn generate: 缺少文件夹：attn train 写出的模型，或 Hugging Face 的 GPT-2、Llama、Mistral、Qwen\n");
+       "attn generate: 缺少模型：GGUF 文件，或 attn train 或 Hugging Face "
+       "的文件夹（GPT-2、Llama、Mistral、Qwen、Gemma、Phi、"
+       "SmolLM）\n");
   says("generate " + folder + " --prompt '~'", "attn: encode：“~”不在分词器的 12 个字符之中\n");
   says("generate " + folder + " --prompts " + folder + "_lines", "attn: @_lines：第 2 行是空的；每行是一个提示\n");
   says("generate " + folder + " --prompt a --temperature -1",
