@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace attn {
@@ -34,12 +35,11 @@ class Encoder {
 
  private:
   void looked_up(std::string_view piece) {
-    if (const auto found = state_.ids.find(std::string(piece)); found != state_.ids.end())
-      return ids_.push_back(found->second);
+    if (const auto found = state_.ids.find(piece)) return ids_.push_back(*found);
     if (state_.kind == Tokenizer::Kind::characters)
       throw ValueError(runtime::format("encode: \"{}\" is not among the {} characters of the tokenizer",
                                        io::one_line(piece), state_.ids.size()));
-    ids_.push_back(state_.ids.at(unknown_word));
+    ids_.push_back(state_.ids.find(unknown_word).value());
   }
 
   void merged(std::string_view piece) {
@@ -49,14 +49,14 @@ class Encoder {
       for (std::size_t i = 0; i < count; ++i) ids_.push_back(ids_[begin + i]);
       return;
     }
-    const auto whole = state_.whole_first ? state_.ids.find(std::string(piece)) : state_.ids.end();
+    const auto whole = state_.whole_first ? state_.ids.find(piece) : std::nullopt;
     // A token whose name has characters that are not byte characters never matches text, because text is looked up in
     // byte characters.
     const auto met = [&](std::int64_t id) {
       return state_.byte_fallback || state_.names[static_cast<std::size_t>(id)] == text::to_byte_characters(piece);
     };
-    if (whole != state_.ids.end() && met(whole->second)) {
-      ids_.push_back(whole->second);
+    if (whole && met(*whole)) {
+      ids_.push_back(*whole);
     } else {
       symbols_.clear();
       state_.byte_fallback ? add_characters(piece) : add_bytes(piece);
@@ -82,15 +82,15 @@ class Encoder {
   void add_characters(std::string_view piece) {
     bool unknown = false;
     const auto end_unknown = [&] {
-      if (std::exchange(unknown, false)) symbols_.push_back(static_cast<std::int32_t>(state_.ids.at(state_.unknown)));
+      if (std::exchange(unknown, false))
+        symbols_.push_back(static_cast<std::int32_t>(state_.ids.find(state_.unknown).value()));
     };
     for (std::size_t at = 0; at < piece.size();) {
-      const std::string character(piece.substr(at, text::code_point_at(piece, at).bytes));
+      const std::string_view character = piece.substr(at, text::code_point_at(piece, at).bytes);
       at += character.size();
-      const auto known = state_.ids.find(character);
-      if (known != state_.ids.end()) {
+      if (const auto known = state_.ids.find(character)) {
         end_unknown();
-        symbols_.push_back(static_cast<std::int32_t>(known->second));
+        symbols_.push_back(static_cast<std::int32_t>(*known));
       } else if (std::all_of(character.begin(), character.end(),
                              [&](char c) { return state_.byte_ids[static_cast<unsigned char>(c)] >= 0; })) {
         add_bytes(character);
@@ -146,14 +146,13 @@ bool Tokenizer::State::index() {
   bytes.assign(names.size(), {});
   lone_byte.assign(names.size(), false);
   byte_ids.fill(-1);
-  ids.clear();
+  ids = text::TextIndex(names.size());
   std::vector<bool> from_text(names.size(), false);  // whether an id is a single byte or the result of a merge
   for (std::size_t id = 0; id < names.size(); ++id) {
     if (names[id].empty()) continue;
     const auto from_bytes = kind == Kind::bpe && !byte_fallback ? text::from_byte_characters(names[id]) : std::nullopt;
     bytes[id] = from_bytes ? *from_bytes : decoded(id, names[id]);
-    const bool is_new =
-        ids.insert_or_assign(byte_fallback ? names[id] : bytes[id], static_cast<std::int64_t>(id)).second;
+    const bool is_new = ids.put(byte_fallback ? names[id] : bytes[id], static_cast<std::int64_t>(id));
     if (encoder != nullptr) continue;
     if (!is_new) return false;
     const bool stands_for_byte = byte_fallback ? lone_byte[id] && names[id] == text::name_of_byte(bytes[id][0])
@@ -334,9 +333,8 @@ std::optional<std::int64_t> Tokenizer::find(std::string_view bytes) const {
     if (token.content == bytes) return token.id;
   const bool spelled = !state_->decoded_space.empty();
   if (const auto found =
-          state_->ids.find(spelled ? text::replaced(bytes, " ", state_->decoded_space) : std::string(bytes));
-      found != state_->ids.end())
-    return found->second;
+          state_->ids.find(spelled ? text::replaced(bytes, " ", state_->decoded_space) : std::string(bytes)))
+    return found;
   const bool lone =
       state_->byte_fallback && bytes.size() == 1 && state_->byte_ids[static_cast<unsigned char>(bytes[0])] >= 0;
   return lone ? std::optional(state_->byte_ids[static_cast<unsigned char>(bytes[0])]) : std::nullopt;

@@ -31,6 +31,7 @@ class TokenizerFields {
 
   const Json& document() const { return document_; }
   const std::optional<TokenizerLists>& lists() const { return lists_; }
+  std::optional<TokenizerLists>& lists() { return lists_; }
   /// Returns a field of the document; null if there is none.
   const Json& at(const char* key) const;
 

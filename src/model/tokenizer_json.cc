@@ -230,11 +230,12 @@ class TokenizerReader : private TokenizerFields {
 
   /// Returns the id of a token of the vocabulary. A list that has it twice names the last.
   std::optional<std::int64_t> known_id(const std::string& token) {
-    if (ids_.empty())
+    if (!ids_) {
+      ids_.emplace(state_->names.size());
       for (std::size_t id = 0; id < state_->names.size(); ++id)
-        if (!state_->names[id].empty()) ids_.insert_or_assign(state_->names[id], static_cast<std::int32_t>(id));
-    const auto found = ids_.find(token);
-    return found == ids_.end() ? std::nullopt : std::optional<std::int64_t>(found->second);
+        if (!state_->names[id].empty()) ids_->put(state_->names[id], static_cast<std::int64_t>(id));
+    }
+    return ids_->find(token);
   }
 
   void read_added() {
@@ -285,10 +286,7 @@ class TokenizerReader : private TokenizerFields {
       if (!known) ++next;
       state_->added.push_back(std::move(token));
     }
-    if (size > state_->names.size()) {
-      state_->names.resize(size);
-      ids_.clear();  // of texts that moved
-    }
+    if (size > state_->names.size()) state_->names.resize(size);
     std::sort(state_->added.begin(), state_->added.end(),
               [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
     std::set<std::pair<bool, std::string_view>> all_searched;
@@ -327,7 +325,7 @@ class TokenizerReader : private TokenizerFields {
 
   void read_merges(const Json& model) {
     if (lists() && !model.contains("merges")) {
-      state_->bpe = text::Bpe(lists()->merges);
+      state_->bpe = text::Bpe(std::move(lists()->merges));
       return;
     }
     const auto id_of_name = [&](const std::string& name) {
@@ -346,7 +344,7 @@ class TokenizerReader : private TokenizerFields {
   }
 
   std::shared_ptr<State> state_ = std::make_shared<State>();
-  std::unordered_map<std::string_view, std::int32_t> ids_;  // of the vocabulary; empty: not needed yet
+  std::optional<text::TextIndex> ids_;  // of the vocabulary; none: not needed yet
 };
 
 /// Reads a document of that name.

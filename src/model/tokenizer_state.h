@@ -9,10 +9,10 @@
 #include "text/tokenizer/changes.h"
 #include "text/tokenizer/cut.h"
 #include "text/tokenizer/pre_tokenizer.h"
+#include "text/tokenizer/text_index.h"
 
 #include <array>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace attn {
@@ -44,8 +44,8 @@ struct Tokenizer::State {
   std::vector<std::string> bytes;  // by id: the bytes of the token
   std::vector<bool> special;       // by id
   std::vector<bool> lone_byte;     // by id: byte_fallback's <0x00> to <0xFF>
-  std::unordered_map<std::string, std::int64_t> ids;  // the ids of the vocabulary by bytes; with byte_fallback by name
-  std::array<std::int64_t, 256> byte_ids{};           // bpe: the id of each byte; -1: none
+  text::TextIndex ids;             // the ids of the vocabulary by bytes; with byte_fallback by name
+  std::array<std::int64_t, 256> byte_ids{};  // bpe: the id of each byte; -1: none
   text::Bpe bpe;
   std::vector<AddedToken> added;  // by id
   AddedTokens searched_in_text, searched_in_normalized;

@@ -81,8 +81,7 @@ void add_characters(Metadata& metadata, const State& state, const std::vector<st
   metadata.text("tokenizer.ggml.model", "llama");
   metadata.boolean("tokenizer.ggml.add_space_prefix", prefix);
   metadata.numbers("tokenizer.ggml.scores", scores_of(state, tokens, types));
-  if (const auto found = state.ids.find(state.unknown); found != state.ids.end())
-    types[static_cast<std::size_t>(found->second)] = 2;
+  if (const auto found = state.ids.find(state.unknown)) types[static_cast<std::size_t>(*found)] = 2;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "runtime/format.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/cut.h"
+#include "text/tokenizer/text_index.h"
 #include "text/tokenizer/trie.h"
 #include "text/error_text.h"
 
@@ -18,7 +19,6 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <unordered_map>
 
 namespace attn::gguf {
 namespace {
@@ -90,7 +90,7 @@ class Description {
     if (types_.empty()) types_.assign(tokens_.size(), normal);
     if (types_.size() != tokens_.size())
       file_.refuse(types_key, runtime::format("there are {} tokens", tokens_.size()));
-    ids_.reserve(tokens_.size());
+    ids_ = text::TextIndex(tokens_.size());
     for (std::size_t id = 0; id < tokens_.size(); ++id) {
       const std::string_view token = tokens_[id];
       const auto fail = [&](const std::string& what) {
@@ -102,8 +102,8 @@ class Description {
         fail(runtime::format("has {} bytes; at most {} are read", token.size(), text::longest_token));
       if (text::invalid_utf8(token)) fail("is not UTF-8");
       if (token.empty()) continue;  // nothing is encoded to it
-      if (const auto [known, is_new] = ids_.emplace(token, id); !is_new)
-        fail(runtime::format("is token {} too", known->second));
+      if (const auto known = ids_.find(token)) fail(runtime::format("is token {} too", *known));
+      ids_.put(token, static_cast<std::int64_t>(id));
     }
   }
 
@@ -199,9 +199,9 @@ class Description {
       file_.refuse(scores_key, "one of them is not a finite number");
     lists_.scores.assign(scores.begin(), scores.end());
     const Json unknown = unknown_token();
-    document_["model"] = {
-        {"type", "Unigram"},
-        {"unk_id", unknown.is_null() ? Json() : Json(ids_.at(unknown.get_ref<const std::string&>()))}};
+    document_["model"] = {{"type", "Unigram"}, {"unk_id", nullptr}};
+    if (!unknown.is_null())
+      document_["model"]["unk_id"] = static_cast<std::size_t>(ids_.find(unknown.get_ref<const std::string&>()).value());
     std::string table;
     for (const std::int64_t byte : file_.integers(charsmap_key)) table += static_cast<char>(byte & 0xFF);
     document_["normalizer"] = nullptr;
@@ -314,7 +314,7 @@ class Description {
   const GgufFile& file_;
   std::vector<std::string_view> tokens_;
   std::vector<std::int64_t> types_;
-  std::unordered_map<std::string_view, std::size_t> ids_;
+  text::TextIndex ids_;
   bool begins_ = false;
   std::deque<std::string> spelled_;  // tokens that the file spells otherwise
   Json document_;

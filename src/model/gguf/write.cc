@@ -202,10 +202,8 @@ Notes with_tokens_of(const Tokenizer* tokenizer, Notes notes) {
   if (tokenizer == nullptr) return notes;
   const Tokenizer::State& state = state_of(*tokenizer);
   if (const auto before = state.before(); !before.empty()) notes.tokens[Notes::begin] = before[0];
-  if (state.byte_fallback) {  // the key would give it such a token
-    const auto found = state.ids.find(state.unknown);
-    notes.tokens[Notes::unknown] = found == state.ids.end() ? std::nullopt : std::optional(found->second);
-  }
+  if (state.byte_fallback)
+    notes.tokens[Notes::unknown] = state.ids.find(state.unknown);  // the key would give it a token
   return notes;
 }
 

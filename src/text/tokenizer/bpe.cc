@@ -23,16 +23,16 @@ struct Candidate {
 
 }  // namespace
 
-Bpe::Bpe(std::vector<Merge> merges) : merges_(std::move(merges)) {
-  ranks_.reserve(merges_.size());
+Bpe::Bpe(std::vector<Merge> merges) : merges_(std::move(merges)), ranks_(merges_.size()) {
   // As in Hugging Face's table, a pair that is listed twice has its later rank.
-  for (std::size_t rank = 0; rank < merges_.size(); ++rank)
-    ranks_[pair_key(merges_[rank].left, merges_[rank].right)] = static_cast<std::int32_t>(rank);
+  for (std::size_t rank = 0; rank < merges_.size(); ++rank) {
+    const Merge& merge = merges_[rank];
+    ranks_.put(pair_key(merge.left, merge.right), static_cast<std::int32_t>(rank), makes(merge.left, merge.right));
+  }
 }
 
-const std::int32_t* Bpe::rank_of(std::int32_t left, std::int32_t right) const {
-  const auto found = ranks_.find(pair_key(left, right));
-  return found == ranks_.end() ? nullptr : &found->second;
+std::int32_t Bpe::rank_of(std::int32_t left, std::int32_t right) const {
+  return ranks_.find(pair_key(left, right), makes(left, right));
 }
 
 void Bpe::merge(std::vector<std::int32_t>& symbols) const {
@@ -42,7 +42,8 @@ void Bpe::merge(std::vector<std::int32_t>& symbols) const {
   const auto symbol = [&](std::int64_t at) -> Symbol& { return list[static_cast<std::size_t>(at)]; };
   const auto note = [&](std::int64_t at) {
     if (at < 0 || symbol(at).after >= n) return;
-    if (const std::int32_t* rank = rank_of(symbol(at).id, symbol(symbol(at).after).id)) candidates.push({*rank, at});
+    const std::int32_t rank = rank_of(symbol(at).id, symbol(symbol(at).after).id);
+    if (rank >= 0) candidates.push({rank, at});
   };
   for (std::int64_t i = 0; i < n; ++i) symbol(i) = {symbols[static_cast<std::size_t>(i)], i - 1, i + 1};
   for (std::int64_t i = 0; i < n; ++i) note(i);

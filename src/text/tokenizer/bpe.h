@@ -1,9 +1,10 @@
 // src/text/tokenizer/bpe.h: declares byte-pair encoding on ids: the merges, their use, and their training.
 #pragma once
+#include "text/tokenizer/index_table.h"
+
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -26,9 +27,17 @@ class Bpe {
   void merge(std::vector<std::int32_t>& symbols) const;
 
  private:
-  const std::int32_t* rank_of(std::int32_t left, std::int32_t right) const;
+  /// Returns whether a merge in the list is that of two ids.
+  auto makes(std::int32_t left, std::int32_t right) const {
+    return [this, left, right](std::int32_t rank) {
+      const Merge& merge = merges_[static_cast<std::size_t>(rank)];
+      return merge.left == left && merge.right == right;
+    };
+  }
+  /// Returns the place of the merge of two ids in the list, or -1.
+  std::int32_t rank_of(std::int32_t left, std::int32_t right) const;
   std::vector<Merge> merges_;
-  std::unordered_map<std::uint64_t, std::int32_t> ranks_;
+  IndexTable ranks_;
 };
 
 /// Combines two ids to one key of the table of pairs.

@@ -3,6 +3,7 @@
 #include "text/tokenizer/bpe.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 namespace attn::text {
 namespace {
