@@ -1,5 +1,5 @@
 // fuzz/weights.cc: parses texts of Weights: the printed text must parse to the same, and the output must have the bits
-// of a call without weights, which have their shape.
+// of a call without weights; the weights must have their shape.
 #include "fuzz.h"
 
 using namespace attn;

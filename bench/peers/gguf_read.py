@@ -93,12 +93,12 @@ def compare(command, path, kind, text, count=8):
     if mine["ids"] != other["ids"]:
         at = next((n for n, (a, b) in enumerate(zip(mine["ids"], other["ids"])) if a != b), len(mine["ids"]))
         raise ValueError(f"other ids from {at} on: attn {mine['ids'][at:at + 4]}, llama.cpp {other['ids'][at:at + 4]}")
-    differences = [abs(a - b) for a, b in zip(mine["log_probabilities"], other["log_probabilities"])]
+    differences = [abs(a - b) for a, b in zip(mine["log_probabilities"], other["log_probabilities"], strict=True)]
     apart = sum(differences) / len(differences)
     line = f"log p of {len(differences)} tokens: {apart:.2g} apart on average, at most {max(differences):.2g}"
     if kind == "F32":
         next_ids = next_of(command, path, text, count)
-        if next_ids != other["next"][: len(next_ids)]:
+        if not next_ids or next_ids != other["next"][: len(next_ids)]:
             raise ValueError(f"{line}; other next tokens: attn {next_ids}, llama.cpp {other['next']}")
         line += f"; the next {len(next_ids)} tokens are the same"
     if not apart <= BOUNDS[kind]:

@@ -63,7 +63,8 @@ struct GenerateOptions {
   /// Seeds each prompt's own generator, so that a prompt gives the same text alone and with others.
   std::uint64_t seed = 0;
   /// Texts of each prompt, whose tokens are computed once. Text n is the one of `seed` + n. Where a text is named by an
-  /// index, below and in the result, text n of prompt p is p * samples + n.
+  /// index, below and in the result, text n of prompt p is p * samples + n. Prompts times samples are at most
+  /// ModelCacheOptions::most_sequences.
   std::int64_t samples = 1;
   std::optional<std::vector<std::int64_t>> end_tokens = std::nullopt;  ///< default: those of the model's config
   /// use a KV cache; without it each token recomputes the whole text, with the same tokens as result
@@ -81,9 +82,8 @@ struct GenerateOptions {
   std::function<void(std::size_t index, const std::vector<std::int64_t>& text, const Tensor& logits)> on_logits = {};
   /// Called for each new token of each text; returning false ends that text after this token.
   std::function<bool(std::size_t index, std::int64_t token)> on_token = {};
-  /// Called before each pass of the model: a long text is computed in passes of 512 tokens, if there is a cache. What it
-  /// throws ends the call, as what the other functions throw does: the place to look whether the user has interrupted
-  /// it.
+  /// Called before each pass of the model: with a cache, a long text is computed in passes of 512 tokens. What it
+  /// throws ends the call, as what the other functions throw does: the place to look whether the user has interrupted.
   std::function<void()> on_pass = {};
 };
 
@@ -131,8 +131,8 @@ ATTN_API std::vector<GeneratedText> generate_text(const LanguageModel& model, co
 ///   run.texts();
 ///
 /// The texts are those of generate_text, with its calls of the options' functions. A step that throws may be repeated:
-/// no token is lost or said twice, unless on_token or on_text threw, which were then called for it. If memory ran out,
-/// the tokens after it may be others.
+/// no token is lost or said twice, unless on_token or on_text threw, which were then called for it. After a step
+/// that ran out of memory, later tokens may differ.
 /// Errors   as generate_text, all but those of a step when it is constructed
 class ATTN_API TextGeneration {
  public:

@@ -299,7 +299,8 @@ def explain(
     if unknown:
         _arguments.check("explain", unknown, _NAMES)
     expression = None if score_mod is None else trace(score_mod)
-    shape = list(getattr(w_query, "shape", ()))
+    shape = getattr(w_query, "shape", ())
+    shape = list(shape) if isinstance(shape, (tuple, list)) else []
     if dim != 3 and len(shape) == 2 and shape[0] != dim:
         transposed = "; the three look transposed: give their transposes" if shape[1] == dim else ""
         raise ValueError(f"explain: w_query has shape {shape}, but dim is {dim}{transposed}")

@@ -245,7 +245,9 @@ struct PyGeneration {
     const PyModel& model = *as<PyModel>(of_model);
     const Prompts prompts = prompts_of(model, prompt);
     GenerateTextOptions& to = given.options;
-    const auto texts = static_cast<std::int64_t>(prompts.ids.size()) * to.tokens.samples;
+    const auto count = static_cast<std::int64_t>(prompts.ids.size());
+    const bool fit = count > 0 && to.tokens.samples <= ModelCacheOptions::most_sequences / count;
+    const std::int64_t texts = fit ? count * to.tokens.samples : 0;  // generate says if there are too many
     if (streams) {
       if (texts > 1) throw ValueError(text("stream: there are {} texts; it is for one", texts));
       to.on_text = [this](std::size_t, std::string_view piece) {

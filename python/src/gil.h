@@ -46,7 +46,7 @@ class Locked {
   PyGILState_STATE state_;
 };
 
-/// Looks for signals such as Ctrl-C, but not more often than a user notices: the GIL may be far.
+/// Checks for signals such as Ctrl-C, at most every 50 ms, because taking the GIL may take long.
 class Interrupts {
  public:
   void operator()() {

@@ -54,7 +54,7 @@ PyMask of_array(const char* made, nb::handle x, const Argument& at) {
 /// a token" (attention_mask of transformers), but here it would mask the token.
 template <Mask (*factory)(const Tensor&)>
 PyMask of_hidden(const char* made, nb::handle x, const Argument& at, const char* attend, const char* more) {
-  const std::string type = nb::hasattr(x, "dtype") ? nb::cast<std::string>(x.attr("dtype").attr("__str__")())
+  const std::string type = nb::hasattr(x, "dtype") ? nb::cast<std::string>(nb::str(nb::object(x.attr("dtype"))))
                                                    : std::string(torch_name_of(keep(x, at).dtype()));
   if (type.find("int") != std::string::npos)  // also those that no tensor has, as uint8
     throw type_error(

@@ -220,7 +220,7 @@ def phi4_mini():
 
 def mistral_nemo():
     tokenizer = _byte_level(["<unk>", "<s>", "</s>"], pre_tokenizer=_split(TEKKEN), ignore_merges=True)
-    return _template(tokenizer, "<s> $A", "<s> $A <s>:1 $B:1", ["<s>"])
+    return template(tokenizer, "<s> $A", "<s> $A <s>:1 $B:1", ["<s>"])
 
 
 def _unigram(special, unknown, normalizer, pre_tokenizer, scheme="always", added=()):

@@ -81,7 +81,7 @@ constexpr Translation kErrors[] = {
     {"verify: {}; again: attn verify '{}'", "verify：{0}；重试：attn verify '{1}'"},
     {"--list goes alone: it lists the whole table, as text", "--list 只能单独用：它以文本列出整张表"},
     {"{} is a folder; attn info reads GGUF files, and attn convert writes a folder as one",
-     "{} 是文件夹；attn info 只读 GGUF 文件，attn convert 可把文件夹写成这种文件"},
+     "{0} 是文件夹；attn info 只读 GGUF 文件，attn convert 可把文件夹写成这种文件"},
     {"which shell? bash, zsh or fish", "哪种 shell？bash、zsh 或 fish"},
     // attn generate
     {"a model is missing: a GGUF file, or a folder of attn train or of Hugging Face's GPT-2, Llama, Mistral, Qwen, "
@@ -118,6 +118,8 @@ constexpr Translation kErrors[] = {
     {"generate: a stop text is empty; each must have a character", "generate：停止文本不能为空；至少要有一个字符"},
     {"generate: a logit is NaN; the model's weights are damaged", "generate：logit 是 NaN；模型的权重已损坏"},
     {"generate: no token has a logit above -inf", "generate：没有一个词元的 logit 大于 -inf"},
+    {"generate: there are {} prompts; at most {} are computed together",
+     "generate：有 {0} 个提示；一次最多计算 {1} 个"},
     {"generate: {} is {}; it must be {}", "generate：{0} 是 {1}；必须{2*}"},
     {"encode: \"{}\" is not among the {} characters of the tokenizer", "encode：“{0}”不在分词器的 {1} 个字符之中"},
     {"encode: \"{}\" is not in the vocabulary of {} word", "encode：“{0}”不在 {1} 个词的词表中"},
@@ -203,6 +205,8 @@ constexpr Translation kErrors[] = {
     {"Tokenizer::train: vocab_size is {}; it must be from {} to {}, or 0",
      "Tokenizer::train：vocab_size 是 {0}；必须在 {1} 到 {2} 之间，或为 0"},
     // attn convert
+    {"{}: {}: the chat template must be UTF-8", "{0}：{1}：对话模板必须是 UTF-8"},
+    {"{}: {}: NaN and Infinity are no JSON", "{0}：{1}：NaN 和 Infinity 不是 JSON"},
     {"convert: {} is {}; a GGUF file has 32 bits for it", "convert：{0} 是 {1}；GGUF 文件里它只有 32 位"},
     {"convert: the model is of no architecture of GGUF files that attn reads",
      "convert：模型不属于 attn 能读的任何一种 GGUF 架构"},

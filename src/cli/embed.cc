@@ -88,7 +88,7 @@ std::uint64_t skip_done(Lines& lines, const VectorsFile& file, const TextEncoder
         runtime::format("{} holds the vectors of {} other lines; remove it to begin anew", file.part(), rows));
   bool same = true;
   try {
-    for (std::size_t i = 0; same && i < compared.size(); ++i)
+    for (std::size_t i = 0; same && !stop.wanted() && i < compared.size(); ++i)
       same = same_bits(encoder.embed({compared[i]}, options), file.row(compared_rows[i]));
   } catch (const ValueError&) { same = false; }  // the model takes no such line
   if (!same && !file.mark())
@@ -109,9 +109,9 @@ void run(const Arguments& arguments) {
     throw ValueError(
         runtime::format("embed: {} gives scores of pairs, no vectors; attn rank uses it", arguments.model.folder));
   const EmbedOptions options{.prompt = encoder.prompt(arguments.model.prompt), .batch_tokens = arguments.model.batch};
-  const StopSignals stop;
   Lines lines(arguments.model.lines);
   VectorsFile file(arguments.out, encoder.dim(), encoder.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32);
+  const StopSignals stop;
   std::uint64_t mark = skip_done(lines, file, encoder, options, stop);
   const std::int64_t before = file.rows();
   bool whole = false;

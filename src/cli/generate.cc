@@ -117,9 +117,10 @@ void run(const Arguments& arguments) {
   options.tokens.samples = arguments.samples;
   options.tokens.log_probabilities = arguments.log_probabilities;
   std::optional<ModelCache> cache;
-  if (arguments.samples > 0 && !prompts.empty()) {
+  const std::int64_t count = std::ssize(prompts);  // generate says if there are too many samples
+  if (arguments.samples > 0 && count > 0 && arguments.samples <= ModelCacheOptions::most_sequences / count) {
     ModelCacheOptions cache_of = cache_options(arguments.model, loaded.model);
-    cache_of.sequences = std::ssize(prompts) * arguments.samples;
+    cache_of.sequences = count * arguments.samples;
     if (arguments.samples > 1) cache_of.page_rows = 64;  // samples share the pages of their prompt
     cache.emplace(loaded.model.config, cache_of);
     options.tokens.model_cache = &*cache;

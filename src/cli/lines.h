@@ -13,8 +13,8 @@ class Lines {
   Lines(const Lines&) = delete;
   Lines& operator=(const Lines&) = delete;
   /// Reads the next line, without its line end; the last may lack it. A byte order mark before the first is left out.
-  /// Returns false at the end, and where it would have to wait for more while the descriptor `stop` can be read
-  /// (StopSignals). Throws an IoError if the file cannot be read.
+  /// Returns false at the end, and, once the descriptor `stop` can be read (StopSignals), where it would have to read
+  /// more; a line that is half read is then lost. Throws an IoError if the file cannot be read.
   bool next(std::string& line, int stop = -1);
   std::int64_t count() const { return count_; }  ///< lines so far
   /// The path as errors name it: "stdin" for "-".

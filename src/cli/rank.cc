@@ -63,7 +63,7 @@ std::function<Tensor(const std::vector<std::string>&)> scorer(const TextEncoder&
     throw ValueError(runtime::format("rank: {} gives a pair {} scores; it must give one", arguments.model.folder,
                                      encoder.config.labels));
   if (encoder.config.labels == 1) {
-    of_query([&] { return encoder.scores({{query, ""}}, options); });  // before any line is blamed
+    of_query([&] { return encoder.scores({{query, ""}}, options); });  // so that an error of the query names no line
     return [&encoder, options, query](const std::vector<std::string>& texts) {
       std::vector<std::pair<std::string, std::string>> pairs;
       for (const std::string& text : texts) pairs.emplace_back(query, text);

@@ -13,7 +13,7 @@ volatile std::sig_atomic_t stop_wanted = 0;
 // A read that checks the flag first would miss a signal that comes between the two; the pipe keeps it.
 int wake[2] = {-1, -1};
 
-void ask(int) {
+void on_signal(int) {
   const int before = errno;
   stop_wanted = 1;
   [[maybe_unused]] const ssize_t sent = ::write(wake[1], "", 1);
@@ -25,7 +25,7 @@ void ask(int) {
 StopSignals::StopSignals() {
   if (wake[0] < 0 && ::pipe2(wake, O_CLOEXEC | O_NONBLOCK) != 0) wake[0] = wake[1] = -1;
   struct sigaction action = {};
-  action.sa_handler = ask;
+  action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART | SA_RESETHAND;
   for (std::size_t i = 0; i < signals_.size(); ++i) {
     ::sigaction(signals_[i], nullptr, &before_[i]);

@@ -3,6 +3,7 @@
 
 #include "cli/output.h"
 #include "cli/terminal.h"
+#include "io/is_file.h"
 #include "io/write.h"
 
 #include <attn/error.h>
@@ -115,7 +116,7 @@ TrainReport::TrainReport(const Trainer& trainer, const std::string& log)
   if (const std::vector<double> before = trainer.validations().to_vector(); !before.empty())
     validation_ = before.back();
   if (log.empty() || log == standard_stream) return;
-  if (first_step_ > 0 && std::filesystem::is_regular_file(log)) cut_log(log, first_step_);
+  if (first_step_ > 0 && io::is_file(log)) cut_log(log, first_step_);
   log_.open(log, first_step_ > 0 ? std::ios::app : std::ios::trunc);
   if (!log_) throw IoError(runtime::format("--log: {}: {}", log, std::strerror(errno)));
 }

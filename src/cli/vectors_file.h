@@ -11,7 +11,7 @@ namespace attn::cli {
 
 /// Rows of f32 or f64 numbers. FILE.part holds the rows and, where the header of a NumPy file will stand, how many are
 /// whole and a number that the caller chose for them. A killed run leaves it. It is locked, so that two runs do not
-/// write one file. In the moment before it gets its name, FILE.part has that header and is FILE but for the name.
+/// write one file. Just before FILE.part is renamed, it has the NumPy header instead.
 class VectorsFile {
  public:
   /// Opens FILE.part, or makes it. Throws an IoError; a ValueError if another run writes it, if it is no such file or
@@ -22,8 +22,8 @@ class VectorsFile {
   VectorsFile& operator=(const VectorsFile&) = delete;
 
   std::int64_t rows() const { return rows_; }
-  /// Returns the number that was saved with the rows, 0 without rows; nothing if the header of the NumPy file stands
-  /// in its place, because a run was killed in that moment.
+  /// Returns the number that was saved with the rows, 0 without rows; nullopt if the run was killed just before the
+  /// rename.
   std::optional<std::uint64_t> mark() const { return mark_; }
   const std::string& part() const { return part_; }
   /// Returns a row, [1, columns].

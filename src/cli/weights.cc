@@ -4,6 +4,7 @@
 #include <attn/npy.h>
 #include <attn/safetensors.h>
 
+#include "io/is_file.h"
 #include "runtime/format.h"
 
 #include <filesystem>
@@ -17,7 +18,7 @@ namespace {
 /// Returns whether the file is an .npy or .npz.
 bool is_numpys(const std::string& path) {
   char begin[6] = {};
-  if (std::filesystem::is_regular_file(path)) std::ifstream(path, std::ios::binary).read(begin, sizeof begin);
+  if (io::is_file(path)) std::ifstream(path, std::ios::binary).read(begin, sizeof begin);
   const std::string_view first(begin, sizeof begin);
   return first == "\x93NUMPY" || first.starts_with("PK\x03\x04");
 }
@@ -27,10 +28,10 @@ bool is_numpys(const std::string& path) {
 void load_weights(const std::string& path, ExplainOptions& options) {
   std::function<Tensor(const std::string&)> find;  // returns an undefined tensor when there is none
   std::string have;
-  if (std::filesystem::is_directory(path)) {
+  if (std::error_code unknown; std::filesystem::is_directory(path, unknown)) {
     find = [&](const std::string& name) {
       const std::string file = (std::filesystem::path(path) / (name + ".npy")).string();
-      return std::filesystem::exists(file) ? load_npy(file) : Tensor();
+      return io::is_file(file) ? load_npy(file) : Tensor();
     };
   } else if (is_numpys(path)) {
     throw FormatError(runtime::format("explain: {} is a file of NumPy's; a folder of w_query.npy, w_key.npy and "

@@ -3,6 +3,7 @@
 
 #include <attn/gguf.h>
 
+#include "io/is_file.h"
 #include "model/json_fields.h"
 #include "model/weights_files.h"
 
@@ -15,7 +16,7 @@ namespace fs = std::filesystem;
 
 /// Returns the template in a JSON file: a text, or that named "default" of several.
 std::optional<std::string> template_in(const char* function, const fs::path& path) {
-  if (!fs::is_regular_file(path)) return std::nullopt;
+  if (!io::is_file(path)) return std::nullopt;
   const JsonFields fields(read_text(function, path.string()), path.string());
   if (!fields.has("chat_template")) return std::nullopt;
   const nlohmann::json& given = fields.at("chat_template");
@@ -38,7 +39,7 @@ std::optional<std::string> chat_template_of(const char* function, const std::str
     return file.has(key) ? std::optional(file.text(key)) : std::nullopt;
   }
   const fs::path folder(path);
-  if (fs::is_regular_file(folder / "chat_template.jinja"))
+  if (io::is_file(folder / "chat_template.jinja"))
     return read_text(function, (folder / "chat_template.jinja").string());
   if (auto found = template_in(function, folder / "tokenizer_config.json")) return found;
   return template_in(function, folder / "chat_template.json");

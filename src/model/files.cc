@@ -5,6 +5,7 @@
 #include <attn/safetensors.h>
 
 #include "io/safetensors_header.h"
+#include "io/is_file.h"
 #include "io/source.h"
 #include "io/write.h"
 #include "model/blocks.h"
@@ -34,7 +35,7 @@ WeightsWanted tensors_wanted(const ModelConfig& config) {
 /// Reads the end tokens from transformers' generation_config.json: empty if it names none; nullopt if the file is
 /// missing or, as in transformers, is not JSON.
 std::optional<std::vector<std::int64_t>> generation_ends(const std::string& path) {
-  if (!fs::is_regular_file(path)) return std::nullopt;
+  if (!io::is_file(path)) return std::nullopt;
   const std::string text = read_text(load_name, path);
   try {
     parse_json_of_python(text, path);

@@ -212,6 +212,9 @@ void check_options(const LanguageModel& model, std::size_t prompts, const Genera
   at_least("draft.tokens", options.draft.tokens, 1);
   at_least("draft.ngram", options.draft.ngram, 0);
   const auto count = static_cast<std::int64_t>(prompts);
+  if (count > ModelCacheOptions::most_sequences)
+    throw ValueError(runtime::format("generate: there are {} prompts; at most {} are computed together", count,
+                                     ModelCacheOptions::most_sequences));
   const std::int64_t most = ModelCacheOptions::most_sequences / std::max<std::int64_t>(count, 1);
   if (options.samples > most)
     throw ValueError(runtime::format("generate: samples is {}; it must be at most {}", options.samples, most));

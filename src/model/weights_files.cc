@@ -4,6 +4,7 @@
 
 #include <attn/ops.h>
 
+#include "io/is_file.h"
 #include "io/safetensors_header.h"
 #include "io/source.h"
 
@@ -74,7 +75,7 @@ std::string read_text(const char* function, const std::string& path) {
 }
 
 Tensors read_weights(const fs::path& folder, const WeightsWanted& which) {
-  if (!fs::exists(folder / weights_name) && fs::exists(folder / index_name)) return read_parts(folder, which);
+  if (!io::is_file(folder / weights_name) && io::is_file(folder / index_name)) return read_parts(folder, which);
   const io::FileSource source("load_safetensors", (folder / weights_name).string());
   Tensors all;
   for (auto& [name, tensor] : io::load_wanted(source, which.wanted).tensors) all.emplace(name, tensor);

@@ -51,6 +51,7 @@ TEST_F(RankCommand, TakesACrossEncoder) {
       same_bits(expected.narrow(0, 1, 1).contiguous(),
                 sigmoid(encoder.logits(encoder.hidden(pair.ids, pair.ends, pair.segments), pair.ends)).detach()));
   const auto ranked = json::parse(attn_says("rank " + scores + " 'the cat' " + (folder / "two.txt") + " --json").out);
+  ASSERT_EQ(ranked.at("lines").size(), 2u);
   for (const json& line : ranked.at("lines"))
     EXPECT_EQ(line.at("score").get<float>(),
               static_cast<float>(expected.select(0, line.at("line").get<std::int64_t>() - 1).item()));

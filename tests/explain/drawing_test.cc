@@ -132,7 +132,6 @@ TEST(Text, SpeaksChinese) {
     EXPECT_TRUE(contains(text, term)) << term;
 }
 
-/// The names of the methods in a textbook stand on the steps that make them.
 TEST(Text, ALearnedQueryLeavesEveryTokenItsKeyAndValue) {
   for (const int heads : {1, 2}) {
     for (const bool batch : {false, true}) {
@@ -153,6 +152,7 @@ TEST(Text, ALearnedQueryLeavesEveryTokenItsKeyAndValue) {
   }
 }
 
+/// The names of the methods in a textbook stand on the steps that make them.
 TEST(Text, NamesTheMethods) {
   const auto note = [](const char* step, Language language, auto change) {
     ExplainOptions options;

@@ -72,7 +72,7 @@ TEST(RotaryKinds, TheLengthOfATextIsThatOfItsPositions) {
   EXPECT_TRUE(same_bits(module.tables(arange(0, 64)).cos, RotaryEmbedding(24).tables(arange(0, 64)).cos));
 }
 
-TEST(RotaryKinds, TurnsAreThoseOfTransformers) {
+TEST(RotaryKinds, RotationsAreThoseOfTransformers) {
   int cases = 0;
   for (const json& recorded : testing::golden("model/rotary_kinds.json").at("rotations")) {
     SCOPED_TRACE(recorded.at("name").get<std::string>());

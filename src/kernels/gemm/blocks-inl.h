@@ -155,8 +155,8 @@ struct FiveBits {
     fifth = LEAST ? head[1] : hn::Or(hn::ShiftRight<16>(head[0]), hn::ShiftLeft<16>(head[1]));
   }
   HWY_INLINE Words word(int i) const {
-    // the bits 4 i to 4 i + 3, as bit 4 of a byte each: the product is the four bits shifted by 4, 11, 18 and 25, and no
-    // two of them meet
+    // the bits 4 i to 4 i + 3, as bit 4 of a byte each: the product is the four bits shifted by 4, 11, 18 and 25,
+    // which do not overlap
     const Words bits = hn::And(hn::ShiftRightSame(fifth, 4 * i), set_words(15));
     const Words spread = hn::Mul(bits, set_words(0x02040810));
     const Words w = hn::Or(q[i], hn::And(spread, set_words(0x10101010)));

@@ -126,8 +126,9 @@ struct FewRowsSplit {
   std::int64_t parts_of_rows() const {
     return std::min(pieces_of(units, 4), pieces_of(pieces_of(units, few_rows_run_units), p.threads) * p.threads);
   }
-  /// Returns whether this kernel computes the product. B's rows are contiguous, or its columns are contiguous along k;
-  /// columns need words of 4 bytes, and without AVX-512, which transposes in pieces, a 16-bit B needs an even stride.
+  /// Returns whether this kernel computes the product. A's columns are adjacent. B is blocks, or its rows are
+  /// contiguous, or its columns are contiguous along k; columns need words of 4 bytes, and without AVX-512, which
+  /// transposes in pieces, a 16-bit B needs an even stride.
   static bool takes(const GemmProblem& p) {
     if (p.m > few_rows_most || (p.a_stride[1] != 1 && p.k > 1)) return false;
     if (p.has_blocks()) return true;

@@ -1,6 +1,7 @@
 // src/model/encoder/folder.cc: reads modules.json of sentence-transformers and the files of each module.
 #include "model/encoder/folder.h"
 
+#include "io/is_file.h"
 #include "io/source.h"
 #include "model/json_fields.h"
 #include "model/weights_files.h"
@@ -19,7 +20,7 @@ using Kind = EncoderPooling::Kind;
 
 /// Reads a JSON object; an empty one if the file is missing.
 JsonFields fields_of(const fs::path& path) {
-  if (!fs::is_regular_file(path)) return JsonFields(std::string("{}"), path.string());
+  if (!io::is_file(path)) return JsonFields(std::string("{}"), path.string());
   return JsonFields(read_text(encoder_load_name, path.string()), path.string());
 }
 
@@ -57,7 +58,7 @@ EncoderPooling read_pooling(const fs::path& folder) {
 std::optional<std::int64_t> read_max_length(const fs::path& folder) {
   for (const char* model : {"bert", "roberta", "distilbert", "camembert", "xlm-roberta"}) {
     const fs::path path = folder / ("sentence_" + std::string(model) + "_config.json");
-    if (!fs::is_regular_file(path)) continue;
+    if (!io::is_file(path)) continue;
     const JsonFields fields = fields_of(path);
     fields.must_be("do_lower_case", false);
     if (fields.at("max_seq_length").is_null()) return std::nullopt;
@@ -101,7 +102,7 @@ TextEncoder::Folder TextEncoder::Folder::read(const std::string& folder) {
   const JsonFields config = fields_of(path / "config_sentence_transformers.json");
   result.prompts = read_prompts(config);
   result.activation = config.text("activation_fn", "");
-  if (!fs::is_regular_file(modules)) {
+  if (!io::is_file(modules)) {
     result.max_tokens = read_max_length(path);
     return result;
   }

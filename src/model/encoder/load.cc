@@ -2,6 +2,7 @@
 #include <attn/ops.h>
 
 #include "io/source.h"
+#include "io/is_file.h"
 #include "model/encoder/blocks.h"
 #include "model/encoder/folder.h"
 #include "model/encoder/names.h"
@@ -86,7 +87,7 @@ TextEncoder TextEncoder::load(const std::string& folder, std::optional<Dtype> dt
     dim = parts->dense.back().weight.size(0);
   }
   for (const fs::path& place : {path, fs::path(folder)})
-    if (!parts->tokenizer && fs::is_regular_file(place / "tokenizer.json"))
+    if (!parts->tokenizer && io::is_file(place / "tokenizer.json"))
       parts->tokenizer = Tokenizer::load((place / "tokenizer.json").string());
   if (!said.max_tokens && parts->tokenizer && parts->tokenizer->max_length() > 0)
     said.max_tokens = parts->tokenizer->max_length();

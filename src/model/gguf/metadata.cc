@@ -7,6 +7,7 @@
 #include "model/tokenizer_state.h"
 
 #include "runtime/format.h"
+#include "text/tokenizer/trie.h"
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -48,6 +49,9 @@ void add_ends(Metadata& metadata, const State& state) {
 std::vector<float> scores_of(const State& state, const std::vector<std::string>& tokens,
                              const std::vector<std::int32_t>& types) {
   const std::vector<text::Merge>& merges = state.bpe.merges();
+  if (std::any_of(tokens.begin(), tokens.end(),
+                  [](const std::string& one) { return one.size() > text::longest_token; }))
+    refuse_tokenizer(runtime::format("has a token of more than {} bytes, which no reader takes", text::longest_token));
   std::vector<float> scores(tokens.size(), 0);
   std::vector<bool> made(tokens.size(), false);
   float next = 0;  // whole numbers up to 2^22, which f32 holds
@@ -145,6 +149,8 @@ void add_tokenizer(Metadata& metadata, const Tokenizer& tokenizer, std::int64_t 
   for (std::size_t id = 0; id < tokens.size(); ++id) {
     const std::string unused = runtime::format("[PAD{}]", id);  // an id that no token has, also if a file spells it so
     if (!tokens[id].empty() && (tokens[id] != unused || types[id] != 1)) continue;
+    if (tokens[id].empty() && state.ids.contains(unused))
+      refuse_tokenizer(runtime::format("has the token \"{}\", which stands for an id without a token", unused));
     tokens[id] = unused;
     types[id] = 5;
   }

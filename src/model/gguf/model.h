@@ -15,8 +15,8 @@ namespace attn::gguf {
 /// value that attn does not have, or an architecture that it does not read.
 ModelConfig config_of(const GgufFile& file);
 
-/// Throws a ValueError if the path is that of a GGUF file with an architecture that attn does not read. Nothing else of
-/// such a file, its tokenizer for one, is to be refused before.
+/// Throws a ValueError if the path is that of a GGUF file with an architecture that attn does not read. Call it first,
+/// so that the error names the architecture and not, say, the tokenizer.
 void check_architecture(const std::string& path);
 
 /// The keys with the ids that end a text, in the order of ModelConfig::end_tokens: of a text, a turn, a message.

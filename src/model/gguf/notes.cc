@@ -6,6 +6,7 @@
 #include <attn/gguf.h>
 #include <attn/text.h>
 
+#include "io/is_file.h"
 #include "io/write.h"
 #include "model/chat_template.h"
 #include "model/gguf/mapped_file.h"
@@ -13,6 +14,7 @@
 #include "model/json_fields.h"
 #include "model/tokenizer_state.h"
 #include "model/weights_files.h"
+#include "runtime/format.h"
 
 #include <nlohmann/json.hpp>
 
@@ -28,7 +30,8 @@ using Document = nlohmann::ordered_json;  // the fields of a file that is writte
 constexpr const char* caller = "convert";
 constexpr const char *name_key = "general.name", *template_key = "tokenizer.chat_template";
 constexpr const char *config_name = "config.json", *name_field = "_name_or_path";
-constexpr const char* token_files[] = {tokenizer_config_file, "special_tokens_map.json"};
+constexpr const char* special_tokens_file = "special_tokens_map.json";
+constexpr const char* token_files[] = {tokenizer_config_file, special_tokens_file};
 
 struct SpecialToken {
   const char *key, *token;   // in GGUF files, and in tokenizer_config.json
@@ -45,7 +48,7 @@ static_assert(std::size(special_tokens) == Notes::count);
 
 /// Returns the fields of a file of a folder; nullopt if there is no such file.
 std::optional<JsonFields> fields_of(const fs::path& path) {
-  if (!fs::is_regular_file(path)) return std::nullopt;
+  if (!io::is_file(path)) return std::nullopt;
   return JsonFields(read_text(caller, path.string()), path.string());
 }
 
@@ -72,8 +75,10 @@ std::optional<std::int64_t> token_of_folder(const fs::path& folder, const Specia
 std::string name_in(const std::optional<JsonFields>& config, const fs::path& folder) {
   const std::string name = config ? config->text(name_field, "") : "";
   if (!name.empty() && !name.starts_with('/') && !name.starts_with('.') && !name.starts_with('~')) return name;
-  const fs::path path = fs::weakly_canonical(name.empty() ? folder : fs::path(name));
-  return path.has_filename() ? path.filename().string() : path.parent_path().filename().string();
+  std::error_code unknown;  // only a folder of this machine is looked up
+  const fs::path path = name.empty() ? fs::weakly_canonical(folder, unknown) : fs::path(name).lexically_normal();
+  const std::string last = (path.has_filename() ? path : path.parent_path()).filename().string();
+  return last == "." || last == ".." || text::invalid_utf8(last) ? "" : last;
 }
 
 Notes notes_of_folder(const fs::path& folder, const Tokenizer* tokenizer, std::int64_t vocab_size) {
@@ -85,6 +90,12 @@ Notes notes_of_folder(const fs::path& folder, const Tokenizer* tokenizer, std::i
     // Some models name a padding token that they do not have, such as -1: as if there was none.
     if (notes.tokens[i] && (*notes.tokens[i] < 0 || *notes.tokens[i] >= vocab_size)) notes.tokens[i].reset();
   }
+  // what save_notes could not write is refused before anything is written
+  if (notes.chat_template && text::invalid_utf8(*notes.chat_template))
+    throw ValueError(runtime::format("{}: {}: the chat template must be UTF-8", caller, folder.string()));
+  if (const fs::path fields = folder / tokenizer_config_file;
+      io::is_file(fields) && Document::parse(read_text(caller, fields.string()), nullptr, false).is_discarded())
+    throw ValueError(runtime::format("{}: {}: NaN and Infinity are no JSON", caller, fields.string()));
   return notes;
 }
 
@@ -152,14 +163,13 @@ void save_notes(const std::string& folder, const Notes& notes, const Tokenizer* 
 }
 
 void copy_notes(const std::string& from, const std::string& to) {
-  std::error_code error;
-  fs::create_directories(to, error);
-  for (const char* name : {tokenizer_config_file, "special_tokens_map.json", "chat_template.jinja",
-                           "chat_template.json", "generation_config.json"})
-    if (const fs::path file = fs::path(from) / name; !error && fs::is_regular_file(file, error))
-      fs::copy_file(file, fs::path(to) / name, fs::copy_options::skip_existing, error);
-    else if (error == std::errc::no_such_file_or_directory) error.clear();
-  if (error) throw IoError(std::string(caller) + ": " + to + ": " + error.message());
+  for (const char* name : {tokenizer_config_file, special_tokens_file, "chat_template.jinja", "chat_template.json",
+                           "generation_config.json"}) {
+    const fs::path file = fs::path(from) / name, copy = fs::path(to) / name;
+    if (!io::is_file(file) || io::is_file(copy)) continue;
+    const std::string text = read_text(caller, file.string());
+    io::write_whole(caller, copy.string(), {std::as_bytes(std::span(text))});
+  }
 }
 
 }  // namespace attn::gguf

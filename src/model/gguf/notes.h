@@ -19,9 +19,10 @@ struct Notes {
   std::array<std::optional<std::int64_t>, count> tokens;  // the ids of special tokens
 };
 
-/// Reads them from a GGUF file, or from a folder: the name from _name_or_path in config.json, else it is the folder's;
-/// the special tokens from tokenizer_config.json or special_tokens_map.json, if the tokenizer (null: none) knows their
-/// texts, else from the ids in config.json. An id that the model does not have, such as -1, stands for none.
+/// Reads them from a GGUF file, or from a folder. There the name is the last part of _name_or_path in config.json, else
+/// the folder's; the special tokens are those of tokenizer_config.json or special_tokens_map.json, if the tokenizer
+/// (null: none) knows their texts, else the ids in config.json. An id that the model does not have, such as -1, stands
+/// for none.
 /// Errors   those of the files; ValueError names a key or field of another type, and a text that is not UTF-8
 Notes notes_of(const std::string& path, const Tokenizer* tokenizer, std::int64_t vocab_size);
 

@@ -202,8 +202,8 @@ Notes with_tokens_of(const Tokenizer* tokenizer, Notes notes) {
   if (tokenizer == nullptr) return notes;
   const Tokenizer::State& state = state_of(*tokenizer);
   if (const auto before = state.before(); !before.empty()) notes.tokens[Notes::begin] = before[0];
-  if (state.byte_fallback)
-    notes.tokens[Notes::unknown] = state.ids.find(state.unknown);  // the key would give it a token
+  // a reader would use the id of this key for unknown characters
+  if (state.byte_fallback) notes.tokens[Notes::unknown] = state.ids.find(state.unknown);
   return notes;
 }
 
