@@ -60,7 +60,6 @@ GgufBytes file_with_every_key() {
 
 void expect_same_keys(const std::string& first, const std::string& second) {
   const GgufFile a = GgufFile::open(first), b = GgufFile::open(second);
-  EXPECT_EQ(a.keys().size(), b.keys().size());
   for (const std::string& key : a.keys()) {
     ASSERT_TRUE(b.has(key)) << key;
     const auto value = [&](const GgufFile& file) {
