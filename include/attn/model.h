@@ -163,6 +163,7 @@ class ATTN_API ModelCache {
 
  private:
   friend class LanguageModel;
+  friend class Reader;
   struct Sequence {
     std::vector<KvSequence> handles;  // one in each layer's cache
     std::vector<std::int64_t> tokens;
@@ -174,6 +175,8 @@ class ATTN_API ModelCache {
   bool can_truncate(std::int64_t sequence, std::int64_t length) const;
   /// Frees the pages that no token from here on sees.
   void free_pages(std::int64_t sequence);
+  /// Makes room for so many tokens a sequence, so that a cache without pages does not grow in steps.
+  void reserve(std::int64_t tokens);
   ModelCacheOptions options_;
   std::vector<KvCache> layers_;
   std::vector<Sequence> sequences_;

@@ -1,6 +1,7 @@
 // src/model/cache.cc: keeps one KV cache for each layer of a model; all layers hold the same sequences.
 #include <attn/model.h>
 
+#include "attention/cache/reserve.h"
 #include "attention/cache/sinks.h"
 #include "runtime/format.h"
 
@@ -84,6 +85,10 @@ void ModelCache::free_pages(std::int64_t sequence) {
   const std::int64_t unseen = length(sequence) - options_.window + 1;
   for (std::size_t layer = 0; layer < layers_.size() && unseen > options_.sinks; ++layer)
     evict_behind_sinks(layers_[layer], own.handles[layer], unseen, options_.sinks);
+}
+
+void ModelCache::reserve(std::int64_t tokens) {
+  for (KvCache& layer : layers_) reserve_rows(layer, tokens);
 }
 
 void ModelCache::truncate(std::int64_t sequence, std::int64_t length) {

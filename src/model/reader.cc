@@ -37,8 +37,9 @@ Reader::Part Reader::part(const Wanted& text) const {
 }
 
 void Reader::begin(Part& part) const {
-  constexpr std::int64_t tokens = 512;
+  constexpr std::int64_t tokens = 256;
   const std::int64_t all = part.before + std::ssize(part.ids);
+  if (cache_ && std::ssize(part.ids) - part.rows > tokens) cache_->reserve(all);
   while (cache_ && std::ssize(part.ids) - part.rows > tokens &&
          model_.config.same_frequencies(part.before + tokens, all)) {
     if (on_pass_) on_pass_();

@@ -2,6 +2,7 @@
 #include "runtime/format.h"
 
 #include "attention/cache/cache_state.h"
+#include "attention/cache/reserve.h"
 #include "attention/cache/sinks.h"
 #include "attention/cache/storage.h"
 #include "runtime/enum_value.h"
@@ -170,6 +171,11 @@ void KvCache::evict(KvSequence sequence, std::int64_t position) { mutable_state(
 
 void evict_behind_sinks(KvCache& cache, KvSequence sequence, std::int64_t position, std::int64_t sinks) {
   const_cast<KvCache::State&>(cache.state()).evict(sequence, position, sinks);
+}
+
+void reserve_rows(KvCache& cache, std::int64_t rows) {
+  KvCache::State& state = const_cast<KvCache::State&>(cache.state());
+  if (const std::int64_t block = state.block_rows(rows); block > state.page_rows) state.grow(block);
 }
 
 std::int64_t KvCache::length(KvSequence sequence) const { return state().find("length", sequence).length; }

@@ -115,6 +115,20 @@ Tensor rows_contiguous(const Tensor& x) { return x.size(-1) > 1 && x.stride(-1) 
 
 }  // namespace
 
+std::int64_t KvCache::State::block_rows(std::int64_t rows) const {
+  std::int64_t block = page_rows;
+  while (options.page_rows == 0 && block < rows) block *= 2;
+  return block;
+}
+
+void KvCache::State::grow(std::int64_t block) {
+  PagedRows larger_k = grown(k, layout(false), pool, page_rows, block),
+            larger_v = grown(v, layout(true), pool, page_rows, block);
+  k = std::move(larger_k);
+  v = std::move(larger_v);
+  page_rows = block;
+}
+
 void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& new_k, const Tensor& new_v) {
   const runtime::DefaultFloatingPoint floating_point;
   const std::int64_t rows = new_k.size(2);
@@ -125,13 +139,13 @@ void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& n
   const Tensor k_rows = rows_contiguous(new_k), v_rows = rows_contiguous(new_v);
   std::vector<std::pair<Tensor, Tensor>> sources;
   sources.reserve(batch.size());
-  std::int64_t longest = 0, block = page_rows;
+  std::int64_t longest = 0;
   for (std::size_t b = 0; b < batch.size(); ++b) {
     sources.emplace_back(k_rows.select(0, static_cast<std::int64_t>(b)),
                          v_rows.select(0, static_cast<std::int64_t>(b)));
     longest = std::max(longest, batch[b]->length + rows);
   }
-  while (options.page_rows == 0 && block < longest) block *= 2;
+  const std::int64_t block = block_rows(longest);
   const std::vector<Step> steps = plan(pool, batch, rows, block);
   std::int64_t pages = 0;
   for (const Step& step : steps)
@@ -140,13 +154,7 @@ void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& n
     throw KvCacheFull(
         runtime::format("append: {} more pages are needed and {} of {} are free", pages, pool.free(), pool.pages()));
   for (const Step& step : steps) reserve(step.sequence->table, step.pages);
-  if (block > page_rows) {
-    PagedRows larger_k = grown(k, layout(false), pool, page_rows, block),
-              larger_v = grown(v, layout(true), pool, page_rows, block);
-    k = std::move(larger_k);
-    v = std::move(larger_v);
-    page_rows = block;
-  }
+  if (block > page_rows) grow(block);
   // pass 2: changes the sequences and cannot fail
   for (std::size_t b = 0; b < steps.size(); ++b) {
     Sequence& s = *steps[b].sequence;

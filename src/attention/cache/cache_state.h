@@ -48,6 +48,9 @@ struct KvCache::State {
   void note_history(const Tensor& new_k, const Tensor& new_v);
   /// Appends T rows to each sequence: k [B, Hk, T, D] and v [B, Hv, T, Dv], already checked.
   void append(const std::vector<Sequence*>& batch, const Tensor& new_k, const Tensor& new_v);
+  /// Without pages: returns the rows of the blocks that hold so many, and makes the blocks that large.
+  std::int64_t block_rows(std::int64_t rows) const;
+  void grow(std::int64_t block);
   /// Masks the keys from `sinks` to `position`, and frees their pages.
   void evict(KvSequence sequence, std::int64_t position, std::int64_t sinks);
   KvCache::Rows gather(const std::vector<const Sequence*>& batch, Dtype dtype) const;

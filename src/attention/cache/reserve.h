@@ -1,0 +1,11 @@
+// src/attention/cache/reserve.h: makes room in a cache without pages before its rows come.
+#pragma once
+#include <attn/cache.h>
+
+namespace attn {
+
+/// Lets a cache without pages grow to `rows` rows a sequence at once, instead of in steps, each of which needs the old
+/// blocks beside the new ones. A cache with pages stays as it is.
+void reserve_rows(KvCache& cache, std::int64_t rows);
+
+}  // namespace attn
