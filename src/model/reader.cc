@@ -28,7 +28,9 @@ Reader::Part Reader::part(const Wanted& text) const {
   if (cache_) {
     const std::int64_t held = cache_->length(text.sequence);
     before = cache_->keep_common(text.sequence, seen.first(seen.size() - static_cast<std::size_t>(text.rows)));
-    if (before > 0 && !model_.config.same_frequencies(held, std::ssize(seen))) {  // its keys are rotated otherwise
+    // its keys are rotated otherwise, or the model cannot know that they are not
+    if (before > 0 && !(model_.config.same_frequencies(held, std::ssize(seen)) &&
+                        model_.config.same_frequencies(before, std::ssize(seen)))) {
       cache_->truncate(text.sequence, 0);
       before = 0;
     }
