@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (!answers([&] { weights = Weights::parse(text); })) return 0;
   const std::string printed = weights.to_string();
   check(Weights::parse(printed).to_string() == printed, "printed again it is other than " + printed);
-  if (weights.count > 1000) return 0;  // the caller asked for so many columns
+  if (weights.count > 1000) return 0;  // the caller wants so many columns
   AttentionResult result;
   if (!answers([&] { result = attention(q, k, v, {.weights = weights}); })) return 0;
   check(same_bits(result.output, attention(q, k, v).output), "other bits with " + printed);

@@ -154,13 +154,12 @@ def byte_level(tokenizers, pre_tokenizer, normalizer=None, **options):
 
 
 def cases(tokenizers):
+    from tokenizer_families import O200K, TEKKEN  # imports tokenizers
+
     pre, regex = tokenizers.pre_tokenizers, tokenizers.Regex
     end = pre.ByteLevel(add_prefix_space=False, use_regex=False)
     llama3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
               r"|\s+(?!\S)|\s+")
-    first, then = r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-    others = r"| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-    ends = "(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
     plain = pre.ByteLevel(add_prefix_space=False)
 
     def split(pattern):
@@ -171,10 +170,8 @@ def cases(tokenizers):
         "llama-bpe": byte_level(tokenizers, split(llama3), ignore_merges=True),
         "qwen2": byte_level(tokenizers, split(llama3.replace("{1,3}", "")), tokenizers.normalizers.NFC()),
         "smaug-bpe": byte_level(tokenizers, split(llama3), ignore_merges=True),
-        "gpt-4o": byte_level(tokenizers, split(
-            f"{first}*{then}+{ends}|{first}+{then}*{ends}|" + r"\p{N}{1,3}" + others)),
-        "tekken": byte_level(tokenizers, split(f"{first}*{then}+|{first}+{then}*|" + r"\p{N}" + others),
-                             ignore_merges=True),
+        "gpt-4o": byte_level(tokenizers, split(O200K)),
+        "tekken": byte_level(tokenizers, split(TEKKEN), ignore_merges=True),
         "smollm": byte_level(tokenizers, pre.Sequence([pre.Digits(individual_digits=True), plain])),
     }
 

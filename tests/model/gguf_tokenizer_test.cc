@@ -2,6 +2,7 @@
 #include "model/gguf/write.h"
 #include "model/gguf_bytes.h"
 #include "model/tiny_models.h"
+#include "model/tokenizer_ids.h"
 #include "support/errors.h"
 #include "support/folder.h"
 #include "support/golden.h"
@@ -17,6 +18,7 @@ namespace attn {
 namespace {
 
 using testing::error_of;
+using testing::expect_ids;
 using testing::Folder;
 using testing::GgufBytes;
 using testing::golden;
@@ -43,12 +45,6 @@ GgufBytes gguf_of(const Json& tokenizer, const std::string& pre) {
   file.text("tokenizer.ggml.model", "gpt2").text("tokenizer.ggml.pre", pre);
   file.texts("tokenizer.ggml.tokens", tokens).texts("tokenizer.ggml.merges", merges);
   return file.array("tokenizer.ggml.token_type", 5, types);
-}
-
-void expect_ids(const Tokenizer& tokenizer, const Json& strings, const Json& ids, const std::string& name) {
-  for (std::size_t i = 0; i < strings.size(); ++i)
-    EXPECT_EQ(tokenizer.encode(strings[i].get<std::string>()), ids[i].get<Ids>())
-        << name << ", string " << i << ": " << strings[i];
 }
 
 TEST(GgufTokenizer, OfBytesGivesHuggingFacesIds) {
@@ -147,48 +143,6 @@ TEST(GgufTokenizer, OfEncodersGivesHuggingFacesIds) {
     EXPECT_EQ(t5.encode_text("").ids, Ids{2});
     EXPECT_EQ(t5.encode_pair("", "").ids, (Ids{2, 2}));
   }
-}
-
-/// Folders have these pre-tokenizers too.
-void expect_ids_of_folders(const Json& figures) {
-  for (const Json& c : figures.at("cases")) {
-    const Tokenizer tokenizer = Tokenizer::parse(c.at("tokenizer").dump()),
-                    again = Tokenizer::parse(tokenizer.to_json());
-    EXPECT_EQ(again.to_json(), tokenizer.to_json());
-    expect_ids(tokenizer, figures.at("strings"), c.at("ids"), c.at("name"));
-    expect_ids(again, figures.at("strings"), c.at("ids"), c.at("name"));
-  }
-}
-
-TEST(Tokenizer, SplitsInSeveralSteps) { expect_ids_of_folders(golden("tokenizer/cuts.json")); }
-
-TEST(Tokenizer, SplitsWordsWhereTheCaseChanges) {
-  const Json& figures = golden("tokenizer/cases.json");
-  expect_ids_of_folders(figures);
-  for (const Json& c : figures.at("cases"))
-    for (std::size_t i = 0; i < figures.at("strings").size(); ++i) {
-      const std::string text = figures.at("strings")[i];
-      std::vector<std::string> pieces;
-      for (std::size_t at = 0; at < text.size();) {
-        const text::Cut cut = c.at("name") == "tekken" ? text::Cut::tekken : text::Cut::o200k;
-        const std::size_t end = text::piece_end(cut, text, at);
-        pieces.push_back(text.substr(at, end - at));
-        at = end;
-      }
-      EXPECT_EQ(pieces, c.at("pieces")[i].get<std::vector<std::string>>()) << c.at("name") << ": " << text;
-    }
-}
-
-TEST(Tokenizer, ASplitThatRemovesMustMatchEverything) {
-  Json file = golden("tokenizer/cases.json").at("cases")[0].at("tokenizer");
-  Json& split = file["pre_tokenizer"]["pretokenizers"][0];
-  EXPECT_EQ(split.at("behavior"), "Removed");
-  const auto refused = [&] { return error_of<FormatError>([&] { Tokenizer::parse(file.dump()); }); };
-  split["invert"] = false;
-  EXPECT_NE(refused().find("a Split must be Isolated, or Removed and inverted"), std::string::npos) << refused();
-  split["invert"] = true;
-  split["pattern"]["Regex"] = R"(\p{N})";
-  EXPECT_NE(refused().find(R"(the Split by \p{N} must be Isolated and not inverted)"), std::string::npos) << refused();
 }
 
 GgufBytes of_scores() {

@@ -155,7 +155,7 @@ Rewritten after(const NormalizerStep& step, const Rewritten& text) {
     case nfd: return in_form(text, nullptr, false);
     case nfkc: return in_form(text, full_parts, true);
     case nfkd: return in_form(text, full_parts, false);
-    case remove_marks: return without(mark_ranges, text);
+    case remove_marks: return without(removed_mark_ranges, text);
     case replace: return replaced(text, step.pattern, step.text);
     case prepend: return prepended(text, step.text);
     case strip: return stripped(text, step.left, step.right);
