@@ -16,17 +16,16 @@ namespace fs = std::filesystem;
 
 /// Returns the template in a JSON file: a text, or that named "default" of several.
 std::optional<std::string> template_in(const char* function, const fs::path& path) {
-  if (!io::is_file(path)) return std::nullopt;
-  const JsonFields fields(read_text(function, path.string()), path.string());
-  if (!fields.has("chat_template")) return std::nullopt;
-  const nlohmann::json& given = fields.at("chat_template");
+  const std::optional<JsonFields> fields = fields_of(function, path);
+  if (!fields || !fields->has("chat_template")) return std::nullopt;
+  const nlohmann::json& given = fields->at("chat_template");
   if (given.is_array())
     for (const nlohmann::json& one : given)
       if (one.is_object() && one.value("name", nlohmann::json()) == "default" && one.contains("template") &&
           one["template"].is_string())
         return one["template"].get<std::string>();
   if (given.is_null()) return std::nullopt;
-  if (!given.is_string()) fields.refuse("chat_template", "it must be a text");
+  if (!given.is_string()) fields->refuse("chat_template", "it must be a text");
   return given.get<std::string>();
 }
 

@@ -67,6 +67,11 @@ bool holds(Dtype wide, Dtype narrow) {
 
 }  // namespace
 
+std::optional<JsonFields> fields_of(const char* function, const std::filesystem::path& path) {
+  if (!io::is_file(path)) return std::nullopt;
+  return JsonFields(read_text(function, path.string()), path.string());
+}
+
 std::string read_text(const char* function, const std::string& path) {
   const io::FileSource source(function, path);
   std::string text(source.size(), '\0');

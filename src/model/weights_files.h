@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,8 @@ inline constexpr const char* weights_name = "model.safetensors";
 
 /// Returns the text of a file. Errors begin with `function`.
 std::string read_text(const char* function, const std::string& path);
+/// Returns the fields of a JSON file; nullopt if there is no such file.
+std::optional<JsonFields> fields_of(const char* function, const std::filesystem::path& path);
 
 /// Which tensors of a folder belong to a model, by name.
 struct WeightsWanted {

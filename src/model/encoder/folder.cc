@@ -18,12 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 using Kind = EncoderPooling::Kind;
 
-/// Reads a JSON object; an empty one if the file is missing.
-JsonFields fields_of(const fs::path& path) {
-  if (!io::is_file(path)) return JsonFields(std::string("{}"), path.string());
-  return JsonFields(read_text(encoder_load_name, path.string()), path.string());
-}
-
 /// Reads pooling_mode, a name or several; or, of earlier versions, a field for each, which are joined in this order.
 EncoderPooling read_pooling(const fs::path& folder) {
   struct Mode {
@@ -58,8 +52,9 @@ EncoderPooling read_pooling(const fs::path& folder) {
 std::optional<std::int64_t> read_max_length(const fs::path& folder) {
   for (const char* model : {"bert", "roberta", "distilbert", "camembert", "xlm-roberta"}) {
     const fs::path path = folder / ("sentence_" + std::string(model) + "_config.json");
-    if (!io::is_file(path)) continue;
-    const JsonFields fields = fields_of(path);
+    const std::optional<JsonFields> found = fields_of(encoder_load_name, path);
+    if (!found) continue;
+    const JsonFields& fields = *found;
     fields.must_be("do_lower_case", false);
     if (fields.at("max_seq_length").is_null()) return std::nullopt;
     const std::int64_t length = fields.integer("max_seq_length");
@@ -99,9 +94,10 @@ TextEncoder::Folder TextEncoder::Folder::read(const std::string& folder) {
   const fs::path path(folder), modules = path / "modules.json";
   Folder result;
   result.transformer = folder;
-  const JsonFields config = fields_of(path / "config_sentence_transformers.json");
-  result.prompts = read_prompts(config);
-  result.activation = config.text("activation_fn", "");
+  if (const auto config = fields_of(encoder_load_name, path / "config_sentence_transformers.json")) {
+    result.prompts = read_prompts(*config);
+    result.activation = config->text("activation_fn", "");
+  }
   if (!io::is_file(modules)) {
     result.max_tokens = read_max_length(path);
     return result;

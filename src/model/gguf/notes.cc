@@ -46,12 +46,6 @@ constexpr SpecialToken special_tokens[] = {{"tokenizer.ggml.bos_token_id", "bos_
                                            {"tokenizer.ggml.mask_token_id", "mask_token"}};
 static_assert(std::size(special_tokens) == Notes::count);
 
-/// Returns the fields of a file of a folder; nullopt if there is no such file.
-std::optional<JsonFields> fields_of(const fs::path& path) {
-  if (!io::is_file(path)) return std::nullopt;
-  return JsonFields(read_text(caller, path.string()), path.string());
-}
-
 /// Returns the text of a token: it stands alone, or in an object with how it is searched for; "": there is none.
 std::string text_of_token(const JsonFields& fields, const char* field) {
   const nlohmann::json& given = fields.at(field);
@@ -63,7 +57,7 @@ std::optional<std::int64_t> token_of_folder(const fs::path& folder, const Specia
                                             const std::optional<JsonFields>& config, const Tokenizer* tokenizer) {
   if (tokenizer != nullptr)
     for (const char* file : token_files)
-      if (const auto fields = fields_of(folder / file))
+      if (const auto fields = fields_of(caller, folder / file))
         if (const std::string text = text_of_token(*fields, which.token); !text.empty())
           if (const auto id = tokenizer->find(text)) return id;
   if (!config || which.id == nullptr) return std::nullopt;
@@ -82,7 +76,7 @@ std::string name_in(const std::optional<JsonFields>& config, const fs::path& fol
 }
 
 Notes notes_of_folder(const fs::path& folder, const Tokenizer* tokenizer, std::int64_t vocab_size) {
-  const std::optional<JsonFields> config = fields_of(folder / config_name);
+  const std::optional<JsonFields> config = fields_of(caller, folder / config_name);
   Notes notes{
       .name = name_in(config, folder), .chat_template = chat_template_of(caller, folder.string()), .tokens = {}};
   for (std::size_t i = 0; i < Notes::count; ++i) {
