@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "kernels/attention/tiles/bf16_prefill-inl.h"
+#include "kernels/targets.h"
 
 #if HWY_TARGET == HWY_AVX3
 ATTN_BEFORE_BF16_NAMESPACE();
@@ -85,10 +86,7 @@ HWY_NOINLINE void read_all(const void* data, std::size_t bytes) {
 }
 
 extern const PeakLoops peak_table;
-const PeakLoops peak_table = {HWY_TARGET == HWY_AVX2   ? "avx2"
-                              : HWY_TARGET == HWY_AVX3 ? "avx512"
-                                                       : "neon",
-                              fma_loop<float>(), fma_loop<double>(), dot_loop(), read_all};
+const PeakLoops peak_table = {ATTN_TARGET_NAME, fma_loop<float>(), fma_loop<double>(), dot_loop(), read_all};
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE
@@ -144,20 +142,8 @@ const PeakLoops& peak_loops(const char* target) noexcept {
     return tiled;
   }
 #endif
-  const PeakLoops* const built[] = {
-#if HWY_TARGETS & HWY_AVX3
-      &N_AVX3::peak_table,
-#endif
-#if HWY_TARGETS & HWY_AVX2
-      &N_AVX2::peak_table,
-#endif
-#if HWY_TARGETS & HWY_NEON
-      &N_NEON::peak_table,
-#endif
-      &plain_table};
-  for (const PeakLoops* loops : built)
-    if (vectors == loops->name) return *loops;
-  return plain_table;
+  const PeakLoops* const loops = find_table<PeakLoops>({ATTN_TABLES(peak_table)}, vectors);
+  return loops != nullptr ? *loops : plain_table;
 }
 
 }  // namespace attn::kernels

@@ -1,5 +1,4 @@
-// src/kernels/reference.h: declares the reference code of everything except attention and random numbers, as a table of
-// functions.
+// src/kernels/reference.h: declares the reference code of everything except random numbers, as a table of functions.
 #pragma once
 #include "kernels/attention/problem.h"  // Element
 #include "kernels/block_format.h"
@@ -67,6 +66,9 @@ struct NormGradientRow {
   void *weight_sums = nullptr, *bias_sums = nullptr;  // dy z and dy are added to these; or null
 };
 
+struct AttentionReference;  // kernels/attention/reference.h
+struct GradientKernel;      // kernels/attention/backward_problem.h
+
 /// The functions of one build of src/kernels/ref. Memory is contiguous where no stride is given; Element is f32 or f64.
 struct Reference {
   const char* build;  // "fma" or "generic"
@@ -91,6 +93,11 @@ struct Reference {
   /// Computes mean and sum of squared deviations of one row.
   void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean,
                       void* deviations) noexcept;
+  const AttentionReference* attention;
+  /// The backward pass of attention: in f32 and f64; in bf16 by the processor's dot product of pairs (index 0), and by
+  /// AMX tiles (index 1).
+  const GradientKernel* gradient;
+  const GradientKernel* bf16_gradient[2];
 };
 
 /// Returns the build for this processor: with FMA instructions if it has them.

@@ -79,21 +79,14 @@ Results rows_by(const Table& table, const Case& c, const Inputs& in) {
   return {{"result", y}};
 }
 
-/// Holds the reference code of one build.
-struct Build {
-  const kernels::Reference& rest;
-  const kernels::AttentionReference& attention;
-  const kernels::GradientKernel& gradient;
-};
-
-Results by_build(const Build& build, const Case& c, const Inputs& in) {
+Results by_build(const kernels::Reference& build, const Case& c, const Inputs& in) {
   if (size_of(c.dtype) == 2) return {};
   if (c.is_backward()) {
-    const BackwardPlan plan{"ref", &build.gradient};
+    const BackwardPlan plan{"ref", build.gradient};
     return gradients_by(&plan, in);
   }
-  if (c.is_attention()) return attention_by_reference(build.attention, in);
-  return c.op == "matmul" ? matmul_by_reference(build.rest, in) : rows_by(build.rest, c, in);
+  if (c.is_attention()) return attention_by_reference(*build.attention, in);
+  return c.op == "matmul" ? matmul_by_reference(build, in) : rows_by(build, c, in);
 }
 
 /// Multiplies with a target's kernels; bf16 only if both target and processor have the bf16 dot product, f16 never.
@@ -193,7 +186,7 @@ Results by_specification(const Case& c, const Inputs& in) {
     decoded.blocks = nullptr;
     return by_specification(c, decoded);
   }
-  return by_build({kernels::reference(), kernels::attention_reference(), kernels::gradient_reference()}, c, in);
+  return by_build(kernels::reference(), c, in);
 }
 kernels::GemmProblem gemm_problem(const Inputs& in, const Tensor& y) {
   kernels::GemmProblem p;
@@ -236,17 +229,11 @@ Tensor row_result(const Case& c, const Inputs& in, const Tensor& out) {
 }
 
 std::vector<Way> specification_ways() {
-  std::vector<Way> ways{{"reference generic", "scalar", [](const Case& c, const Inputs& in) {
-                           return by_build({*kernels::reference_generic(), *kernels::attention_reference_generic(),
-                                            *kernels::gradient_reference_generic()},
-                                           c, in);
-                         }}};
-  if (kernels::reference_fma() != nullptr)
-    ways.push_back({"reference fma", "scalar", [](const Case& c, const Inputs& in) {
-                      return by_build({*kernels::reference_fma(), *kernels::attention_reference_fma(),
-                                       *kernels::gradient_reference_fma()},
-                                      c, in);
-                    }});
+  std::vector<Way> ways;
+  for (const kernels::Reference* build : {kernels::reference_generic(), kernels::reference_fma()})
+    if (build != nullptr)
+      ways.push_back({runtime::format("reference {}", build->build), "scalar",
+                      [build](const Case& c, const Inputs& in) { return by_build(*build, c, in); }});
   return ways;
 }
 
@@ -266,11 +253,10 @@ std::vector<Way> target_ways(const std::string& name) {
                     [target](const Case& c, const Inputs& in) { return gradients_by_target(*target, c, in); }});
   if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str());
       target != nullptr && target->bf16.step != nullptr)
-    for (const auto& [build, kernel] : {std::pair{"generic", kernels::bf16_gradient_reference_generic(tiles)},
-                                        std::pair{"fma", kernels::bf16_gradient_reference_fma(tiles)}})
-      if (kernel != nullptr)  // this reference code must give the bits of the processor's kernels
-        ways.push_back({runtime::format("{} bf16 reference {}", name, build), name,
-                        [kernel = kernel](const Case& c, const Inputs& in) {
+    for (const kernels::Reference* build : {kernels::reference_generic(), kernels::reference_fma()})
+      if (build != nullptr)  // this reference code must give the bits of the processor's kernels
+        ways.push_back({runtime::format("{} bf16 reference {}", name, build->build), name,
+                        [kernel = build->bf16_gradient[tiles]](const Case& c, const Inputs& in) {
                           const BackwardPlan plan{"ref", kernel};
                           return by_pairs(c) ? gradients_by(&plan, in) : Results{};
                         }});

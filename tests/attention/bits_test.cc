@@ -165,7 +165,7 @@ TEST(Bits, TheSameMaskSaidInManyWays) {
 
 /// The problem of a call with results of the specification's two builds and of the plan's kernel side by side.
 TEST(Bits, BothBuildsOfTheSpecificationAndThePlanAgree) {
-  const auto* fma = kernels::attention_reference_fma();
+  const auto* fma = kernels::reference_fma();
   const std::int64_t rows = 40, keys = 1200;
   const Tensor dense = normal({1, 4, rows, keys}, 7), sinks = normal({4}, 8);
   for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
@@ -180,8 +180,8 @@ TEST(Bits, BothBuildsOfTheSpecificationAndThePlanAgree) {
         {.score = Score::additive(normal({5, 24}, 4, dtype), normal({5, 24}, 5, dtype), normal({5}, 6, dtype))}};
     for (const AttentionOptions& option : options) {
       const Call call = check("attention", in.q, in.k, in.v, option);
-      const Tensor generic = by_specification(*kernels::attention_reference_generic(), call);
-      if (fma != nullptr) { EXPECT_TRUE(bits_equal(by_specification(*fma, call), generic)); }
+      const Tensor generic = by_specification(*kernels::reference_generic()->attention, call);
+      if (fma != nullptr) { EXPECT_TRUE(bits_equal(by_specification(*fma->attention, call), generic)); }
       EXPECT_TRUE(bits_equal(run(in, option), generic));
     }
   }

@@ -12,6 +12,7 @@
 
 #include "kernels/attention/pass/bf16_backward_pass-inl.h"
 #include "kernels/attention/pass/additive_backward_pass-inl.h"
+#include "kernels/targets.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -70,11 +71,11 @@ constexpr GradientTarget gradient_target_of(const char* name, const GradientKern
 }
 extern const GradientTarget gradient_table;
 #if HWY_TARGET == HWY_AVX3
-const GradientTarget gradient_table = gradient_target_of("avx512", bf16_gradient_kernel(bf16_pairs_step));
-extern const GradientTarget tiled_gradient_table;
-const GradientTarget tiled_gradient_table = gradient_target_of("amx", bf16_gradient_kernel(bf16_tiles_step));
+const GradientTarget gradient_table = gradient_target_of(ATTN_TARGET_NAME, bf16_gradient_kernel(bf16_pairs_step));
+extern const GradientTarget amx_gradient_table;
+const GradientTarget amx_gradient_table = gradient_target_of("amx", bf16_gradient_kernel(bf16_tiles_step));
 #else
-const GradientTarget gradient_table = gradient_target_of(HWY_TARGET == HWY_AVX2 ? "avx2" : "neon", {});
+const GradientTarget gradient_table = gradient_target_of(ATTN_TARGET_NAME, {});
 #endif
 
 #endif
@@ -85,20 +86,7 @@ HWY_AFTER_NAMESPACE();
 namespace attn::kernels {
 
 const GradientTarget* gradient_target(const char* name) noexcept {
-  const GradientTarget* const built[] = {
-#if HWY_TARGETS & HWY_AVX3
-      &N_AVX3::tiled_gradient_table, &N_AVX3::gradient_table,
-#endif
-#if HWY_TARGETS & HWY_AVX2
-      &N_AVX2::gradient_table,
-#endif
-#if HWY_TARGETS & HWY_NEON
-      &N_NEON::gradient_table,
-#endif
-      nullptr};
-  for (const GradientTarget* target : built)
-    if (target != nullptr && std::strcmp(name, target->name) == 0) return target;
-  return nullptr;
+  return find_table<GradientTarget>({ATTN_AMX_TABLE(amx_gradient_table) ATTN_TABLES(gradient_table)}, name);
 }
 
 }  // namespace attn::kernels

@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels/attention/problem.h"
 #include "kernels/attention/query_tile.h"
+#include "kernels/reference.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -129,13 +130,7 @@ struct GradientTarget {
 /// Returns the kernels of the target of that name; null if it is not built in.
 const GradientTarget* gradient_target(const char* name) noexcept;
 
-/// Return the reference code for f32 and f64: the build for this processor, and both builds for the test that their
-/// bits agree.
-const GradientKernel& gradient_reference() noexcept;
-const GradientKernel* gradient_reference_generic() noexcept;
-const GradientKernel* gradient_reference_fma() noexcept;
-/// The same for bf16: by the processor's dot product of pairs, or with `tiles` by AMX tiles.
-const GradientKernel* bf16_gradient_reference_generic(bool tiles) noexcept;
-const GradientKernel* bf16_gradient_reference_fma(bool tiles) noexcept;
+/// Returns the reference code for f32 and f64.
+inline const GradientKernel& gradient_reference() noexcept { return *reference().gradient; }
 
 }  // namespace attn::kernels

@@ -16,6 +16,7 @@
 #include "kernels/attention/softmax/epilogue-inl.h"
 #include "kernels/attention/mask/block_mask-inl.h"
 #include "kernels/attention/mask/mask_program.h"
+#include "kernels/targets.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -232,10 +233,8 @@ constexpr ForwardKernel bf16_forward_kernel() { return {}; }
 #endif
 
 extern const AttentionTarget attention_table;
-const AttentionTarget attention_table = {HWY_TARGET == HWY_AVX2   ? "avx2"
-                                         : HWY_TARGET == HWY_AVX3 ? "avx512"
-                                                                  : "neon",
-                                         forward_kernel<float>(), forward_kernel<double>(), bf16_forward_kernel()};
+const AttentionTarget attention_table = {ATTN_TARGET_NAME, forward_kernel<float>(), forward_kernel<double>(),
+                                         bf16_forward_kernel()};
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE
@@ -251,20 +250,7 @@ HWY_AFTER_NAMESPACE();
 namespace attn::kernels {
 
 const AttentionTarget* attention_target(const char* name) noexcept {
-  const AttentionTarget* const built[] = {
-#if HWY_TARGETS & HWY_AVX3
-      &N_AVX3::amx_table, &N_AVX3::attention_table,
-#endif
-#if HWY_TARGETS & HWY_AVX2
-      &N_AVX2::attention_table,
-#endif
-#if HWY_TARGETS & HWY_NEON
-      &N_NEON::attention_table,
-#endif
-      nullptr};
-  for (const AttentionTarget* target : built)
-    if (target != nullptr && std::strcmp(target->name, name) == 0) return target;
-  return nullptr;
+  return find_table<AttentionTarget>({ATTN_AMX_TABLE(amx_table) ATTN_TABLES(attention_table)}, name);
 }
 
 }  // namespace attn::kernels

@@ -1,13 +1,13 @@
 // src/kernels/attention/reference.h: declares the reference code of attention, as a table of functions.
 #pragma once
 #include "kernels/attention/problem.h"
+#include "kernels/reference.h"
 
 namespace attn::kernels {
 
 /// One build of src/kernels/ref/attention.cc. It accepts every problem and allocates nothing. A row's result depends
 /// only on that row's query, the keys that it sees, and their values.
 struct AttentionReference {
-  const char* build;  // "fma" or "generic"
   std::size_t (*scratch_bytes)(const AttentionProblem& problem) noexcept;
   /// Computes rows [row_begin, row_end) of (b, h): the output, and every other result for which the problem has a
   /// pointer. Scratch is 64-byte aligned.
@@ -22,10 +22,6 @@ struct AttentionReference {
                     std::int64_t row_end) noexcept;
 };
 
-/// Return the build for this processor, and both builds for the test that their bits agree (the second is null if it
-/// does not exist or cannot run).
-const AttentionReference& attention_reference() noexcept;
-const AttentionReference* attention_reference_generic() noexcept;
-const AttentionReference* attention_reference_fma() noexcept;
+inline const AttentionReference& attention_reference() noexcept { return *reference().attention; }
 
 }  // namespace attn::kernels

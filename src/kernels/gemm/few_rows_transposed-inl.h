@@ -114,7 +114,7 @@ HWY_NOINLINE void few_rows_transposed(const GemmProblem& p, std::int64_t first, 
             const char* const next = CACHED ? nullptr : far ? ahead.next<lines>(from) : from;
             transpose_columns<Kind, CACHED>(from, stride_bytes, x);
             _Pragma("GCC unroll 16") for (int i = 0; i < transposed_words; ++i) {
-              if (!CACHED) prefetch_share<lines>(address_of(next), i, transposed_words);
+              if (!CACHED) prefetch_share<lines>(PrefetchAddresses<1>{{address_of(next)}}, i, transposed_words);
               _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] =
                   Kind::add(a[m] + item + i * Kind::depth, x[i], sum[m][g]);
             }

@@ -9,11 +9,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string_view>
 
 #include "kernels/gemm/amx_part-inl.h"
 #include "kernels/gemm/few_rows-inl.h"
 #include "kernels/gemm/gemm_part-inl.h"
+#include "kernels/targets.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -74,9 +74,7 @@ void gemm_pack(const GemmProblem& p, std::int64_t q, void* packed) noexcept {
 
 extern const GemmTarget gemm_table;
 const GemmTarget gemm_table = {
-    .name = HWY_TARGET == HWY_AVX2   ? "avx2"
-            : HWY_TARGET == HWY_AVX3 ? "avx512"
-                                     : "neon",
+    .name = ATTN_TARGET_NAME,
     .has_pairs = HWY_TARGET == HWY_AVX3,
     .parts = gemm_parts,
     .scratch_bytes = gemm_scratch,
@@ -137,20 +135,7 @@ HWY_AFTER_NAMESPACE();
 namespace attn::kernels {
 
 const GemmTarget* gemm_target(const char* name) noexcept {
-  const GemmTarget* const built[] = {
-#if HWY_TARGETS & HWY_AVX3
-      &N_AVX3::amx_gemm_table, &N_AVX3::gemm_table,
-#endif
-#if HWY_TARGETS & HWY_AVX2
-      &N_AVX2::gemm_table,
-#endif
-#if HWY_TARGETS & HWY_NEON
-      &N_NEON::gemm_table,
-#endif
-      nullptr};
-  for (const GemmTarget* target : built)
-    if (target != nullptr && std::string_view(name) == target->name) return target;
-  return nullptr;
+  return find_table<GemmTarget>({ATTN_AMX_TABLE(amx_gemm_table) ATTN_TABLES(gemm_table)}, name);
 }
 
 }  // namespace attn::kernels

@@ -24,27 +24,19 @@ inline Address address_of(const void* memory) { return reinterpret_cast<Address>
 #endif
 }
 
-/// Prefetches LINES cache lines spread over `steps` calls: call number `step` prefetches its share of them. Line i is
-/// at place(i).
-template <int LINES, class F>
-[[gnu::always_inline]] inline void prefetch_share_of(F&& place, int step, int steps) {
-  for (int i = step * LINES / steps; i < (step + 1) * LINES / steps; ++i) prefetch_l2_pinned(place(i));
-}
-/// Does the same as prefetch_share_of, for adjacent lines from `at` on.
-template <int LINES>
-[[gnu::always_inline]] inline void prefetch_share(Address at, int step, int steps) {
-  prefetch_share_of<LINES>([at](int i) { return at + static_cast<Address>(i) * 64; }, step, steps);
-}
-
 /// The addresses that a step prefetches: at[0] for the first time; at[1], at[2] ... were prefetched in earlier steps,
 /// each earlier than the one before it, and are prefetched again.
 template <int TIMES>
 struct PrefetchAddresses {
   Address at[TIMES];
 };
+/// Prefetches LINES adjacent cache lines from each address on, spread over `steps` calls: call number `step` prefetches
+/// its share of them.
 template <int LINES, int TIMES>
 [[gnu::always_inline]] inline void prefetch_share(const PrefetchAddresses<TIMES>& addresses, int step, int steps) {
-  for (int n = 0; n < TIMES; ++n) prefetch_share<LINES>(addresses.at[n], step, steps);
+  for (int n = 0; n < TIMES; ++n)
+    for (int i = step * LINES / steps; i < (step + 1) * LINES / steps; ++i)
+      prefetch_l2_pinned(addresses.at[n] + static_cast<Address>(i) * 64);
 }
 
 }  // namespace attn::kernels

@@ -228,11 +228,6 @@ void score_mod(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::i
 
 extern const AttentionReference attention_table;
 const AttentionReference attention_table = {
-#if defined(__FMA__)
-    .build = "fma",
-#else
-    .build = "generic",
-#endif
     .scratch_bytes = scratch_bytes,
     .rows = rows<Want::output>,
     .scores = rows<Want::scores>,

@@ -19,6 +19,9 @@ const Reference table = {
     .rms_norm_row = rms_norm_row,
     .norm_gradient_row = norm_gradient_row,
     .moments_row = moments_row,
+    .attention = &attention_table,
+    .gradient = &gradient_table,
+    .bf16_gradient = {&bf16_gradient_tables[0], &bf16_gradient_tables[1]},
 };
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

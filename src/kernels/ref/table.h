@@ -1,5 +1,7 @@
 // src/kernels/ref/table.h: declares the functions of one build of the reference code.
 #pragma once
+#include "kernels/attention/backward_problem.h"
+#include "kernels/attention/reference.h"
 #include "kernels/reference.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
@@ -16,5 +18,8 @@ void rms_norm_row(Element element, const void* x, const void* weight, double eps
 void norm_gradient_row(const NormGradientRow& row) noexcept;
 void moments_row(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean,
                  void* deviations) noexcept;
+extern const AttentionReference attention_table;
+extern const GradientKernel gradient_table;
+extern const GradientKernel bf16_gradient_tables[2];
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

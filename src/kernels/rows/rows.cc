@@ -18,6 +18,7 @@
 #include "kernels/rows/slopes-inl.h"
 #include "kernels/rows/softmax-inl.h"
 #include "kernels/rows/unary-inl.h"
+#include "kernels/targets.h"
 #include "runtime/cpu.h"
 #include "runtime/once.h"
 
@@ -25,7 +26,11 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-template <typename T>
+/// Where the results of a row go: large data is f32, so only f32 is written past the caches.
+template <typename T, To TO>
+inline constexpr To to_of = sizeof(T) == 4 ? TO : To::caches;
+
+template <To TO, typename T>
 void row_of(RowOp op, const T* x, T* y, std::int64_t n) {
   const hn::ScalableTag<T> d;
   using V = hn::Vec<decltype(d)>;
@@ -40,8 +45,8 @@ void row_of(RowOp op, const T* x, T* y, std::int64_t n) {
                                                HWY_ATTR { return hn::Add(s, hn::Abs(load_some(d, x + i, count))); }));
       return;
     case RowOp::max: *y = largest(x, n); return;
-    case RowOp::softmax: return softmax<T, To::caches>(x, y, n);
-    case RowOp::log_softmax: return log_softmax<T, To::caches>(x, y, n);
+    case RowOp::softmax: return softmax<T, to_of<T, TO>>(x, y, n);
+    case RowOp::log_softmax: return log_softmax<T, to_of<T, TO>>(x, y, n);
   }
 }
 
@@ -64,23 +69,26 @@ void binary(Binary op, Element element, const void* a, const void* b, double one
   element == Element::bf16 ? binary_of<Halves>(op, a, b, static_cast<float>(one), y, n)
                            : binary_of<Singles>(op, a, b, static_cast<float>(one), y, n);
 }
+template <To TO>
 void row(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
          std::int64_t n) noexcept {
   const bool one_value = op != RowOp::softmax && op != RowOp::log_softmax;
   if (x_stride != 1 || (y_stride != 1 && !one_value)) return reference().row(op, element, x, x_stride, y, y_stride, n);
-  with_element(element, [&]<typename T>(T) { row_of(op, static_cast<const T*>(x), static_cast<T*>(y), n); });
+  with_element(element, [&]<typename T>(T) { row_of<TO>(op, static_cast<const T*>(x), static_cast<T*>(y), n); });
 }
+template <To TO>
 void layer_norm_row(Element element, const void* x, const void* weight, const void* bias, double eps, void* y,
                     std::int64_t n) noexcept {
   with_element(element, [&]<typename T>(T) {
-    layer_norm<T, To::caches>(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<const T*>(bias),
-                              static_cast<T>(eps), static_cast<T*>(y), n);
+    layer_norm<T, to_of<T, TO>>(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<const T*>(bias),
+                                static_cast<T>(eps), static_cast<T*>(y), n);
   });
 }
+template <To TO>
 void rms_norm_row(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept {
   with_element(element, [&]<typename T>(T) {
-    rms_norm<T, To::caches>(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T>(eps),
-                            static_cast<T*>(y), n);
+    rms_norm<T, to_of<T, TO>>(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T>(eps),
+                              static_cast<T*>(y), n);
   });
 }
 
@@ -88,28 +96,6 @@ void norm_gradient_row(const NormGradientRow& row) noexcept {
   with_element(row.element, [&]<typename T>(T) { norm_gradient<T>(row); });
 }
 
-// These write past the caches only in f32, because large data is f32.
-void row_to_memory(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
-                   std::int64_t n) noexcept {
-  if (element != Element::f32 || x_stride != 1 || y_stride != 1) return row(op, element, x, x_stride, y, y_stride, n);
-  const auto* from = static_cast<const float*>(x);
-  auto* to = static_cast<float*>(y);
-  if (op == RowOp::softmax) return softmax<float, To::memory>(from, to, n);
-  if (op == RowOp::log_softmax) return log_softmax<float, To::memory>(from, to, n);
-  row_of(op, from, to, n);
-}
-void layer_norm_row_to_memory(Element element, const void* x, const void* weight, const void* bias, double eps, void* y,
-                              std::int64_t n) noexcept {
-  if (element != Element::f32) return layer_norm_row(element, x, weight, bias, eps, y, n);
-  layer_norm<float, To::memory>(static_cast<const float*>(x), static_cast<const float*>(weight),
-                                static_cast<const float*>(bias), static_cast<float>(eps), static_cast<float*>(y), n);
-}
-void rms_norm_row_to_memory(Element element, const void* x, const void* weight, double eps, void* y,
-                            std::int64_t n) noexcept {
-  if (element != Element::f32) return rms_norm_row(element, x, weight, eps, y, n);
-  rms_norm<float, To::memory>(static_cast<const float*>(x), static_cast<const float*>(weight), static_cast<float>(eps),
-                              static_cast<float*>(y), n);
-}
 void moments_row(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean,
                  void* deviations) noexcept {
   if (x_stride != 1) return reference().moments_row(element, x, x_stride, n, mean, deviations);
@@ -167,21 +153,19 @@ void narrow(Element half, const void* x, void* y, std::int64_t n) noexcept {
 
 extern const RowTarget row_table;
 const RowTarget row_table = {
-    .name = HWY_TARGET == HWY_AVX2   ? "avx2"
-            : HWY_TARGET == HWY_AVX3 ? "avx512"
-                                     : "neon",
+    .name = ATTN_TARGET_NAME,
     .unary = unary,
     .slope = slope,
-    .row = row,
-    .layer_norm_row = layer_norm_row,
-    .rms_norm_row = rms_norm_row,
+    .row = row<To::caches>,
+    .layer_norm_row = layer_norm_row<To::caches>,
+    .rms_norm_row = rms_norm_row<To::caches>,
     .norm_gradient_row = norm_gradient_row,
     .moments_row = moments_row,
     .sum_columns = sum_columns,
     .softmax_columns = softmax_columns,
-    .row_to_memory = row_to_memory,
-    .layer_norm_row_to_memory = layer_norm_row_to_memory,
-    .rms_norm_row_to_memory = rms_norm_row_to_memory,
+    .row_to_memory = row<To::memory>,
+    .layer_norm_row_to_memory = layer_norm_row<To::memory>,
+    .rms_norm_row_to_memory = rms_norm_row<To::memory>,
     .stream = stream,
     .end_of_streams = end_of_streams,
     .widen = widen,
@@ -197,36 +181,21 @@ HWY_AFTER_NAMESPACE();
 namespace attn::kernels {
 
 const RowTarget* row_target(const char* name) noexcept {
-  const RowTarget* const built[] = {
-#if HWY_TARGETS & HWY_AVX3
-      &N_AVX3::row_table,
-#endif
-#if HWY_TARGETS & HWY_AVX2
-      &N_AVX2::row_table,
-#endif
-#if HWY_TARGETS & HWY_NEON
-      &N_NEON::row_table,
-#endif
-      nullptr};
-  for (const RowTarget* target : built)
-    if (target != nullptr && runtime::vectors_of(name) == target->name) return target;
-  return nullptr;
+  return find_table<RowTarget>({ATTN_TABLES(row_table)}, runtime::vectors_of(name));
 }
 
 namespace {
-void sum_columns_by_specification(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* y,
-                                  std::int64_t columns) noexcept {
-  const std::int64_t size = element == Element::f64 ? 8 : 4;
-  for (std::int64_t c = 0; c < columns; ++c)
-    reference().row(RowOp::sum, element, static_cast<const char*>(x) + c * size, x_stride,
-                    static_cast<char*>(y) + c * size, 1, n);
-}
-void softmax_columns_by_specification(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y,
+/// Computes columns one by one with the reference code; sums are written y_stride = 1 apart.
+void columns_by_specification(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y,
                                       std::int64_t y_stride, std::int64_t n, std::int64_t columns) noexcept {
   const std::int64_t size = element == Element::f64 ? 8 : 4;
   for (std::int64_t c = 0; c < columns; ++c)
     reference().row(op, element, static_cast<const char*>(x) + c * size, x_stride, static_cast<char*>(y) + c * size,
                     y_stride, n);
+}
+void sum_columns_by_specification(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* y,
+                                  std::int64_t columns) noexcept {
+  columns_by_specification(RowOp::sum, element, x, x_stride, y, 1, n, columns);
 }
 void copy(const void* from, void* to, std::int64_t bytes) noexcept {
   std::memcpy(to, from, static_cast<std::size_t>(bytes));
@@ -247,7 +216,7 @@ const RowTarget& row_kernels() {
                      .norm_gradient_row = reference().norm_gradient_row,
                      .moments_row = reference().moments_row,
                      .sum_columns = sum_columns_by_specification,
-                     .softmax_columns = softmax_columns_by_specification,
+                     .softmax_columns = columns_by_specification,
                      .row_to_memory = reference().row,
                      .layer_norm_row_to_memory = reference().layer_norm_row,
                      .rms_norm_row_to_memory = reference().rms_norm_row,

@@ -46,49 +46,34 @@ inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool v
 template <class F>
 Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first,
                int count, F&& bits_of) {
-  Word stack[mask_stack_depth];
-  int top = 0;
   const std::int64_t zero = problem.key_zero(b);
-  for (int n = 0; n < problem.mask.count; ++n) {
-    const MaskNode& node = problem.mask.nodes[n];
+  const auto leaf = [&](const MaskNode& node) {
     // position of the row, as an index into the block's keys
     const std::int64_t at = i + problem.row_offset(b, node.bottom_right) + zero - first;
     switch (node.op) {
-      case MaskOp::causal: stack[top++] = bits_between(0, at + 1); break;
+      case MaskOp::causal: return bits_between(0, at + 1);
       case MaskOp::window:
-        stack[top++] = bits_between(node.left < 0 ? 0 : at - node.left, node.right < 0 ? 64 : at + node.right + 1);
-        break;
+        return bits_between(node.left < 0 ? 0 : at - node.left, node.right < 0 ? 64 : at + node.right + 1);
       case MaskOp::prefix:
-        stack[top++] = bits_between(0, (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - (first - zero));
-        break;
+        return bits_between(0, (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - (first - zero));
       case MaskOp::documents: {
         const std::int64_t id = node.query_ids[b * node.query_ids_stride + i];
         const std::int64_t* keys = node.key_ids + b * node.key_ids_stride + first;
         Word word = 0;
         for (int j = 0; j < count; ++j) word |= static_cast<Word>(keys[j] == id) << j;
-        stack[top++] = word;
-        break;
+        return word;
       }
       case MaskOp::dense: {
         const std::int64_t* stride = node.dense.stride;
         const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + b * stride[0] + h * stride[1] +
                             i * stride[2] + first * stride[3];
-        stack[top++] = bits_of(bytes, stride[3], node.value, count);
-        break;
+        return bits_of(bytes, stride[3], node.value, count);
       }
-      case MaskOp::constant: stack[top++] = node.value ? ~Word{0} : 0; break;
-      case MaskOp::op_not: stack[top - 1] = ~stack[top - 1]; break;
-      case MaskOp::op_and:
-        --top;
-        stack[top - 1] &= stack[top];
-        break;
-      case MaskOp::op_or:
-        --top;
-        stack[top - 1] |= stack[top];
-        break;
+      default: return node.value ? ~Word{0} : 0;
     }
-  }
-  return (top ? stack[0] : ~Word{0}) & bits_between(0, count);
+  };
+  return evaluate_mask(problem.mask, ~Word{0}, leaf, std::bit_not<Word>(), std::bit_and<Word>(), std::bit_or<Word>()) &
+         bits_between(0, count);
 }
 
 }  // namespace attn::kernels

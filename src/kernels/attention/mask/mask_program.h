@@ -3,6 +3,9 @@
 #pragma once
 #include "kernels/attention/problem.h"
 
+#include <algorithm>
+#include <functional>
+
 // The functions are `static`: this header is compiled for several instruction sets, and the linker must not merge them.
 namespace attn::kernels {
 
@@ -25,6 +28,30 @@ static inline std::int64_t key_position(const AttentionProblem& problem, std::in
 /// Returns whether row i and key j are both within the lengths.
 static inline bool exists(const AttentionProblem& problem, std::int64_t b, std::int64_t i, std::int64_t j) {
   return i < problem.rows_end(b) && j >= problem.keys_begin(b) && j < problem.keys_end(b);
+}
+
+/// Evaluates a mask program in values of type T: `leaf` gives that of a node that is no operation, and the others compute
+/// the operations. A program without nodes is `all`.
+template <typename T, class Leaf, class Not, class And, class Or>
+static inline T evaluate_mask(const MaskProgram& mask, T all, Leaf leaf, Not op_not, And op_and, Or op_or) {
+  T stack[mask_stack_depth] = {all};
+  int top = 0;
+  for (int n = 0; n < mask.count; ++n) {
+    const MaskNode& node = mask.nodes[n];
+    switch (node.op) {
+      case MaskOp::op_not: stack[top - 1] = op_not(stack[top - 1]); break;
+      case MaskOp::op_and:
+        --top;
+        stack[top - 1] = op_and(stack[top - 1], stack[top]);
+        break;
+      case MaskOp::op_or:
+        --top;
+        stack[top - 1] = op_or(stack[top - 1], stack[top]);
+        break;
+      default: stack[top++] = leaf(node);
+    }
+  }
+  return stack[0];
 }
 
 static inline bool leaf_sees(const MaskNode& node, const AttentionProblem& problem, std::int64_t b, std::int64_t h,
@@ -50,24 +77,9 @@ static inline bool leaf_sees(const MaskNode& node, const AttentionProblem& probl
 static inline bool sees(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i,
                         std::int64_t j) {
   if (!exists(problem, b, i, j)) return false;
-  bool stack[mask_stack_depth] = {true};
-  int top = 0;
-  for (int n = 0; n < problem.mask.count; ++n) {
-    const MaskNode& node = problem.mask.nodes[n];
-    switch (node.op) {
-      case MaskOp::op_not: stack[top - 1] = !stack[top - 1]; break;
-      case MaskOp::op_and:
-        --top;
-        stack[top - 1] = stack[top - 1] && stack[top];
-        break;
-      case MaskOp::op_or:
-        --top;
-        stack[top - 1] = stack[top - 1] || stack[top];
-        break;
-      default: stack[top++] = leaf_sees(node, problem, b, h, i, j);
-    }
-  }
-  return stack[0];
+  return evaluate_mask(
+      problem.mask, true, [&](const MaskNode& node) { return leaf_sees(node, problem, b, h, i, j); },
+      std::logical_not<bool>(), std::logical_and<bool>(), std::logical_or<bool>());
 }
 
 struct TileRange {
@@ -109,24 +121,12 @@ static inline Visibility classify(const AttentionProblem& problem, std::int64_t 
   if (r.row_begin >= r.row_end || r.key_begin >= r.key_end) return Visibility::empty;
   const bool cut = r.row_end != range.row_end || r.key_begin != range.key_begin || r.key_end != range.key_end;
 
-  Visibility stack[mask_stack_depth] = {Visibility::full};
-  int top = 0;
-  for (int n = 0; n < problem.mask.count; ++n) {
-    const MaskNode& node = problem.mask.nodes[n];
-    switch (node.op) {
-      case MaskOp::op_not: stack[top - 1] = static_cast<Visibility>(2 - static_cast<int>(stack[top - 1])); break;
-      case MaskOp::op_and:
-        --top;
-        stack[top - 1] = stack[top] < stack[top - 1] ? stack[top] : stack[top - 1];
-        break;
-      case MaskOp::op_or:
-        --top;
-        stack[top - 1] = stack[top] > stack[top - 1] ? stack[top] : stack[top - 1];
-        break;
-      default: stack[top++] = tile_of_leaf(node, problem, b, r);
-    }
-  }
-  return stack[0] == Visibility::full && cut ? Visibility::partial : stack[0];
+  const Visibility whole = evaluate_mask(
+      problem.mask, Visibility::full, [&](const MaskNode& node) { return tile_of_leaf(node, problem, b, r); },
+      [](Visibility x) { return static_cast<Visibility>(2 - static_cast<int>(x)); },
+      [](Visibility x, Visibility y) { return std::min(x, y); },
+      [](Visibility x, Visibility y) { return std::max(x, y); });
+  return whole == Visibility::full && cut ? Visibility::partial : whole;
 }
 
 }  // namespace attn::kernels

@@ -98,7 +98,7 @@ class Bf16BackwardPass : public Bf16BackwardWeights {
     Sums::apply_modifiers(keys);
     if (keys.visible) Sums::clear_trimmed(keys.ranges);
     weigh_apart(keys);
-    if (p_.temperature != 1) Sums::back_through_temperature(keys.ranges);
+    if (p_.temperature != 1) divide_by_temperature<R>(p_, keys.ranges, scratch_.d);
   }
 
   void back_to_scores(const KvBlock& keys) {

@@ -29,8 +29,8 @@ class Bf16DecodePass : public DecodeStreams<float> {
 
   /// `lut`: whether int8 may be converted in registers.
   Bf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, Arena arena, bool lut = has_int8_lut())
-      : Bf16DecodePass(p, query_tile, Bf16Memory(arena, p)) {
-    int8 = lut && in_int8_tiles(p, Element::sign_magnitude8, p.keys_begin(tile.batch));
+      : Bf16DecodePass(p, query_tile, Bf16Memory(arena, p),
+                       lut && in_int8_tiles(p, Element::sign_magnitude8, p.keys_begin(query_tile.batch))) {
     // the loaders of int8 read no column beyond a row
     if (int8) rows_out = DecodeOutput<float>(scratch.block, p.value_dim);
   }
@@ -67,9 +67,9 @@ class Bf16DecodePass : public DecodeStreams<float> {
   }
 
  private:
-  HWY_NOINLINE Bf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, const Bf16Memory& memory)
-      : DecodeStreams(p, query_tile, memory.tile, is_int8(p.k.element), Bf16Scratch::value_words(p.value_dim),
-                      block_keys),
+  HWY_NOINLINE Bf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, const Bf16Memory& memory, bool in_registers)
+      : DecodeStreams(p, query_tile, memory.tile, is_int8(p.k.element), in_registers,
+                      Bf16Scratch::value_words(p.value_dim), block_keys),
         wide(memory.wide), kv(p, tile, k, v, wide), pairs(Bf16Scratch::pairs(p.dim)) {}
 
   using Scores = DecodeScores<float, block_keys>;
@@ -81,8 +81,8 @@ class Bf16DecodePass : public DecodeStreams<float> {
     const ScalesBy16 copied(kv.scales.key);
     const float* const* of_keys = kv.scales.there ? copied.at : nullptr;
     if (int8) {
-      decode_int8_scores<DotPairs, Int8PairKeys>(q, k, k_groups, ranges, block_keys, to);
-      of_keys = k_groups.scales();
+      decode_int8_scores<DotPairs, Int8PairKeys>(q, k, k_groups, k_stream, ranges, block_keys, to);
+      of_keys = k_groups.scales;
     } else {
       const std::uint32_t* words[block_keys];
       kv.keys({first, keys, kv_end}, words);
@@ -133,10 +133,10 @@ class Bf16DecodePass : public DecodeStreams<float> {
       const int last = key + part < end ? key + part : end;
       const PvEpilogue<float> to = epilogue(key == begin, last == end);
       if (int8) {
-        v_groups.use<true>(key, last);
-        if (keys_in_lanes) scale_decode_weights(Scores(scratch), rows(), key, last, v_groups.scales(), wide.p);
+        v_stream.use(last - key);
+        if (keys_in_lanes) scale_decode_weights(Scores(scratch), rows(), key, last, v_groups.scales, wide.p);
         rows_out.for_each(rows(), DecodePvTile<DotPairs, Int8PairValues, DecodeWeightPairs, DecodeWeightSum>{
-                                      {{ByteColumns(v), v_groups, key, last}}, p.from(key / 2), to, sum});
+                                      {{ByteColumns(v), v_groups, v_stream, key, last}}, p.from(key / 2), to, sum});
       } else {
         v_stream.use(last - key);
         rows_out.for_each(

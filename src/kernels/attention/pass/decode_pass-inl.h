@@ -37,31 +37,30 @@ class DecodeStreams : public QueryTilePass<T> {
       Pass::spread_next;
 
   bool keys_in_lanes;
-  bool int8 = false;                    // K and V are int8, converted in registers
+  bool int8;                            // K and V are int8, converted in registers
   bool converted;                       // K and V are converted block by block
-  StreamPrefetcher k_stream, v_stream;  // rows
-  Int8GroupCursor k_groups, v_groups;   // int8
+  StreamPrefetcher k_stream, v_stream;  // unless they are converted
+  Int8Groups k_groups, v_groups;        // the block's addresses of int8
 
  protected:
   DecodeStreams(const AttentionProblem& p, const QueryTile& query_tile, const QueryTileMemory<T>& memory, bool converts,
-                std::int64_t v_columns, int block_keys)
+                bool in_registers, std::int64_t v_columns, int block_keys)
       : Pass(p, query_tile, Path::decode, memory, converts ? 0 : bytes_of(p.k.element), v_columns),
-        keys_in_lanes(keeps_keys_in_lanes(p)), converted(converts) {
+        keys_in_lanes(keeps_keys_in_lanes(p)), int8(in_registers), converted(converts && !in_registers) {
     spread_next(2, block_keys);
   }
 
   /// Starts prefetching at the first visible key, and again after masked blocks.
   void prefetch_kv(std::int64_t first, int keys, const ActiveRanges& ranges) {
     if (int8) {
-      k_groups.load(k, first, kv_end, keys);
-      v_groups.load(v, first, kv_end, keys);
-    } else if (!converted) {
-      if (first != next_block_) {
-        k_stream.begin(k, problem.dim, first + ranges.begin[0], kv_end, exceeds_llc());
-        v_stream.begin(v, problem.value_dim, first + ranges.begin[0], kv_end, exceeds_llc());
-      }
-      next_block_ = first + keys;
+      k_groups.load(k, first, keys);
+      v_groups.load(v, first, keys);
     }
+    if (!converted && first != next_block_) {
+      k_stream.begin(k, problem.dim, first + ranges.begin[0], kv_end, exceeds_llc());
+      v_stream.begin(v, problem.value_dim, first + ranges.begin[0], kv_end, exceeds_llc());
+    }
+    next_block_ = first + keys;
   }
   PvEpilogue<T> epilogue(bool begins, bool ends) const {
     return {scratch.alpha, rows_out.stride(), rows_out.to_sums(), fresh, begins, ends};
@@ -149,16 +148,17 @@ class DecodePass : public DecodeStreams<T> {
   using Mac = MultiplyAdd<T>;
 
   HWY_NOINLINE DecodePass(const AttentionProblem& p, const QueryTile& query_tile, const Memory& memory)
-      : Streams(p, query_tile, memory.tile, !has_row_format<T>(p.k.element), p.value_dim, block_keys),
+      : Streams(p, query_tile, memory.tile, !has_row_format<T>(p.k.element),
+                sizeof(T) == 4 && in_int8_tiles(p, Element::i8, p.keys_begin(query_tile.batch)), p.value_dim,
+                block_keys),
         kv_cache_(memory.kv_cache), queries_(memory.queries) {
     kv_cache_.begin_tile();
-    if constexpr (sizeof(T) == 4) int8 = in_int8_tiles(p, Element::i8, p.keys_begin(tile.batch));
   }
 
   HWY_NOINLINE void score(std::int64_t first, int keys, const ActiveRanges& ranges, const DecodeScoreRows<T>& to) {
     const DecodeQueries<Mac> q{queries_, problem.dim, rows()};
     if constexpr (sizeof(T) == 4)
-      if (int8) return decode_int8_scores<Mac, Int8Keys>(q, k, k_groups, ranges, kv_block, to);
+      if (int8) return decode_int8_scores<Mac, Int8Keys>(q, k, k_groups, k_stream, ranges, kv_block, to);
     by_row_format<T>(k.element, [&]<class Format>() HWY_ATTR {
       using KeyWord = typename Format::Word;
       const KeyWord* k_rows[kv_block];
@@ -174,9 +174,10 @@ class DecodePass : public DecodeStreams<T> {
     const auto weights = [&p](int key) { return DecodeWeights<T>{p.p + key * p.stride, p.stride}; };
     if constexpr (sizeof(T) == 4)
       if (int8) {
-        v_groups.template use<prefetches_ahead<float>>(begin, end);
-        rows_out.for_each(rows(), DecodePvTile<Mac, Int8Values, DecodeWeights<T>>{
-                                      {{ByteColumns(v), v_groups, begin, end}}, weights(begin), epilogue(true, true)});
+        v_stream.use(end - begin);
+        rows_out.for_each(
+            rows(), DecodePvTile<Mac, Int8Values, DecodeWeights<T>>{
+                        {{ByteColumns(v), v_groups, v_stream, begin, end}}, weights(begin), epilogue(true, true)});
         fresh = false;
         return;
       }

@@ -8,7 +8,7 @@
 #endif
 
 #include "kernels/attention/mask/active_ranges.h"
-#include "kernels/attention/score/modifiers-inl.h"
+#include "kernels/attention/mask/transpose_bits-inl.h"
 #include "kernels/attention/query_lanes-inl.h"
 #include "kernels/philox.h"
 
@@ -182,6 +182,18 @@ HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const 
         kept[r] &= ~(Word{bits[0]} << at);
       }
     }
+}
+
+/// Computes one word per key: the rows whose weights dropout keeps, read from problem.task.keep.
+inline void kept_words(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
+                       Word* kept) {
+  for (std::int64_t i = 0; i < 64; ++i)
+    kept[i] = i < tile.rows
+                  ? bits_of_bytes(
+                        problem.task.keep + (tile.row + i - problem.task.first_row) * problem.task.keep_stride + first,
+                        1, true, keys)
+                  : 0;
+  transpose_bits(kept);
 }
 
 /// Computes those bits by counter, or reads them from problem.task.keep.

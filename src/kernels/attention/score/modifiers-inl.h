@@ -11,7 +11,6 @@
 #include "kernels/attention/mask/mask_bits.h"
 #include "kernels/attention/score/score_mod-inl.h"
 #include "kernels/attention/query_lanes-inl.h"
-#include "kernels/attention/mask/transpose_bits-inl.h"
 #include "kernels/attention/kv/widen_row-inl.h"
 #include "kernels/math/math-inl.h"
 #include "kernels/simd/transpose-inl.h"
@@ -25,22 +24,37 @@ inline bool has_modifiers(const AttentionProblem& problem) {
          problem.score_callback.call != nullptr || problem.temperature != 1;
 }
 
-/// Calls change(offset in the query tile, key, vector) for every vector that takes part. R: rows of the query tile.
-template <typename T, int R = query_tile_rows<T>, typename F>
-HWY_INLINE void for_each_score(const ActiveRanges& ranges, F&& change) {
+/// Computes x[at] = change(x[at], at) for the offset `at` in the query tile of every vector that takes part. R: rows of
+/// the query tile.
+template <int R, typename T, typename F>
+HWY_INLINE void for_each_score(const ActiveRanges& ranges, T* x, F&& change) {
+  const Tag<T> d;
   constexpr int N = lanes<T>;
   for (int g = 0; g < ranges.count; ++g)
     for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r)
-      for (int v = ranges.first[g]; v < ranges.last[g]; ++v) change(r * R + v * N, r, v);
+      for (int v = ranges.first[g]; v < ranges.last[g]; ++v) {
+        const int at = r * R + v * N;
+        hn::Store(change(hn::Load(d, x + at), at), d, x + at);
+      }
 }
 
-template <typename T>
-HWY_NOINLINE void cap_block(T cap, const ActiveRanges& ranges, const QueryTileScratch<T>& scratch) {
+/// Computes s = cap tanh(s / cap). `tanhs`, if not null, gets the values of tanh, which the backward pass needs.
+template <int R, typename T>
+HWY_NOINLINE void cap_scores(T cap, const ActiveRanges& ranges, T* s, T* tanhs = nullptr) {
   const Tag<T> d;
   const auto c = hn::Set(d, cap);
-  for_each_score<T>(ranges, [&](int at, int, int) HWY_ATTR {
-    hn::Store(hn::Mul(c, tanh(d, hn::Div(hn::Load(d, scratch.s + at), c))), d, scratch.s + at);
+  for_each_score<R>(ranges, s, [&](Vector<T> x, int at) HWY_ATTR {
+    const auto t = tanh(d, hn::Div(x, c));
+    if (tanhs != nullptr) hn::Store(t, d, tanhs + at);
+    return hn::Mul(c, t);
   });
+}
+
+/// Divides scores, or derivatives by them, by the temperature.
+template <int R, typename T>
+HWY_NOINLINE void divide_by_temperature(const AttentionProblem& problem, const ActiveRanges& ranges, T* x) {
+  const auto t = hn::Set(Tag<T>(), static_cast<T>(problem.temperature));
+  for_each_score<R>(ranges, x, [&](Vector<T> value, int) HWY_ATTR { return hn::Div(value, t); });
 }
 
 template <typename T>
@@ -226,7 +240,8 @@ HWY_NOINLINE void add_of_keys(const BiasTerm& term, const QueryTile& tile, std::
     }
 }
 
-/// Adds the bias terms one after another.
+/// Adds the bias terms one after another. A bias of -inf masks the pair instead of being added, because the score may
+/// be NaN.
 template <typename T, int R>
 HWY_NOINLINE void add_bias(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
                            const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
@@ -237,12 +252,9 @@ HWY_NOINLINE void add_bias(const AttentionProblem& problem, const QueryTile& til
       continue;
     }
     gather_bias(problem, problem.bias[n], tile, first, keys, scratch);
-    const auto masked = hn::Set(d, -std::numeric_limits<T>::infinity());
-    // a bias of -inf masks the pair instead of being added, because the score may be NaN
-    for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
+    for_each_score<R>(ranges, scratch.s, [&](Vector<T> s, int at) HWY_ATTR {
       const auto bias = hn::Load(d, scratch.extra + at);
-      hn::Store(hn::IfThenElse(hn::Eq(bias, masked), bias, hn::Add(hn::Load(d, scratch.s + at), bias)), d,
-                scratch.s + at);
+      return hn::IfThenElse(hn::Eq(bias, minus_infinity<T>()), bias, hn::Add(s, bias));
     });
   }
 }
@@ -254,20 +266,11 @@ HWY_NOINLINE void mask_by_bias(const AttentionProblem& problem, const QueryTile&
   const Tag<T> d;
   for (int n = 0; n < problem.bias_count; ++n) {
     gather_bias(problem, problem.bias[n], tile, first, keys, scratch);
-    for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
-      const auto masked = hn::Eq(hn::Load(d, scratch.extra + at), minus_infinity<T>());
-      hn::Store(hn::IfThenElse(masked, minus_infinity<T>(), hn::Load(d, scratch.s + at)), d, scratch.s + at);
+    for_each_score<R>(ranges, scratch.s, [&](Vector<T> s, int at) HWY_ATTR {
+      const auto bias = hn::Load(d, scratch.extra + at);
+      return hn::IfThenElse(hn::Eq(bias, minus_infinity<T>()), bias, s);
     });
   }
-}
-
-template <typename T, int R>
-HWY_NOINLINE void divide_by_temperature(const AttentionProblem& problem, const ActiveRanges& ranges,
-                                        const QueryTileScratch<T, R>& scratch) {
-  const Tag<T> d;
-  const auto t = hn::Set(d, static_cast<T>(problem.temperature));
-  for_each_score<T, R>(ranges, [&](int at, int, int)
-                                   HWY_ATTR { hn::Store(hn::Div(hn::Load(d, scratch.s + at), t), d, scratch.s + at); });
 }
 
 /// Applies all score modifiers and the mask in the order of docs/numerics.md sections 3.2 and 3.3. The running maximum
@@ -276,26 +279,15 @@ template <typename T>
 HWY_NOINLINE void apply_score_modifiers(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
                                         int keys, const Word* visible, const ActiveRanges& ranges,
                                         const QueryTileScratch<T>& scratch, ScoreVectors<T>& score_mod) {
-  if (problem.softcap != 0) cap_block(static_cast<T>(problem.softcap), ranges, scratch);
+  constexpr int R = query_tile_rows<T>;
+  if (problem.softcap != 0) cap_scores<R>(static_cast<T>(problem.softcap), ranges, scratch.s);
   if (problem.bias_count != 0) add_bias(problem, tile, first, keys, ranges, scratch);
   if (!problem.score_mod.empty()) score_mod.apply(first, keys, ranges, scratch.s);
   if (problem.score_callback.call != nullptr) call_back(problem, tile, first, keys, scratch.s);
   if (problem.bias_count != 0 && (!problem.score_mod.empty() || problem.score_callback.call != nullptr))
     mask_by_bias(problem, tile, first, keys, ranges, scratch);
-  if (problem.temperature != 1) divide_by_temperature(problem, ranges, scratch);
+  if (problem.temperature != 1) divide_by_temperature<R>(problem, ranges, scratch.s);
   mask_block(visible, ranges, scratch);
-}
-
-/// Computes one word per key: the rows whose weights dropout keeps, read from problem.task.keep.
-inline void kept_words(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
-                       Word* kept) {
-  for (std::int64_t i = 0; i < 64; ++i)
-    kept[i] = i < tile.rows
-                  ? bits_of_bytes(
-                        problem.task.keep + (tile.row + i - problem.task.first_row) * problem.task.keep_stride + first,
-                        1, true, keys)
-                  : 0;
-  transpose_bits(kept);
 }
 
 #endif

@@ -34,6 +34,13 @@ template <typename T>
 struct ScoreWindow {
   int keys, first, last, key;
   T* scores;
+
+  /// Calls f(key, vector) for all of them.
+  template <typename F>
+  HWY_INLINE void for_each(F&& f) const {
+    for (int r = 0; r < keys; ++r)
+      for (int v = first; v < last; ++v) f(r, v);
+  }
 };
 
 template <typename T>
@@ -160,12 +167,6 @@ class ScoreVectors {
     for (int n = program_.begin[r]; n < program_.begin[r + 1]; ++n) run_step(program_.steps[n], window);
   }
 
-  template <typename F>
-  static HWY_INLINE void for_each(const Window& w, F&& f) {
-    for (int r = 0; r < w.keys; ++r)
-      for (int v = w.first; v < w.last; ++v) f(r, v);
-  }
-
   HWY_NOINLINE void run_step(const ScoreStep& step, const Window& w) const {
     const Tag<T> d;
     const Spread<T> to = spread(step.to, step.to.rate, w);
@@ -176,10 +177,10 @@ class ScoreVectors {
                     c = spread(step.from[2], step.to.rate, w);
     const auto zero = hn::Zero(d), one = hn::Set(d, T(1));
     const auto unary = [&](auto&& f) HWY_ATTR {
-      for_each(w, [&](int r, int v) HWY_ATTR { hn::Store(f(hn::LoadU(d, a(r, v))), d, to(r, v)); });
+      w.for_each([&](int r, int v) HWY_ATTR { hn::Store(f(hn::LoadU(d, a(r, v))), d, to(r, v)); });
     };
     const auto binary = [&](auto&& f) HWY_ATTR {
-      for_each(w,
+      w.for_each(
                [&](int r, int v) HWY_ATTR { hn::Store(f(hn::LoadU(d, a(r, v)), hn::LoadU(d, b(r, v))), d, to(r, v)); });
     };
     using V = Vector<T>;
@@ -214,7 +215,7 @@ class ScoreVectors {
       case ScoreStepOp::op_and: return binary([&](V x, V y) HWY_ATTR { return hn::Mul(x, y); });
       case ScoreStepOp::op_or: return binary([&](V x, V y) HWY_ATTR { return hn::Max(x, y); });
       case ScoreStepOp::where:
-        return for_each(w, [&](int r, int v) HWY_ATTR {
+        return w.for_each([&](int r, int v) HWY_ATTR {
           hn::Store(hn::IfThenElse(hn::Eq(hn::LoadU(d, a(r, v)), zero), hn::LoadU(d, c(r, v)), hn::LoadU(d, b(r, v))),
                     d, to(r, v));
         });
@@ -244,7 +245,7 @@ class ScoreVectors {
     const Spread<T> to = spread(step.to, step.to.rate, w);
     Spread<T> index[4];
     for (int n = 0; n < lookup.rank; ++n) index[n] = spread(step.from[n], step.to.rate, w);
-    for_each(w, [&](int r, int v) HWY_ATTR {
+    w.for_each([&](int r, int v) HWY_ATTR {
       if constexpr (sizeof(T) == 4) {
         auto offset = hn::Zero(di);
         for (int n = 0; n < lookup.rank; ++n)

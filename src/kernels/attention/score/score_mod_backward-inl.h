@@ -33,10 +33,8 @@ class ScoreBack {
 
   /// Applies score_mod as in the forward pass, and saves the scores before it.
   [[gnu::cold]] HWY_NOINLINE void apply(std::int64_t first, int keys, const ActiveRanges& ranges) {
-    const Tag<T> d;
-    for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
-      hn::Store(hn::Load(d, scratch_.scores.s + at), d, scratch_.before + at);
-    });
+    for_each_score<R>(ranges, scratch_.before, [&](Vector<T>, int at)
+                                                   HWY_ATTR { return hn::Load(Tag<T>(), scratch_.scores.s + at); });
     forward_.apply(first, keys, ranges, scratch_.scores.s);
   }
 
@@ -73,16 +71,11 @@ class ScoreBack {
   HWY_NOINLINE void times(ScorePlace slope, bool one, const Window& w, const T* derivative, T* to) const {
     const Tag<T> d;
     const Spread<T> by = one ? Spread<T>{scratch_.before, 0, 0} : slopes_.spread(slope, ScoreRate::pair, w);
-    for_each(w, [&](int r, int v) HWY_ATTR {
+    w.for_each([&](int r, int v) HWY_ATTR {
       const auto x = hn::Load(d, derivative + r * R + v * N);
       hn::Store(one ? x : hn::IfThenZeroElse(hn::Eq(x, hn::Zero(d)), hn::Mul(x, hn::LoadU(d, by(r, v)))), d,
                 to + r * R + v * N);
     });
-  }
-  template <typename F>
-  static HWY_INLINE void for_each(const Window& w, F&& f) {
-    for (int r = 0; r < w.keys; ++r)
-      for (int v = w.first; v < w.last; ++v) f(r, v);
   }
   /// Calls f(key, lane) for the lanes that hold rows.
   template <typename F>
@@ -150,7 +143,7 @@ class ScoreBack {
         T* const sums = lookup.line == ScoreLine::row
                             ? lines.sums
                             : scratch_.sums + (parameters_before_lookups(p_) + step_number(n)) * R;
-        return for_each(w, [&](int r, int v) HWY_ATTR {
+        return w.for_each([&](int r, int v) HWY_ATTR {
           hn::StoreU(hn::Add(hn::LoadU(d, sums + v * N), hn::Load(d, given + r * R + v * N)), d, sums + v * N);
         });
       }
@@ -161,7 +154,7 @@ class ScoreBack {
         return;
       case ScoreLine::distance: {
         T* const sums = lines.sums + distance_line(p_, 0, first_ + w.key);
-        return for_each(w, [&](int r, int v) HWY_ATTR {
+        return w.for_each([&](int r, int v) HWY_ATTR {
           hn::StoreU(hn::Add(hn::LoadU(d, sums - r + v * N), hn::Load(d, given + r * R + v * N)), d, sums - r + v * N);
         });
       }

@@ -117,13 +117,14 @@ class SoftmaxBackward {
 
   /// Applies the score modifiers of the forward pass again: softcap, bias terms, score_mod, temperature.
   HWY_INLINE void apply_modifiers(const KvBlock& keys) {
-    if (p_.softcap != 0) cap(keys.ranges);
+    if (p_.softcap != 0)
+      cap_scores<R>(static_cast<T>(p_.softcap), keys.ranges, scratch_.scores.s, scratch_.capped);
     if (p_.bias_count != 0) add_bias(p_, tile_, keys.first, keys.count, keys.ranges, scratch_.scores);
     if (score_.used()) {
       score_.apply(keys.first, keys.count, keys.ranges);
       if (p_.bias_count != 0) mask_by_bias(p_, tile_, keys.first, keys.count, keys.ranges, scratch_.scores);
     }
-    if (p_.temperature != 1) divide_by_temperature(p_, keys.ranges, scratch_.scores);
+    if (p_.temperature != 1) divide_by_temperature<R>(p_, keys.ranges, scratch_.scores.s);
   }
 
   /// Returns the backward pass of the score expression.
@@ -146,7 +147,7 @@ class SoftmaxBackward {
     } else {
       weigh<false, false>(ranges, nullptr, nullptr);
     }
-    if (p_.temperature != 1) back_through_temperature(ranges);
+    if (p_.temperature != 1) divide_by_temperature<R>(p_, ranges, scratch_.d);
   }
 
   /// Computes weights and derivatives in place. MASKED: pairs are masked by `visible` (unless null) as well as by a
@@ -191,29 +192,12 @@ class SoftmaxBackward {
         }
   }
 
-  HWY_NOINLINE void cap(const ActiveRanges& ranges) {
-    const Tag<T> d;
-    const auto c = hn::Set(d, static_cast<T>(p_.softcap));
-    for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
-      const auto t = tanh(d, hn::Div(hn::Load(d, scratch_.scores.s + at), c));
-      hn::Store(t, d, scratch_.capped + at);
-      hn::Store(hn::Mul(c, t), d, scratch_.scores.s + at);
-    });
-  }
   /// Multiplies by the softcap's slope; a derivative of 0 stays 0, because a masked score may be NaN.
   HWY_NOINLINE void back_through_softcap(const ActiveRanges& ranges) {
     const Tag<T> d;
-    for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
-      const auto t = hn::Load(d, scratch_.capped + at), x = hn::Load(d, scratch_.d + at);
-      hn::Store(hn::IfThenZeroElse(hn::Eq(x, hn::Zero(d)), hn::Mul(x, hn::NegMulAdd(t, t, hn::Set(d, T(1))))), d,
-                scratch_.d + at);
-    });
-  }
-  HWY_NOINLINE void back_through_temperature(const ActiveRanges& ranges) {
-    const Tag<T> d;
-    const auto t = hn::Set(d, static_cast<T>(p_.temperature));
-    for_each_score<T, R>(ranges, [&](int at, int, int) HWY_ATTR {
-      hn::Store(hn::Div(hn::Load(d, scratch_.d + at), t), d, scratch_.d + at);
+    for_each_score<R>(ranges, scratch_.d, [&](Vector<T> x, int at) HWY_ATTR {
+      const auto t = hn::Load(d, scratch_.capped + at);
+      return hn::IfThenZeroElse(hn::Eq(x, hn::Zero(d)), hn::Mul(x, hn::NegMulAdd(t, t, hn::Set(d, T(1)))));
     });
   }
 

@@ -76,23 +76,23 @@ class Int8ToBf16Lut {
 struct Int8PairKeys : Int8KeyGroups {
   static constexpr int step = static_cast<int>(KvRows::k_interleave_width) / 2;
 
-  template <int VECTORS, int>
+  template <int VECTORS, int TIMES>
   class Reader {
    public:
-    HWY_INLINE Reader(const Int8PairKeys& keys, int vector, int row) : words_(keys, vector, row) {}
+    HWY_INLINE Reader(const Int8PairKeys& keys, int vector, int) : words_(keys, vector) {}
     HWY_INLINE void next() {
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v)
         numbers_.widen(_mm512_shuffle_epi8(_mm512_castps_si512(words_.next(v).raw), by_pairs_), pair_[v][0],
                        pair_[v][1]);
     }
     HWY_INLINE Vector<float> column(int v, int i) const { return pair_[v][i]; }
-    HWY_INLINE void prefetch(int point, int points) const { words_.template prefetch<1>(point, points); }
+    HWY_INLINE void prefetch(int point, int points) const { words_.prefetch(point, points); }
 
    private:
     Int8ToBf16Lut numbers_;
     // of four words, the first pairs come first
     __m512i by_pairs_ = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    Words<VECTORS> words_;
+    Words<VECTORS, TIMES> words_;
     Vector<float> pair_[VECTORS][2];
   };
 };
@@ -100,21 +100,20 @@ struct Int8PairKeys : Int8KeyGroups {
 /// The loader of int8 values for DotPairs, by pairs of keys from an even one on; the weight of a key beyond the last is
 /// 0.
 struct Int8PairValues : Int8ValueGroups {
-  template <int ROWS, int VECTORS, int, class F>
-  HWY_INLINE void each(int row, std::int64_t column, F&& visit) const {
-    // pieces: groups of 64 columns
-    constexpr int pieces = VECTORS / 4, lines = pieces == 0 ? 2 : 2 * pieces;
+  template <int ROWS, int VECTORS, int TIMES, class F>
+  HWY_INLINE void each(int, std::int64_t column, F&& visit) const {
+    constexpr int pieces = VECTORS / 4;  // groups of 64 columns
     static_assert(VECTORS == 1 || VECTORS % 4 == 0);
     const Int8ToBf16Lut numbers;
     const std::int64_t stride = at.width(column);
     for (int key = begin, count; key < end; key += count) {
-      const Keys group = keys_from(key, row, column);
+      const Keys group = keys_from(key, column);
       const std::int8_t* value = group.value;
-      const Address ahead = group.ahead;
       int keys = count = group.count;
       std::int64_t step = stride;
       for (; keys > 0; keys -= 2, value += 2 * stride) {
         if (keys == 1) step = 0;  // an odd last key is paired with itself, with weight 0
+        const auto next = take<2 * lines<VECTORS>, TIMES>(ahead, value);
         Vector<float> values[VECTORS];
         if constexpr (VECTORS == 1) {
           values[0] = sixteen(numbers, value, step);
@@ -126,11 +125,7 @@ struct Int8PairValues : Int8ValueGroups {
             numbers.widen(_mm512_unpackhi_epi8(low, high), values[4 * x + 2], values[4 * x + 3]);
           }
         }
-        visit(values, [&](int r) HWY_ATTR {
-          prefetch_share_of<lines>(
-              [&](int i) { return address_of(value + ByteColumns::offset(i / 2 * 64) + i % 2 * stride) + ahead; }, r,
-              ROWS);
-        });
+        visit(values, [&](int r) HWY_ATTR { prefetch_share<2 * lines<VECTORS>>(next, r, ROWS); });
       }
     }
   }

@@ -13,7 +13,7 @@
 #define ATTN_DECODE_INT8_INL_H
 #endif
 
-#include "kernels/prefetch/int8_group_cursor.h"
+#include "kernels/attention/kv/int8_groups.h"
 #include "kernels/attention/tiles/decode_qk-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -45,42 +45,42 @@ struct Int8KeyGroups {
   using Compute = float;
   static constexpr int most = registers == 16 ? 2 : 4;
   static constexpr bool four_rows = true, whole_steps = true;
+  template <int VECTORS>
+  static constexpr int lines = prefetches_ahead<float> ? (VECTORS * lanes<float> + 15) / 16 : 0;
   const KvRows& head;
-  const Int8GroupCursor& cursor;
+  const Int8Groups& groups;
+  StreamPrefetcher& ahead;
   int first, last;
 
   template <int VECTORS, class Tile>
   HWY_INLINE void prefetching(const Tile& tile) const {
-    tile.template operator()<1>();
+    by_distance<lines<VECTORS>>(ahead, tile);
   }
 
   /// The addresses of the words of VECTORS vectors of keys; the words of the next columns are group_rows (16) words
-  /// further on. The tile of the first query row also prefetches the same words of later groups.
-  template <int VECTORS>
+  /// further on.
+  template <int VECTORS, int TIMES>
   struct Words {
     const float *at[VECTORS], *scales[VECTORS];
-    Address ahead[VECTORS];
+    StreamPrefetcher& ahead;
+    PrefetchAddresses<TIMES> prefetched;
 
-    HWY_INLINE Words(const Int8KeyGroups& keys, int vector, int row) {
+    HWY_INLINE Words(const Int8KeyGroups& keys, int vector) : ahead(keys.ahead) {
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
         const int key = std::min(keys.first + (vector + v) * lanes<float>, keys.last);
-        at[v] = reinterpret_cast<const float*>(keys.cursor.group(key)) + key % Int8GroupCursor::rows;
-        scales[v] = keys.cursor.scales(key);
-        ahead[v] = row == 0 ? keys.cursor.to_prefetched(key) : 0;
+        at[v] = reinterpret_cast<const float*>(keys.groups.group[key / Int8Groups::rows]) + key % Int8Groups::rows;
+        scales[v] = keys.groups.scales_of(key);
       }
     }
+    /// Returns the next word of each key of vector v; called for all vectors in order.
     HWY_INLINE Vector<float> next(int v) {
+      if (v == 0) prefetched = take<lines<VECTORS>, TIMES>(ahead, at[0]);
       const auto words = hn::LoadU(Tag<float>(), at[v]);
       at[v] += KvRows::group_rows;
       return words;
     }
-    /// Prefetches the line of a later group that corresponds to the line read last; one for every LINE vectors.
-    template <int LINE>
     HWY_INLINE void prefetch(int point, int points) const {
-      constexpr int lines = prefetches_ahead<float> ? (VECTORS + LINE - 1) / LINE : 0;
-      prefetch_share_of<lines>([&](int i)
-                                   HWY_ATTR { return address_of(at[i * LINE] - KvRows::group_rows) + ahead[i * LINE]; },
-                               point, points);
+      prefetch_share<lines<VECTORS>>(prefetched, point, points);
     }
   };
 };
@@ -88,16 +88,16 @@ struct Int8KeyGroups {
 /// Computes the scores of the active ranges of a block. Vectors are whole, so keys around a range get scores too, but
 /// no key beyond `most`.
 template <class Mac, class Keys>
-HWY_NOINLINE void decode_int8_scores(const DecodeQueries<Mac>& q, const KvRows& head, Int8GroupCursor& cursor,
-                                     const ActiveRanges& ranges, int most, const DecodeScoreRows<float>& to) {
+HWY_NOINLINE void decode_int8_scores(const DecodeQueries<Mac>& q, const KvRows& head, const Int8Groups& groups,
+                                     StreamPrefetcher& ahead, const ActiveRanges& ranges, int most, const DecodeScoreRows<float>& to) {
   constexpr int N = lanes<float>;
   for (int g = 0; g < ranges.count; ++g) {
     if (ranges.empty(g)) continue;
     const int end = ranges.key[g + 1];
     for (int key = ranges.key[g] / N * N, vectors; key < end; key += N * vectors) {
       vectors = end - key > N && key + Keys::most * N <= most ? Keys::most : 1;
-      cursor.use<prefetches_ahead<float>>(key, std::min(key + N * vectors, end));
-      DecodeQkTile<Mac, Keys>{q, Keys{{head, cursor, key, (end - 1) / N * N}}}(vectors, to.from(key));
+      ahead.use(N * vectors);
+      DecodeQkTile<Mac, Keys>{q, Keys{{head, groups, ahead, key, (end - 1) / N * N}}}(vectors, to.from(key));
     }
   }
 }
@@ -118,11 +118,11 @@ HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
 struct Int8Keys : Int8KeyGroups {
   static constexpr int step = static_cast<int>(KvRows::k_interleave_width);
 
-  template <int VECTORS, int>
+  template <int VECTORS, int TIMES>
   class Reader {
    public:
-    HWY_INLINE Reader(const Int8Keys& keys, int vector, int row)
-        : words_(keys, vector, row), group_(keys.head.scale_group), stride_(keys.head.scale_stride) {
+    HWY_INLINE Reader(const Int8Keys& keys, int vector, int)
+        : words_(keys, vector), group_(keys.head.scale_group), stride_(keys.head.scale_stride) {
       // The first next() sets them. GCC for Arm does not see that, and warns.
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) scale_[v] = hn::Zero(Tag<float>());
     }
@@ -135,9 +135,7 @@ struct Int8Keys : Int8KeyGroups {
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) word_[v] = words_.next(v);
     }
     HWY_INLINE Vector<float> column(int v, int i) const { return hn::Mul(byte_of(word_[v], i), scale_[v]); }
-    HWY_INLINE void prefetch(int point, int points) const {
-      words_.template prefetch<Int8GroupCursor::rows / lanes<float>>(point, points);
-    }
+    HWY_INLINE void prefetch(int point, int points) const { words_.prefetch(point, points); }
 
    private:
     /// Returns the scales of a vector of keys.
@@ -150,7 +148,7 @@ struct Int8Keys : Int8KeyGroups {
       return hn::Load(d, of_keys);
     }
 
-    Words<VECTORS> words_;
+    Words<VECTORS, TIMES> words_;
     std::int64_t group_, stride_, column_ = 0, group_end_ = 0;
     Vector<float> word_[VECTORS], scale_[VECTORS];
   };
@@ -179,7 +177,10 @@ struct ByteColumns {
 struct Int8ValueGroups {
   using Compute = float;
   ByteColumns at;
-  const Int8GroupCursor& cursor;
+  template <int VECTORS>
+  static constexpr int lines = prefetches_ahead<float> && VECTORS > 1 ? (VECTORS * lanes<float> + 63) / 64 : 0;
+  const Int8Groups& groups;
+  StreamPrefetcher& ahead;
   int begin, end;
 
   /// Adjacent keys of one group. Each loader writes out its loop over them: in a lambda the sums of a register tile
@@ -187,51 +188,38 @@ struct Int8ValueGroups {
   struct Keys {
     const std::int8_t* value;  // the first key's row, from a column on
     int count;
-    Address ahead;  // offset to the prefetched lines
   };
-  HWY_INLINE Keys keys_from(int key, int row, std::int64_t column) const {
-    const int first = key % Int8GroupCursor::rows;
-    return {cursor.group(key) + ByteColumns::offset(column) + first * at.width(column),
-            std::min(Int8GroupCursor::rows - first, end - key), row == 0 ? cursor.to_prefetched(key) : 0};
+  HWY_INLINE Keys keys_from(int key, std::int64_t column) const {
+    const int first = key % Int8Groups::rows;
+    return {groups.group[key / Int8Groups::rows] + ByteColumns::offset(column) + first * at.width(column),
+            std::min(Int8Groups::rows - first, end - key)};
   }
   template <int VECTORS, class Tile>
   HWY_INLINE void prefetching(const Tile& tile) const {
-    tile.template operator()<1>();
+    by_distance<lines<VECTORS>>(ahead, tile);
   }
 };
 
 /// The loader of int8 values.
 struct Int8Values : Int8ValueGroups {
-  template <int, int VECTORS, int, class F>
-  HWY_INLINE void each(int row, std::int64_t column, F&& visit) const {
+  template <int ROWS, int VECTORS, int TIMES, class F>
+  HWY_INLINE void each(int, std::int64_t column, F&& visit) const {
     const Tag<float> d;
-    constexpr int N = lanes<float>, width = VECTORS * N, line = static_cast<int>(KvRows::line);
-    constexpr int step_keys = width < line ? line / width : 1, lines = !prefetches_ahead<float> ? 0
-                                                                       : width < line           ? 1
-                                                                                                : width / line;
+    constexpr int N = lanes<float>;
     std::int64_t scale_of[VECTORS];
     ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) scale_of[x] = at.scale_of(column + x * N);
-    const std::int64_t stride = at.width(column), scale_stride = cursor.scale_stride();
-    // tiles whose steps read the same lines prefetch one line each
-    const std::int64_t share = column / width % step_keys * line - column % line;
+    const std::int64_t stride = at.width(column), scale_stride = groups.scale_stride;
     for (int key = begin, count; key < end; key += count) {
-      const Keys group = keys_from(key, row, column);
+      const Keys group = keys_from(key, column);
       const std::int8_t* value = group.value;
-      const Address ahead = group.ahead;
-      int keys = count = group.count;
-      const float* scale = cursor.scales(key);
-      for (int step = step_keys; keys > 0; keys -= step) {
-        if (step_keys > 1 && keys < step) step = keys;
-        const Address prefetched = address_of(value) + static_cast<Address>(share) + ahead;
-        for (int n = 0; n < step; ++n, value += stride, scale += scale_stride) {
-          Vector<float> values[VECTORS];
-          ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x)
-            values[x] = hn::Mul(widen(d, value + ByteColumns::offset(x * N)), hn::Set(d, scale[scale_of[x]]));
-          prefetch_share_of<lines>(
-              [&](int i) HWY_ATTR { return prefetched + static_cast<Address>(ByteColumns::offset(i * line)); }, n,
-              step_keys);
-          visit(values, [](int) {});
-        }
+      const float* scale = groups.scales_of(key);
+      count = group.count;
+      for (int n = 0; n < count; ++n, value += stride, scale += scale_stride) {
+        const auto next = take<lines<VECTORS>, TIMES>(ahead, value);
+        Vector<float> values[VECTORS];
+        ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x)
+          values[x] = hn::Mul(widen(d, value + ByteColumns::offset(x * N)), hn::Set(d, scale[scale_of[x]]));
+        visit(values, [&](int r) HWY_ATTR { prefetch_share<lines<VECTORS>>(next, r, ROWS); });
       }
     }
   }
