@@ -29,6 +29,9 @@ inline Address address_of(const void* memory) { return reinterpret_cast<Address>
 template <int TIMES>
 struct PrefetchAddresses {
   Address at[TIMES];
+  [[gnu::always_inline]] void advance(int lines) {
+    for (Address& address : at) address += static_cast<Address>(lines) * 64;
+  }
 };
 /// Prefetches LINES adjacent cache lines from each address on, spread over `steps` calls: call number `step` prefetches
 /// its share of them.

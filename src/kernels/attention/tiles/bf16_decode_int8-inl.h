@@ -76,7 +76,7 @@ class Int8ToBf16Lut {
 struct Int8PairKeys : Int8KeyGroups {
   static constexpr int step = static_cast<int>(KvRows::k_interleave_width) / 2;
 
-  template <int VECTORS, int TIMES>
+  template <int VECTORS, int>
   class Reader {
    public:
     HWY_INLINE Reader(const Int8PairKeys& keys, int vector, int) : words_(keys, vector) {}
@@ -92,7 +92,7 @@ struct Int8PairKeys : Int8KeyGroups {
     Int8ToBf16Lut numbers_;
     // of four words, the first pairs come first
     __m512i by_pairs_ = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    Words<VECTORS, TIMES> words_;
+    Words<VECTORS> words_;
     Vector<float> pair_[VECTORS][2];
   };
 };
@@ -100,20 +100,19 @@ struct Int8PairKeys : Int8KeyGroups {
 /// The loader of int8 values for DotPairs, by pairs of keys from an even one on; the weight of a key beyond the last is
 /// 0.
 struct Int8PairValues : Int8ValueGroups {
-  template <int ROWS, int VECTORS, int TIMES, class F>
+  template <int ROWS, int VECTORS, int, class F>
   HWY_INLINE void each(int, std::int64_t column, F&& visit) const {
     constexpr int pieces = VECTORS / 4;  // groups of 64 columns
     static_assert(VECTORS == 1 || VECTORS % 4 == 0);
     const Int8ToBf16Lut numbers;
     const std::int64_t stride = at.width(column);
     for (int key = begin, count; key < end; key += count) {
-      const Keys group = keys_from(key, column);
+      Keys group = keys_from<VECTORS>(key, column);
       const std::int8_t* value = group.value;
       int keys = count = group.count;
       std::int64_t step = stride;
       for (; keys > 0; keys -= 2, value += 2 * stride) {
         if (keys == 1) step = 0;  // an odd last key is paired with itself, with weight 0
-        const auto next = take<2 * lines<VECTORS>, TIMES>(ahead, value);
         Vector<float> values[VECTORS];
         if constexpr (VECTORS == 1) {
           values[0] = sixteen(numbers, value, step);
@@ -125,7 +124,8 @@ struct Int8PairValues : Int8ValueGroups {
             numbers.widen(_mm512_unpackhi_epi8(low, high), values[4 * x + 2], values[4 * x + 3]);
           }
         }
-        visit(values, [&](int r) HWY_ATTR { prefetch_share<2 * lines<VECTORS>>(next, r, ROWS); });
+        visit(values, [&](int r) HWY_ATTR { prefetch_share<2 * lines<VECTORS>>(group.next, r, ROWS); });
+        group.next.advance(2 * lines<VECTORS>);
       }
     }
   }

@@ -45,8 +45,6 @@ struct Int8KeyGroups {
   using Compute = float;
   static constexpr int most = registers == 16 ? 2 : 4;
   static constexpr bool four_rows = true, whole_steps = true;
-  template <int VECTORS>
-  static constexpr int lines = prefetches_ahead<float> ? (VECTORS * lanes<float> + 15) / 16 : 0;
   const KvRows& head;
   const Int8Groups& groups;
   StreamPrefetcher& ahead;
@@ -54,33 +52,35 @@ struct Int8KeyGroups {
 
   template <int VECTORS, class Tile>
   HWY_INLINE void prefetching(const Tile& tile) const {
-    by_distance<lines<VECTORS>>(ahead, tile);
+    tile.template operator()<1>();
   }
 
   /// The addresses of the words of VECTORS vectors of keys; the words of the next columns are group_rows (16) words
-  /// further on.
-  template <int VECTORS, int TIMES>
+  /// further on. As many words as a vector reads are prefetched for it.
+  template <int VECTORS>
   struct Words {
+    static constexpr int bytes = lanes<float> * static_cast<int>(sizeof(float));
     const float *at[VECTORS], *scales[VECTORS];
-    StreamPrefetcher& ahead;
-    PrefetchAddresses<TIMES> prefetched;
+    Address ahead[VECTORS];
 
-    HWY_INLINE Words(const Int8KeyGroups& keys, int vector) : ahead(keys.ahead) {
+    HWY_INLINE Words(const Int8KeyGroups& keys, int vector) {
+      const std::int64_t lines = keys.head.row_stride * lanes<float> / KvRows::line;
       ATTN_UNROLL_FOR (int v = 0; v < VECTORS; ++v) {
         const int key = std::min(keys.first + (vector + v) * lanes<float>, keys.last);
         at[v] = reinterpret_cast<const float*>(keys.groups.group[key / Int8Groups::rows]) + key % Int8Groups::rows;
         scales[v] = keys.groups.scales_of(key);
+        ahead[v] = prefetches_ahead<float> ? keys.ahead.take<1>(lines, address_of(at[v])).at[0] - bytes : 0;
       }
     }
-    /// Returns the next word of each key of vector v; called for all vectors in order.
     HWY_INLINE Vector<float> next(int v) {
-      if (v == 0) prefetched = take<lines<VECTORS>, TIMES>(ahead, at[0]);
       const auto words = hn::LoadU(Tag<float>(), at[v]);
       at[v] += KvRows::group_rows;
+      ahead[v] += bytes;
       return words;
     }
     HWY_INLINE void prefetch(int point, int points) const {
-      prefetch_share<lines<VECTORS>>(prefetched, point, points);
+      if constexpr (prefetches_ahead<float>)
+        for (int v = point * VECTORS / points; v < (point + 1) * VECTORS / points; ++v) prefetch_l2_pinned(ahead[v]);
     }
   };
 };
@@ -118,7 +118,7 @@ HWY_INLINE Vector<float> byte_of(Vector<float> words, int b) {
 struct Int8Keys : Int8KeyGroups {
   static constexpr int step = static_cast<int>(KvRows::k_interleave_width);
 
-  template <int VECTORS, int TIMES>
+  template <int VECTORS, int>
   class Reader {
    public:
     HWY_INLINE Reader(const Int8Keys& keys, int vector, int)
@@ -148,7 +148,7 @@ struct Int8Keys : Int8KeyGroups {
       return hn::Load(d, of_keys);
     }
 
-    Words<VECTORS, TIMES> words_;
+    Words<VECTORS> words_;
     std::int64_t group_, stride_, column_ = 0, group_end_ = 0;
     Vector<float> word_[VECTORS], scale_[VECTORS];
   };
@@ -177,6 +177,7 @@ struct ByteColumns {
 struct Int8ValueGroups {
   using Compute = float;
   ByteColumns at;
+  // lines prefetched for each key
   template <int VECTORS>
   static constexpr int lines = prefetches_ahead<float> && VECTORS > 1 ? (VECTORS * lanes<float> + 63) / 64 : 0;
   const Int8Groups& groups;
@@ -188,21 +189,25 @@ struct Int8ValueGroups {
   struct Keys {
     const std::int8_t* value;  // the first key's row, from a column on
     int count;
+    PrefetchAddresses<1> next;  // `lines` lines for each key
   };
+  template <int VECTORS>
   HWY_INLINE Keys keys_from(int key, std::int64_t column) const {
     const int first = key % Int8Groups::rows;
-    return {groups.group[key / Int8Groups::rows] + ByteColumns::offset(column) + first * at.width(column),
-            std::min(Int8Groups::rows - first, end - key)};
+    const std::int8_t* value =
+        groups.group[key / Int8Groups::rows] + ByteColumns::offset(column) + first * at.width(column);
+    return {value, std::min(Int8Groups::rows - first, end - key),
+            take<Int8Groups::rows * lines<VECTORS>, 1>(ahead, value)};
   }
   template <int VECTORS, class Tile>
   HWY_INLINE void prefetching(const Tile& tile) const {
-    by_distance<lines<VECTORS>>(ahead, tile);
+    tile.template operator()<1>();
   }
 };
 
 /// The loader of int8 values.
 struct Int8Values : Int8ValueGroups {
-  template <int ROWS, int VECTORS, int TIMES, class F>
+  template <int ROWS, int VECTORS, int, class F>
   HWY_INLINE void each(int, std::int64_t column, F&& visit) const {
     const Tag<float> d;
     constexpr int N = lanes<float>;
@@ -210,16 +215,16 @@ struct Int8Values : Int8ValueGroups {
     ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x) scale_of[x] = at.scale_of(column + x * N);
     const std::int64_t stride = at.width(column), scale_stride = groups.scale_stride;
     for (int key = begin, count; key < end; key += count) {
-      const Keys group = keys_from(key, column);
+      Keys group = keys_from<VECTORS>(key, column);
       const std::int8_t* value = group.value;
       const float* scale = groups.scales_of(key);
       count = group.count;
       for (int n = 0; n < count; ++n, value += stride, scale += scale_stride) {
-        const auto next = take<lines<VECTORS>, TIMES>(ahead, value);
         Vector<float> values[VECTORS];
         ATTN_UNROLL_FOR (int x = 0; x < VECTORS; ++x)
           values[x] = hn::Mul(widen(d, value + ByteColumns::offset(x * N)), hn::Set(d, scale[scale_of[x]]));
-        visit(values, [&](int r) HWY_ATTR { prefetch_share<lines<VECTORS>>(next, r, ROWS); });
+        visit(values, [&](int r) HWY_ATTR { prefetch_share<lines<VECTORS>>(group.next, r, ROWS); });
+        group.next.advance(lines<VECTORS>);
       }
     }
   }

@@ -40,7 +40,7 @@ HWY_INLINE void by_distance(const StreamPrefetcher& ahead, const Tile& tile) {
 /// Returns the lines that a step prefetches; if none are due, those that it reads.
 template <int LINES, int TIMES>
 HWY_INLINE PrefetchAddresses<TIMES> take(StreamPrefetcher& ahead, const void* used) {
-  if constexpr (LINES > 0) return ahead.take<LINES, TIMES>(address_of(used));
+  if constexpr (LINES > 0) return ahead.take<TIMES>(LINES, address_of(used));
   else return {};
 }
 
