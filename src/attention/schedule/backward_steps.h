@@ -1,6 +1,7 @@
 // src/attention/schedule/backward_steps.h: splits the backward pass into steps of 64 rows and decides which steps may
 // run at the same time.
 #pragma once
+#include "attention/schedule/backward_plan.h"
 #include "attention/score/dropout.h"
 #include "kernels/attention/backward_problem.h"
 #include "runtime/progress.h"
@@ -10,15 +11,6 @@
 #include <span>
 
 namespace attn {
-
-/// A kernel of the backward pass and its name.
-struct BackwardPlan {
-  const char* name = "ref";
-  const kernels::GradientKernel* kernel = nullptr;
-};
-/// Returns the first kernel that accepts the problem. The reference code accepts everything in f32 and f64; bf16 that
-/// the bf16 kernel does not accept gets no kernel.
-BackwardPlan plan_backward(const kernels::AttentionProblem& problem);
 
 /// The rows of a batch item, or of one of its sequences, in blocks of 64.
 struct BackwardSegment {
@@ -138,6 +130,15 @@ class BackwardSteps {
   template <typename F>
   void with_rows(const kernels::AttentionGradient& gradient, const kernels::GradientKernel& kernel, const Step& step,
                  char* scratch, char* totals, F&& use) const;
+  const GradientGroup& group_of(std::int64_t unit) const {
+    return partition_.groups[static_cast<std::size_t>(unit / shared_heads_)];
+  }
+  std::span<const BackwardSegment> segments_of(const GradientGroup& group) const {
+    return partition_.segments.subspan(static_cast<std::size_t>(group.first_segment),
+                                       static_cast<std::size_t>(group.segments));
+  }
+  std::int64_t batch_of(std::int64_t unit) const { return segments_of(group_of(unit))[0].batch; }
+  std::int64_t first_head(std::int64_t unit) const { return unit % shared_heads_ * heads_of_unit_; }
   struct Keys {
     std::int64_t begin, end;
   };

@@ -1,0 +1,28 @@
+// src/attention/schedule/backward_plan.cc: chooses the kernel of the backward pass.
+#include "attention/schedule/backward_plan.h"
+
+#include <attn/runtime.h>
+
+#include "runtime/cpu.h"
+#include "runtime/once.h"
+
+namespace attn {
+
+BackwardPlan plan_backward(const kernels::AttentionProblem& problem) {
+  constinit static runtime::Once<const kernels::GradientTarget*> here;
+  const kernels::GradientTarget* const target =
+      here.get([] { return kernels::gradient_target(runtime::target().c_str()); });
+  const bool far =
+      problem.element != kernels::Element::f64 &&
+      !(problem.score_mod.fits_f32 && (problem.score_gradient == nullptr || problem.score_gradient->program.fits_f32));
+  if (problem.element == kernels::Element::bf16) {
+    if (far || target == nullptr || target->bf16.step == nullptr || !runtime::cpu().avx512_bf16 ||
+        problem.score != kernels::ScoreOp::dot)
+      return {"", nullptr};
+    return {target->name, &target->bf16};
+  }
+  if (target != nullptr && !far) return {target->name, &target->of(problem)};
+  return {"ref", &kernels::gradient_reference()};
+}
+
+}  // namespace attn
