@@ -111,10 +111,7 @@ class Conversation {
   Chat chat_;
 };
 
-}  // namespace
-
-Verb add_chat(Parser app) {
-  Parser parser = app.add_verb("chat", "A conversation with a language model");
+Run add_options(Parser parser) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   add_model_options(parser, a.model, {.tokens = 1024, .temperature = "0.7", .min_p = "0.05"});
@@ -125,14 +122,18 @@ Verb add_chat(Parser app) {
   parser.footer(
       "Each line of stdin is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.\n"
       "\nExample\n  attn chat SmolLM2-135M-Instruct.Q4_1.gguf");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            if (arguments->model.folder.empty() && rest.size() == 1) arguments->model.folder = rest[0];
-            else no_more(rest);
-            check_options(arguments->model);
-            check_architectures(arguments->model);  // before the chat format, which the tokenizer's keys say
-            keep_freed_memory();
-            Conversation(*arguments, language_named(arguments->model.language).value_or(environment_language())).run();
-          }};
+  return [arguments](const std::vector<std::string>& rest) {
+    if (arguments->model.folder.empty() && rest.size() == 1) arguments->model.folder = rest[0];
+    else no_more(rest);
+    check_options(arguments->model);
+    check_architectures(arguments->model);  // before the chat format, which the tokenizer's keys say
+    keep_freed_memory();
+    Conversation(*arguments, language_named(arguments->model.language).value_or(environment_language())).run();
+  };
 }
+
+}  // namespace
+
+const Verb chat_verb{"chat", "A conversation with a language model", add_options};
 
 }  // namespace attn::cli

@@ -69,10 +69,7 @@ void convert(const Arguments& arguments) {
   gguf::save_notes(arguments.to, notes, given);
 }
 
-}  // namespace
-
-Verb add_convert(Parser app) {
-  Parser parser = app.add_verb("convert", "A GGUF file as a model's folder, or a folder as a GGUF file");
+Run add_options(Parser parser) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser.option("FROM", a.from, "A GGUF file, or a model's folder").type_name("");
@@ -84,7 +81,11 @@ Verb add_convert(Parser app) {
   parser.footer(
       "Blocks of a GGUF file become f32, unless --dtype says otherwise.\n"
       "\nExample\n  attn convert model.gguf model --dtype bf16");
-  return verb_of(parser, arguments, convert);
+  return run_with(arguments, convert);
 }
+
+}  // namespace
+
+const Verb convert_verb{"convert", "A GGUF file as a model's folder, or a folder as a GGUF file", add_options};
 
 }  // namespace attn::cli

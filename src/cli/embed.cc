@@ -147,10 +147,7 @@ void run(const Arguments& arguments) {
                         before > 0 ? runtime::format(" ({} were there)", before) : "", encoder.dim(), arguments.out));
 }
 
-}  // namespace
-
-Verb add_embed(Parser app) {
-  Parser parser = app.add_verb("embed", "The lines of a file as vectors, with an encoder of texts");
+Run add_options(Parser parser) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser.option("MODEL", a.model.folder, "A folder of an encoder: BERT, RoBERTa, MPNet, DistilBERT, ModernBERT")
@@ -165,7 +162,11 @@ Verb add_embed(Parser app) {
       "A vector has the same bits whatever lines stand beside it. Until all are there they are in FILE.part; the same "
       "command\ngoes on with it after Ctrl-C or a kill.\n"
       "\nExample\n  attn embed all-MiniLM-L6-v2 lines.txt --out vectors.npy");
-  return verb_of(parser, arguments, run);
+  return run_with(arguments, run);
 }
+
+}  // namespace
+
+const Verb embed_verb{"embed", "The lines of a file as vectors, with an encoder of texts", add_options};
 
 }  // namespace attn::cli

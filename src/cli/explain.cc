@@ -176,10 +176,7 @@ void run(const Arguments& arguments) {
     print(to_text(explanation, terminal_options(arguments.colour)));
 }
 
-}  // namespace
-
-Verb add_explain(Parser app) {
-  Parser parser = app.add_verb("explain", "Attention on a text, step by step, with the numbers");
+Run add_options(Parser parser) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   const Option text =
@@ -269,11 +266,15 @@ Verb add_explain(Parser app) {
       "  attn explain --batch \"我叫张三\" \"他是谁\" \"李四\" --lang zh\n"
       "  attn explain \"to be or not to be\" --heads 2 --positions sinusoidal --dim 4 --svg be.svg\n"
       "  attn explain \"Life is short\" --heads 2 --html life.html");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            read_stdin(*arguments);
-            arguments->texts.insert(arguments->texts.end(), rest.begin(), rest.end());
-            run(*arguments);
-          }};
+  return [arguments](const std::vector<std::string>& rest) {
+    read_stdin(*arguments);
+    arguments->texts.insert(arguments->texts.end(), rest.begin(), rest.end());
+    run(*arguments);
+  };
 }
+
+}  // namespace
+
+const Verb explain_verb{"explain", "Attention on a text, step by step, with the numbers", add_options};
 
 }  // namespace attn::cli

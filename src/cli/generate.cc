@@ -147,10 +147,7 @@ void run(const Arguments& arguments) {
   print(shown);
 }
 
-}  // namespace
-
-Verb add_generate(Parser app) {
-  Parser parser = app.add_verb("generate", "A language model goes on with a text");
+Run add_options(Parser parser) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   add_model_options(parser, a.model, {.tokens = 200, .temperature = "1", .min_p = "0"});
@@ -169,11 +166,15 @@ Verb add_generate(Parser app) {
   parser.footer(
       "What is printed depends neither on the other prompts, nor on a draft, nor on the number of threads.\n"
       "\nExample\n  attn generate model --prompt \"The licenses for\" --tokens 100 --temperature 0.8 --top-k 40");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            if (arguments->model.folder.empty() && rest.size() == 1) arguments->model.folder = rest[0];
-            else no_more(rest);
-            run(*arguments);
-          }};
+  return [arguments](const std::vector<std::string>& rest) {
+    if (arguments->model.folder.empty() && rest.size() == 1) arguments->model.folder = rest[0];
+    else no_more(rest);
+    run(*arguments);
+  };
 }
+
+}  // namespace
+
+const Verb generate_verb{"generate", "A language model goes on with a text", add_options};
 
 }  // namespace attn::cli

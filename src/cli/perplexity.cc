@@ -156,10 +156,7 @@ void run(const Arguments& arguments) {
                         windows.skip));
 }
 
-}  // namespace
-
-Verb add_perplexity(Parser app) {
-  Parser parser = app.add_verb("perplexity", "How well a language model predicts a text");
+Run add_options(Parser parser) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser.option("MODEL", a.model, "A GGUF file, or a model's folder").type_name("");
@@ -177,7 +174,11 @@ Verb add_perplexity(Parser app) {
   parser.footer(
       "The exponential of the mean of -log p, over windows side by side; llama.cpp's measure if nothing is given.\n"
       "\nExample\n  attn perplexity model.gguf /usr/share/common-licenses/GPL-3");
-  return verb_of(parser, arguments, run);
+  return run_with(arguments, run);
 }
+
+}  // namespace
+
+const Verb perplexity_verb{"perplexity", "How well a language model predicts a text", add_options};
 
 }  // namespace attn::cli

@@ -114,10 +114,7 @@ void run(const Arguments& arguments) {
   print(shown);
 }
 
-}  // namespace
-
-Verb add_rank(Parser app) {
-  Parser parser = app.add_verb("rank", "The lines of a file that are nearest to a query");
+Run add_options(Parser parser) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser.option("MODEL", a.model.folder, "A folder of an encoder, or of a cross-encoder, which scores pairs")
@@ -131,7 +128,11 @@ Verb add_rank(Parser app) {
   parser.footer(
       "A score is the cosine of the vectors, or what a cross-encoder gives the pair. It depends on no other line.\n"
       "\nExample\n  attn rank all-MiniLM-L6-v2 \"how do I save a file\" lines.txt --top 5");
-  return verb_of(parser, arguments, run);
+  return run_with(arguments, run);
 }
+
+}  // namespace
+
+const Verb rank_verb{"rank", "The lines of a file that are nearest to a query", add_options};
 
 }  // namespace attn::cli

@@ -78,10 +78,7 @@ void run(const Arguments& arguments) {
   if (arguments.out.empty()) print(as_text(tensors));
 }
 
-}  // namespace
-
-Verb add_run(Parser app) {
-  Parser parser = app.add_verb("run", "Attention on the tensors q, k, v of a file");
+Run add_options(Parser parser) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser.option("FILE", a.file, "JSON or safetensors: q, k, v, and what else the call takes; - is stdin").type_name("");
@@ -108,11 +105,15 @@ Verb add_run(Parser app) {
       "above without their dashes; --return-weights is weights there.\n"
       "\nExample\n  echo '{\"q\": [[1, 0]], \"k\": [[1, 0], [0, 1]], \"v\": [[1, 2], [3, 4]]}' > call.json && attn run "
       "call.json");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            if (arguments->file.empty() && rest.size() == 1) arguments->file = rest[0];
-            else no_more(rest);
-            run(*arguments);
-          }};
+  return [arguments](const std::vector<std::string>& rest) {
+    if (arguments->file.empty() && rest.size() == 1) arguments->file = rest[0];
+    else no_more(rest);
+    run(*arguments);
+  };
 }
+
+}  // namespace
+
+const Verb run_verb{"run", "Attention on the tensors q, k, v of a file", add_options};
 
 }  // namespace attn::cli

@@ -288,10 +288,7 @@ void run(const Arguments& a) {
                            trainer.best_step(), a.out));
 }
 
-}  // namespace
-
-Verb add_train(Parser app) {
-  Parser parser = app.add_verb("train", "A language model from a text, on this machine");
+Run add_options(Parser parser) {
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
   parser.option("TEXT", a.texts, "Text files (- is stdin), one after the other: the last tenth is for validation")
@@ -319,10 +316,14 @@ Verb add_train(Parser app) {
       "model.safetensors (the best\n"
       "weights so far), train_state.safetensors (all that --resume needs) and, at the end, loss.svg.\n"
       "\nExample\n  attn train /usr/share/common-licenses/GPL-3 --out gpl");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            arguments->texts.insert(arguments->texts.end(), rest.begin(), rest.end());
-            run(*arguments);
-          }};
+  return [arguments](const std::vector<std::string>& rest) {
+    arguments->texts.insert(arguments->texts.end(), rest.begin(), rest.end());
+    run(*arguments);
+  };
 }
+
+}  // namespace
+
+const Verb train_verb{"train", "A language model from a text, on this machine", add_options};
 
 }  // namespace attn::cli
