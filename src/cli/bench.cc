@@ -65,7 +65,7 @@ void measure_all(const BenchOptions& options) {
   if (options.json) print("\n]\n");
 }
 
-Run add_options(Parser parser) {
+Run add_bench_options(Parser parser) {
   auto options = std::make_shared<BenchOptions>();
   parser.option("LINE", options->lines, "Cases, as --list writes them; all of the table without one").type_name("");
   parser.option("--only", options->only, "Rows whose line holds this text (--only causal); given again: this too")
@@ -89,6 +89,6 @@ Run add_options(Parser parser) {
 
 }  // namespace
 
-const Verb bench_verb{"bench", "How fast, beside what this machine could at most", add_options};
+const Verb bench_verb{"bench", "How fast, beside what this machine could at most", add_bench_options};
 
 }  // namespace attn::cli

@@ -123,7 +123,7 @@ std::string quoted(const std::string& text, const std::string& special) {
   return result;
 }
 constexpr const char* kZshSpecial = "[]:";
-constexpr const char* kHelp = "What a verb takes";
+constexpr const char* kHelpText = "What a verb takes";
 
 std::string zsh(const Parser& app) {
   std::string script =
@@ -134,7 +134,7 @@ std::string zsh(const Parser& app) {
     script += runtime::format("'{}:{}' ", verb.name(), quoted(verb.description(), kZshSpecial));
   script += runtime::format(
       "'help:{}')\n    _describe verb verbs\n    _arguments '--help[Help]' '--version[Version]'\n    return\n  fi\n",
-      kHelp);
+      kHelpText);
   script +=
       runtime::format("  case \"$words[2]\" in\n    help) shift words; (( CURRENT-- )); _arguments '1:verb:({})' ;;\n",
                       verb_names(app));
@@ -180,7 +180,7 @@ std::string fish(const Parser& app) {
                                 quoted(option.text, ""), more);
     }
   }
-  script += runtime::format("complete -c attn -n __fish_use_subcommand -a help -d '{}'\n", kHelp);
+  script += runtime::format("complete -c attn -n __fish_use_subcommand -a help -d '{}'\n", kHelpText);
   script +=
       "complete -c attn -n __fish_use_subcommand -l help -d Help\ncomplete -c attn -n __fish_use_subcommand -l version "
       "-d Version\n";
@@ -191,7 +191,7 @@ std::string fish(const Parser& app) {
   return script + runtime::format("complete -c attn -n '__attn_verb{}' -F\n", files);
 }
 
-Run add_options(Parser parser) {
+Run add_completion_options(Parser parser) {
   auto shell = std::make_shared<std::string>();
   parser.option("SHELL", *shell, "bash, zsh or fish").type_name("");
   parser.footer(
@@ -211,6 +211,6 @@ Run add_options(Parser parser) {
 
 }  // namespace
 
-const Verb completion_verb{"completion", "Completion for bash, zsh or fish", add_options};
+const Verb completion_verb{"completion", "Completion for bash, zsh or fish", add_completion_options};
 
 }  // namespace attn::cli

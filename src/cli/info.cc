@@ -99,7 +99,7 @@ void print_file(const std::string& path, bool json) {
       tokenizer.empty() ? "none" : one_line(tokenizer + (pre.empty() ? "" : ", " + pre))));
 }
 
-Run add_options(Parser parser) {
+Run add_info_options(Parser parser) {
   auto json = std::make_shared<bool>(false);
   auto file = std::make_shared<std::string>();
   parser.option("FILE", *file, "A GGUF file: what it holds").type_name("");
@@ -112,6 +112,6 @@ Run add_options(Parser parser) {
 
 }  // namespace
 
-const Verb info_verb{"info", "Version, processor, kernels, threads; or a model's file", add_options};
+const Verb info_verb{"info", "Version, processor, kernels, threads; or a model's file", add_info_options};
 
 }  // namespace attn::cli

@@ -31,7 +31,7 @@ constexpr std::size_t kLongest = 500;  // the most bytes of an error line
 int complain(int code, const std::string& who, std::string_view what, Language language) {
   const std::string text = language == Language::zh ? error_in_chinese(what) : std::string(what);
   const std::string line = shortened(one_line(runtime::format("{}: {}", who, text)), kLongest - 1) + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  say(line);
   return code;
 }
 
@@ -101,8 +101,7 @@ int run(int argc, char** argv) {
       if (std::find(arguments.begin(), arguments.end(), all_verbs[n]->name) != arguments.end())
         verbs[n].run = all_verbs[n]->add_options(verbs[n].parser);
     if (arguments.empty() && rest.empty()) {
-      const std::string text = help(app.help());
-      std::fwrite(text.data(), 1, text.size(), stderr);
+      say(help(app.help()));
       return kUsage;
     }
     if (const std::string text = app.parse(std::move(arguments)); !text.empty()) {

@@ -44,7 +44,7 @@ std::string as_text(const VerifyReport& report) {
 /// reason below the table explains.
 std::string coverage() {
   using namespace cases;
-  std::vector<std::string> lines = case_lines(full);
+  std::vector<std::string> lines = case_lines(cases::full);
   for (std::string& line : coverage_lines()) lines.push_back(std::move(line));
   std::vector<std::pair<Case, std::string>> all;
   for (const std::string& line : lines)
@@ -93,7 +93,7 @@ void run_verify(VerifyOptions options, bool json) {
     throw Error(runtime::format("verify: {}; again: attn verify '{}'", report.difference, report.line));
 }
 
-Run add_options(Parser parser) {
+Run add_verify_options(Parser parser) {
   auto options = std::make_shared<VerifyOptions>();
   auto json = std::make_shared<bool>(false), list = std::make_shared<bool>(false);
   parser.option("LINE", options->line, "One case instead of the table, as a failure names it").type_name("");
@@ -112,6 +112,6 @@ Run add_options(Parser parser) {
 
 }  // namespace
 
-const Verb verify_verb{"verify", "Every kernel of this machine against the specification", add_options};
+const Verb verify_verb{"verify", "Every kernel of this machine against the specification", add_verify_options};
 
 }  // namespace attn::cli
