@@ -65,10 +65,7 @@ void measure_all(const BenchOptions& options) {
   if (options.json) print("\n]\n");
 }
 
-}  // namespace
-
-Verb add_bench(Parser app) {
-  Parser parser = app.add_verb("bench", "How fast, beside what this machine could at most");
+Run add_bench_options(Parser parser) {
   auto options = std::make_shared<BenchOptions>();
   parser.option("LINE", options->lines, "Cases, as --list writes them; all of the table without one").type_name("");
   parser.option("--only", options->only, "Rows whose line holds this text (--only causal); given again: this too")
@@ -81,13 +78,17 @@ Verb add_bench(Parser app) {
   parser.flag("--list", options->list, "The rows, without measuring");
   parser.flag("--serve", options->serve, "Lines from stdin, each answered with the microseconds of one call");
   parser.footer("Example\n  attn bench --only decode --only bf16 --seconds 0.2");
-  return {parser, [options](const std::vector<std::string>& rest) {
-            no_more(rest);
-            if (options->serve && !options->lines.empty())
-              throw UsageError{"--serve reads its lines from stdin; a LINE is one argument too many"};
-            if (options->serve) return bench::serve(std::cin, std::cout);
-            measure_all(*options);
-          }};
+  return [options](const std::vector<std::string>& rest) {
+    no_more(rest);
+    if (options->serve && !options->lines.empty())
+      throw UsageError{"--serve reads its lines from stdin; a LINE is one argument too many"};
+    if (options->serve) return bench::serve(std::cin, std::cout);
+    measure_all(*options);
+  };
 }
+
+}  // namespace
+
+const Verb bench_verb{"bench", "How fast, beside what this machine could at most", add_bench_options};
 
 }  // namespace attn::cli

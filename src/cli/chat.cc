@@ -19,13 +19,13 @@
 namespace attn::cli {
 namespace {
 
-struct Arguments {
+struct ChatArguments {
   ModelOptions model;
   std::string system, format;
   Option system_given;
 };
 
-ChatFormat format_of(const Arguments& arguments) {
+ChatFormat format_of(const ChatArguments& arguments) {
   if (arguments.format.empty()) return ChatFormat::load(arguments.model.folder);
   choose("--format", arguments.format, {"chatml", "llama3", "gemma", "mistral"});
   return ChatFormat::named(arguments.format);
@@ -34,7 +34,7 @@ ChatFormat format_of(const Arguments& arguments) {
 /// A conversation of the user with a model.
 class Conversation {
  public:
-  Conversation(const Arguments& arguments, Language language)
+  Conversation(const ChatArguments& arguments, Language language)
       : language_(language), terminal_(::isatty(STDIN_FILENO) && ::isatty(STDOUT_FILENO)),
         format_(format_of(arguments)), loaded_(load_model(arguments.model)),
         chat_(loaded_.model, loaded_.tokenizer, format_, chat_options(arguments)) {}
@@ -67,7 +67,7 @@ class Conversation {
   }
 
  private:
-  ChatOptions chat_options(const Arguments& arguments) const {
+  ChatOptions chat_options(const ChatArguments& arguments) const {
     ChatOptions options{.generate = generate_options(arguments.model, loaded_),
                         .cache = cache_options(arguments.model, loaded_.model)};
     options.generate.on_token = [](std::size_t, std::int64_t) { return !Interrupts::come(); };
@@ -100,8 +100,7 @@ class Conversation {
   }
   void complain(std::string_view text) const {
     const std::string shown = language_ == Language::zh ? error_in_chinese(text) : std::string(text);
-    const std::string line = one_line(shown) + "\n";
-    std::fwrite(line.data(), 1, line.size(), stderr);
+    say(one_line(shown) + "\n");
   }
 
   const Language language_;
@@ -111,12 +110,9 @@ class Conversation {
   Chat chat_;
 };
 
-}  // namespace
-
-Verb add_chat(Parser app) {
-  Parser parser = app.add_verb("chat", "A conversation with a language model");
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
+Run add_chat_options(Parser parser) {
+  auto arguments = std::make_shared<ChatArguments>();
+  ChatArguments& a = *arguments;
   add_model_options(parser, a.model, {.tokens = 1024, .temperature = "0.7", .min_p = "0.05"});
   a.system_given =
       parser.option("--system", a.system, "What the model is told before the first message").type_name("TEXT");
@@ -125,14 +121,18 @@ Verb add_chat(Parser app) {
   parser.footer(
       "Each line of stdin is a message. Ctrl-C stops an answer, Ctrl-D ends the chat.\n"
       "\nExample\n  attn chat SmolLM2-135M-Instruct.Q4_1.gguf");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            if (arguments->model.folder.empty() && rest.size() == 1) arguments->model.folder = rest[0];
-            else no_more(rest);
-            check_options(arguments->model);
-            check_architectures(arguments->model);  // before the chat format, which the tokenizer's keys say
-            keep_freed_memory();
-            Conversation(*arguments, language_named(arguments->model.language).value_or(environment_language())).run();
-          }};
+  return [arguments](const std::vector<std::string>& rest) {
+    if (arguments->model.folder.empty() && rest.size() == 1) arguments->model.folder = rest[0];
+    else no_more(rest);
+    check_options(arguments->model);
+    check_architectures(arguments->model);  // before the chat format, which the tokenizer's keys say
+    keep_freed_memory();
+    Conversation(*arguments, language_named(arguments->model.language).value_or(environment_language())).run();
+  };
 }
+
+}  // namespace
+
+const Verb chat_verb{"chat", "A conversation with a language model", add_chat_options};
 
 }  // namespace attn::cli

@@ -4,7 +4,7 @@
 namespace attn::cli {
 namespace {
 
-constexpr Translation kErrors[] = {
+constexpr Translation kEncoderErrors[] = {
     {"EncoderConfig: {} is {}; it must be from {} to {}", "EncoderConfig：{0} 是 {1}；必须在 {2} 到 {3} 之间"},
     {"EncoderConfig: {} is {}; it must be above 0, and finite", "EncoderConfig：{0} 是 {1}；必须大于 0 且有限"},
     {"EncoderConfig: heads is {}; it must divide width ({})", "EncoderConfig：heads 是 {0}；必须整除 width（{1}）"},
@@ -56,7 +56,7 @@ constexpr Translation kErrors[] = {
 };
 
 /// The texts in the marked holes of the errors.
-constexpr Translation kReasons[] = {
+constexpr Translation kEncoderReasons[] = {
     {"it has none", "它没有任何提示"},
     {"it has {}", "它有 {0}"},
     {"an encoder of texts is bert, roberta, xlm-roberta, camembert, mpnet, distilbert or modernbert",
@@ -85,7 +85,7 @@ constexpr Translation kReasons[] = {
 
 }  // namespace
 
-std::span<const Translation> chinese_encoder_errors() { return kErrors; }
-std::span<const Translation> chinese_encoder_reasons() { return kReasons; }
+std::span<const Translation> chinese_encoder_errors() { return kEncoderErrors; }
+std::span<const Translation> chinese_encoder_reasons() { return kEncoderReasons; }
 
 }  // namespace attn::cli

@@ -5,7 +5,7 @@
 namespace attn::cli {
 namespace {
 
-constexpr Translation kErrors[] = {
+constexpr Translation kModelErrors[] = {
     // attn run
     {"a file is missing: JSON or safetensors with q, k and v", "缺少文件：需要含 q、k、v 的 JSON 或 safetensors 文件"},
     {"run: {} is missing; a call needs q, k and v", "run：缺少 {0}；一次调用需要 q、k、v"},
@@ -292,6 +292,6 @@ constexpr Translation kErrors[] = {
 
 }  // namespace
 
-std::span<const Translation> chinese_model_errors() { return kErrors; }
+std::span<const Translation> chinese_model_errors() { return kModelErrors; }
 
 }  // namespace attn::cli

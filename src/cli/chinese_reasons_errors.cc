@@ -5,7 +5,7 @@ namespace attn::cli {
 namespace {
 
 /// The texts in the marked holes of errors.
-constexpr Translation kReasons[] = {
+constexpr Translation kModelReasons[] = {
     {"the prompt", "提示"},
     {"prompt {}", "第 {0} 个提示"},
     {"true or false is needed", "需要 true 或 false"},
@@ -153,6 +153,6 @@ constexpr Translation kReasons[] = {
 
 }  // namespace
 
-std::span<const Translation> chinese_model_reasons() { return kReasons; }
+std::span<const Translation> chinese_model_reasons() { return kModelReasons; }
 
 }  // namespace attn::cli

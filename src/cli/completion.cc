@@ -123,7 +123,7 @@ std::string quoted(const std::string& text, const std::string& special) {
   return result;
 }
 constexpr const char* kZshSpecial = "[]:";
-constexpr const char* kHelp = "What a verb takes";
+constexpr const char* kHelpText = "What a verb takes";
 
 std::string zsh(const Parser& app) {
   std::string script =
@@ -134,7 +134,7 @@ std::string zsh(const Parser& app) {
     script += runtime::format("'{}:{}' ", verb.name(), quoted(verb.description(), kZshSpecial));
   script += runtime::format(
       "'help:{}')\n    _describe verb verbs\n    _arguments '--help[Help]' '--version[Version]'\n    return\n  fi\n",
-      kHelp);
+      kHelpText);
   script +=
       runtime::format("  case \"$words[2]\" in\n    help) shift words; (( CURRENT-- )); _arguments '1:verb:({})' ;;\n",
                       verb_names(app));
@@ -180,7 +180,7 @@ std::string fish(const Parser& app) {
                                 quoted(option.text, ""), more);
     }
   }
-  script += runtime::format("complete -c attn -n __fish_use_subcommand -a help -d '{}'\n", kHelp);
+  script += runtime::format("complete -c attn -n __fish_use_subcommand -a help -d '{}'\n", kHelpText);
   script +=
       "complete -c attn -n __fish_use_subcommand -l help -d Help\ncomplete -c attn -n __fish_use_subcommand -l version "
       "-d Version\n";
@@ -191,20 +191,26 @@ std::string fish(const Parser& app) {
   return script + runtime::format("complete -c attn -n '__attn_verb{}' -F\n", files);
 }
 
-}  // namespace
-
-Verb add_completion(Parser app) {
-  Parser parser = app.add_verb("completion", "Completion for bash, zsh or fish");
+Run add_completion_options(Parser parser) {
   auto shell = std::make_shared<std::string>();
   parser.option("SHELL", *shell, "bash, zsh or fish").type_name("");
   parser.footer(
       "Examples\n  source <(attn completion bash)\n  source <(attn completion zsh)\n  attn completion fish | source");
-  return {parser, [shell, app](const std::vector<std::string>& rest) {
-            no_more(rest);
-            if (shell->empty()) throw UsageError{"which shell? bash, zsh or fish"};
-            const std::size_t which = choose("SHELL", *shell, {"bash", "zsh", "fish"});
-            print(which == 0 ? bash(app) : which == 1 ? zsh(app) : fish(app));
-          }};
+  return [shell](const std::vector<std::string>& rest) {
+    no_more(rest);
+    if (shell->empty()) throw UsageError{"which shell? bash, zsh or fish"};
+    const std::size_t which = choose("SHELL", *shell, {"bash", "zsh", "fish"});
+    CommandLine command("attn", "", "");
+    const Parser app = command.parser();
+    std::vector<Run> runs;  // they own what the options write to
+    for (const Verb* verb : all_verbs)
+      runs.push_back(verb->add_options(command.parser().add_verb(verb->name, verb->description)));
+    print(which == 0 ? bash(app) : which == 1 ? zsh(app) : fish(app));
+  };
 }
+
+}  // namespace
+
+const Verb completion_verb{"completion", "Completion for bash, zsh or fish", add_completion_options};
 
 }  // namespace attn::cli

@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Arguments {
+struct ConvertArguments {
   std::string from, to, dtype, type = "F32";
   Option dtype_given, type_given;
 };
@@ -37,7 +37,7 @@ std::optional<Tokenizer> tokenizer_of(const std::string& from) {
   return there ? std::optional(Tokenizer::load(from)) : std::nullopt;
 }
 
-void convert(const Arguments& arguments) {
+void convert(const ConvertArguments& arguments) {
   if (arguments.from.empty() || arguments.to.empty())
     throw UsageError{"a model and a new folder or GGUF file are needed, as in: attn convert model.gguf model"};
   const bool file = arguments.to.ends_with(".gguf");
@@ -69,12 +69,9 @@ void convert(const Arguments& arguments) {
   gguf::save_notes(arguments.to, notes, given);
 }
 
-}  // namespace
-
-Verb add_convert(Parser app) {
-  Parser parser = app.add_verb("convert", "A GGUF file as a model's folder, or a folder as a GGUF file");
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
+Run add_convert_options(Parser parser) {
+  auto arguments = std::make_shared<ConvertArguments>();
+  ConvertArguments& a = *arguments;
   parser.option("FROM", a.from, "A GGUF file, or a model's folder").type_name("");
   parser.option("TO", a.to, "Where it goes: FILE.gguf, or a folder for config.json, model.safetensors, tokenizer.json")
       .type_name("");
@@ -84,7 +81,11 @@ Verb add_convert(Parser app) {
   parser.footer(
       "Blocks of a GGUF file become f32, unless --dtype says otherwise.\n"
       "\nExample\n  attn convert model.gguf model --dtype bf16");
-  return verb_of(parser, arguments, convert);
+  return run_with(arguments, convert);
 }
+
+}  // namespace
+
+const Verb convert_verb{"convert", "A GGUF file as a model's folder, or a folder as a GGUF file", add_convert_options};
 
 }  // namespace attn::cli

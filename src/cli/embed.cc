@@ -24,7 +24,7 @@
 namespace attn::cli {
 namespace {
 
-struct Arguments {
+struct EmbedArguments {
   EncoderOptions model;
   std::string out;
   bool json = false;
@@ -51,7 +51,6 @@ class Progress {
   double seconds() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count(); }
 
  private:
-  static void say(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stderr); }
   const std::int64_t before_;
   const bool terminal_;
   bool open_ = false;
@@ -100,7 +99,7 @@ std::uint64_t skip_done(Lines& lines, const VectorsFile& file, const TextEncoder
   return mark;
 }
 
-void run(const Arguments& arguments) {
+void run(const EmbedArguments& arguments) {
   if (arguments.out.empty()) throw UsageError{"--out is missing: the file for the vectors, as in: --out vectors.npy"};
   if (arguments.out == standard_stream) throw UsageError{"--out is -; vectors need a file (./- has that name)"};
   keep_freed_memory();
@@ -147,12 +146,9 @@ void run(const Arguments& arguments) {
                         before > 0 ? runtime::format(" ({} were there)", before) : "", encoder.dim(), arguments.out));
 }
 
-}  // namespace
-
-Verb add_embed(Parser app) {
-  Parser parser = app.add_verb("embed", "The lines of a file as vectors, with an encoder of texts");
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
+Run add_embed_options(Parser parser) {
+  auto arguments = std::make_shared<EmbedArguments>();
+  EmbedArguments& a = *arguments;
   parser.option("MODEL", a.model.folder, "A folder of an encoder: BERT, RoBERTa, MPNet, DistilBERT, ModernBERT")
       .type_name("");
   parser.option("LINES", a.model.lines, "A text a line; - is stdin").type_name("");
@@ -165,7 +161,11 @@ Verb add_embed(Parser app) {
       "A vector has the same bits whatever lines stand beside it. Until all are there they are in FILE.part; the same "
       "command\ngoes on with it after Ctrl-C or a kill.\n"
       "\nExample\n  attn embed all-MiniLM-L6-v2 lines.txt --out vectors.npy");
-  return verb_of(parser, arguments, run);
+  return run_with(arguments, run);
 }
+
+}  // namespace
+
+const Verb embed_verb{"embed", "The lines of a file as vectors, with an encoder of texts", add_embed_options};
 
 }  // namespace attn::cli

@@ -26,7 +26,7 @@
 namespace attn::cli {
 namespace {
 
-struct Arguments {
+struct ExplainArguments {
   std::vector<std::string> texts;
   std::string to, score = "scaled_dot", tokens = "auto", positions = "none", bias = "none", score_mod, returned, cache,
                   mask, weights, model, svg, html, only, language, colour = "auto";
@@ -54,7 +54,7 @@ constexpr auto kCutWords = cut_words;
 constexpr std::vector<std::string> (*kCutWords)(const std::string&) = nullptr;
 #endif
 
-Mask mask_of(const Arguments& arguments) {
+Mask mask_of(const ExplainArguments& arguments) {
   Mask mask;
   if (arguments.causal) mask = Mask::causal(arguments.to_given.given() ? Align::top_left : Align::unset);
   if (!arguments.mask_given.given()) return mask;
@@ -68,7 +68,7 @@ void set_chosen(Enum& to, const std::string& option, const std::string& value, c
   to = static_cast<Enum>(choose(option, value, {words.begin(), words.end()}));
 }
 
-Language language_of(const Arguments& arguments) {
+Language language_of(const ExplainArguments& arguments) {
   if (arguments.language.empty()) return environment_language();
   if (const auto named = language_named(arguments.language)) return *named;
   Language language{};
@@ -87,7 +87,7 @@ std::vector<std::string> only_of(const std::string& names) {
   return result;
 }
 
-ExplainOptions options_of(const Arguments& arguments) {
+ExplainOptions options_of(const ExplainArguments& arguments) {
   ExplainOptions options = arguments.explain;
   set_chosen(options.score, "--score", arguments.score, explain_detail::kScores);
   set_chosen(options.positions, "--positions", arguments.positions, explain_detail::kPositions);
@@ -114,7 +114,7 @@ ExplainOptions options_of(const Arguments& arguments) {
 }
 
 /// Explains one head of a trained model.
-Explanation explain_trained(const Arguments& arguments) {
+Explanation explain_trained(const ExplainArguments& arguments) {
   for (const Option& option : arguments.all)
     if (option.given() &&
         std::find(arguments.with_model.begin(), arguments.with_model.end(), option) == arguments.with_model.end())
@@ -128,7 +128,7 @@ Explanation explain_trained(const Arguments& arguments) {
   return explain_model(LanguageModel::load(arguments.model), Tokenizer::load(arguments.model), arguments.texts[0], at);
 }
 
-Explanation explain_texts(const Arguments& arguments) {
+Explanation explain_texts(const ExplainArguments& arguments) {
   for (const Option& option : {arguments.layer_given, arguments.head_given})
     if (option.given()) throw UsageError{runtime::format("{} needs --model", option.name())};
   const ExplainOptions options = options_of(arguments);
@@ -137,7 +137,7 @@ Explanation explain_texts(const Arguments& arguments) {
 }
 
 /// Reads the text given as "-" from stdin, without the end of its last line.
-void read_stdin(Arguments& arguments) {
+void read_stdin(ExplainArguments& arguments) {
   std::vector<std::string*> wanted;
   for (std::string& text : arguments.texts)
     if (text == "-") wanted.push_back(&text);
@@ -155,7 +155,7 @@ void write(const std::string& path, const std::string& content) {
   io::write_whole("explain", path, {std::as_bytes(std::span(content))});
 }
 
-void run(const Arguments& arguments) {
+void run(const ExplainArguments& arguments) {
   if (arguments.texts.empty())
     throw UsageError{"a text is missing, as in: attn explain \"Life is short, eat dessert first\""};
   choose("--color", arguments.colour, {"auto", "always", "never"});
@@ -176,12 +176,9 @@ void run(const Arguments& arguments) {
     print(to_text(explanation, terminal_options(arguments.colour)));
 }
 
-}  // namespace
-
-Verb add_explain(Parser app) {
-  Parser parser = app.add_verb("explain", "Attention on a text, step by step, with the numbers");
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
+Run add_explain_options(Parser parser) {
+  auto arguments = std::make_shared<ExplainArguments>();
+  ExplainArguments& a = *arguments;
   const Option text =
       parser
           .option("TEXT", a.texts, "The text, - for what stands on stdin; several make a batch, padded to the longest")
@@ -269,11 +266,15 @@ Verb add_explain(Parser app) {
       "  attn explain --batch \"我叫张三\" \"他是谁\" \"李四\" --lang zh\n"
       "  attn explain \"to be or not to be\" --heads 2 --positions sinusoidal --dim 4 --svg be.svg\n"
       "  attn explain \"Life is short\" --heads 2 --html life.html");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            read_stdin(*arguments);
-            arguments->texts.insert(arguments->texts.end(), rest.begin(), rest.end());
-            run(*arguments);
-          }};
+  return [arguments](const std::vector<std::string>& rest) {
+    read_stdin(*arguments);
+    arguments->texts.insert(arguments->texts.end(), rest.begin(), rest.end());
+    run(*arguments);
+  };
 }
+
+}  // namespace
+
+const Verb explain_verb{"explain", "Attention on a text, step by step, with the numbers", add_explain_options};
 
 }  // namespace attn::cli

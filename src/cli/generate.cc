@@ -20,7 +20,7 @@
 namespace attn::cli {
 namespace {
 
-struct Arguments {
+struct GenerateArguments {
   ModelOptions model;
   std::string prompt = "\n", prompts;
   std::vector<std::string> stop;
@@ -48,7 +48,7 @@ std::vector<std::string> lines_of(const std::string& path) {
 /// Encodes the prompts. An error names the line of the --prompts file. Without --prompt and --prompts it says that a
 /// prompt is missing.
 std::vector<std::vector<std::int64_t>> encoded(const Tokenizer& tokenizer, const std::vector<std::string>& prompts,
-                                               const Arguments& arguments) {
+                                               const GenerateArguments& arguments) {
   std::vector<std::vector<std::int64_t>> ids;
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     try {
@@ -70,7 +70,7 @@ const char* name_of(Finish finish) {
 }
 
 std::string as_json(const std::vector<std::string>& prompts, const std::vector<GeneratedText>& texts,
-                    const Arguments& arguments, double seconds) {
+                    const GenerateArguments& arguments, double seconds) {
   std::string result = "{\n  \"attn_generate\": 1,\n  \"texts\": [";
   std::int64_t tokens = 0, guessed = 0, right = 0;
   for (std::size_t i = 0; i < texts.size(); ++i) {
@@ -99,7 +99,7 @@ std::string as_json(const std::vector<std::string>& prompts, const std::vector<G
                                   seconds > 0 ? static_cast<double>(tokens) / seconds : 0);
 }
 
-void run(const Arguments& arguments) {
+void run(const GenerateArguments& arguments) {
   check_options(arguments.model);
   if (arguments.prompt_given.given() && arguments.prompts_given.given())
     throw UsageError{"--prompt and --prompts do not go together"};
@@ -147,12 +147,9 @@ void run(const Arguments& arguments) {
   print(shown);
 }
 
-}  // namespace
-
-Verb add_generate(Parser app) {
-  Parser parser = app.add_verb("generate", "A language model goes on with a text");
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
+Run add_generate_options(Parser parser) {
+  auto arguments = std::make_shared<GenerateArguments>();
+  GenerateArguments& a = *arguments;
   add_model_options(parser, a.model, {.tokens = 200, .temperature = "1", .min_p = "0"});
   a.prompt_given =
       parser.option("--prompt", a.prompt, "The text to go on with; a line's end without it").type_name("TEXT");
@@ -169,11 +166,15 @@ Verb add_generate(Parser app) {
   parser.footer(
       "What is printed depends neither on the other prompts, nor on a draft, nor on the number of threads.\n"
       "\nExample\n  attn generate model --prompt \"The licenses for\" --tokens 100 --temperature 0.8 --top-k 40");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            if (arguments->model.folder.empty() && rest.size() == 1) arguments->model.folder = rest[0];
-            else no_more(rest);
-            run(*arguments);
-          }};
+  return [arguments](const std::vector<std::string>& rest) {
+    if (arguments->model.folder.empty() && rest.size() == 1) arguments->model.folder = rest[0];
+    else no_more(rest);
+    run(*arguments);
+  };
 }
+
+}  // namespace
+
+const Verb generate_verb{"generate", "A language model goes on with a text", add_generate_options};
 
 }  // namespace attn::cli

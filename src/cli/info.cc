@@ -99,18 +99,19 @@ void print_file(const std::string& path, bool json) {
       tokenizer.empty() ? "none" : one_line(tokenizer + (pre.empty() ? "" : ", " + pre))));
 }
 
-}  // namespace
-
-Verb add_info(Parser app) {
-  Parser parser = app.add_verb("info", "Version, processor, kernels, threads; or a model's file");
+Run add_info_options(Parser parser) {
   auto json = std::make_shared<bool>(false);
   auto file = std::make_shared<std::string>();
   parser.option("FILE", *file, "A GGUF file: what it holds").type_name("");
   parser.flag("--json", *json, "The same as JSON");
-  return {parser, [json, file](const std::vector<std::string>& rest) {
-            no_more(rest);
-            file->empty() ? print_info(*json) : print_file(*file, *json);
-          }};
+  return [json, file](const std::vector<std::string>& rest) {
+    no_more(rest);
+    file->empty() ? print_info(*json) : print_file(*file, *json);
+  };
 }
+
+}  // namespace
+
+const Verb info_verb{"info", "Version, processor, kernels, threads; or a model's file", add_info_options};
 
 }  // namespace attn::cli

@@ -17,6 +17,11 @@
 #include <exception>
 
 namespace attn::cli {
+
+const std::array<const Verb*, 13> all_verbs{
+    &explain_verb, &run_verb,   &info_verb, &verify_verb,     &bench_verb,   &train_verb,     &generate_verb,
+    &chat_verb,    &embed_verb, &rank_verb, &perplexity_verb, &convert_verb, &completion_verb};
+
 namespace {
 
 constexpr int kFailed = 1, kUsage = 2;
@@ -26,7 +31,7 @@ constexpr std::size_t kLongest = 500;  // the most bytes of an error line
 int complain(int code, const std::string& who, std::string_view what, Language language) {
   const std::string text = language == Language::zh ? error_in_chinese(what) : std::string(what);
   const std::string line = shortened(one_line(runtime::format("{}: {}", who, text)), kLongest - 1) + "\n";
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  say(line);
   return code;
 }
 
@@ -66,17 +71,21 @@ void rewrite_help(const Parser& app, std::vector<std::string>& arguments) {
   arguments.insert(arguments.begin() + (arguments.empty() ? 0 : 1), "--help");
 }
 
+/// A verb's parser, and what runs it: empty unless the command line names the verb.
+struct NamedVerb {
+  Parser parser;
+  Run run;
+};
+
 int run(int argc, char** argv) {
   CommandLine command("attn", "Attention on a text, with every number, and on tensors.", "attn " + version());
   Parser app = command.parser();
-  const std::vector<Verb> verbs{add_explain(app),   add_run(app),   add_info(app),       add_verify(app),
-                                add_bench(app),     add_train(app), add_generate(app),   add_chat(app),
-                                add_embed(app),     add_rank(app),  add_perplexity(app), add_convert(app),
-                                add_completion(app)};
+  std::vector<NamedVerb> verbs;
+  for (const Verb* verb : all_verbs) verbs.push_back({app.add_verb(verb->name, verb->description), {}});
   // The footer is set after the verbs are added, because they would inherit it.
   app.footer("attn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");
   const auto given = [&] {
-    return std::find_if(verbs.begin(), verbs.end(), [](const Verb& verb) { return verb.parser.parsed(); });
+    return std::find_if(verbs.begin(), verbs.end(), [](const NamedVerb& verb) { return verb.parser.parsed(); });
   };
   const auto who = [&] { return given() == verbs.end() ? "attn" : "attn " + given()->parser.name(); };
   std::vector<std::string> rest;  // the words after --, which are never options
@@ -88,9 +97,11 @@ int run(int argc, char** argv) {
     if (dashes != arguments.end()) rest.assign(dashes + 1, arguments.end());
     arguments.erase(dashes, arguments.end());
     rewrite_help(app, arguments);
+    for (std::size_t n = 0; n < verbs.size(); ++n)
+      if (std::find(arguments.begin(), arguments.end(), all_verbs[n]->name) != arguments.end())
+        verbs[n].run = all_verbs[n]->add_options(verbs[n].parser);
     if (arguments.empty() && rest.empty()) {
-      const std::string text = help(app.help());
-      std::fwrite(text.data(), 1, text.size(), stderr);
+      say(help(app.help()));
       return kUsage;
     }
     if (const std::string text = app.parse(std::move(arguments)); !text.empty()) {

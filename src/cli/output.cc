@@ -41,6 +41,8 @@ void print(std::string_view text) {
   fail("stdout", "cannot write");
 }
 
+void say(std::string_view text) { std::fwrite(text.data(), 1, text.size(), stderr); }
+
 void check_apart(const char* option, std::string_view file, bool json) {
   if (json && file == standard_stream)
     throw UsageError{runtime::format("{} - and --json do not go together: both write to stdout", option)};

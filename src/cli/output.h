@@ -1,4 +1,4 @@
-// src/cli/output.h: prints results to stdout, reads whole files, and formats errors as one line.
+// src/cli/output.h: prints results to stdout, remarks to stderr, reads whole files, and formats errors as one line.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -16,6 +16,8 @@ struct UsageError {
 
 /// Writes the whole text to stdout. Throws ReaderGone if the pipe is closed, IoError for other failures.
 void print(std::string_view text);
+/// Writes the text to stderr, which has no buffer.
+void say(std::string_view text);
 
 /// The file name "-": stdout for an output file, stdin for an input file.
 constexpr std::string_view standard_stream = "-";

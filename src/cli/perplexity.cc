@@ -30,7 +30,7 @@ using Ids = std::vector<std::int64_t>;
 constexpr std::int64_t usual_window = 512;
 constexpr std::int64_t most_logits = std::int64_t{1} << 23;  // of the rows whose logits are in memory together: 32 MiB
 
-struct Arguments {
+struct PerplexityArguments {
   std::string model, file, dtype;
   std::int64_t window = usual_window, skip = 0;
   bool json = false, log_probabilities = false;
@@ -45,7 +45,7 @@ struct Windows {
   std::int64_t tokens, skip, count;
 };
 
-Windows windows_of(const Arguments& arguments, std::int64_t tokens, std::int64_t context) {
+Windows windows_of(const PerplexityArguments& arguments, std::int64_t tokens, std::int64_t context) {
   if (tokens < 2)
     throw ValueError(
         runtime::format("perplexity: {} has {}; 2 are needed", name_of(arguments.file), counted(tokens, "token")));
@@ -96,8 +96,8 @@ void measure(const LanguageModel& model, const Ids& ids, std::int64_t skip, Meas
   }
 }
 
-std::string as_json(const Arguments& arguments, const Windows& windows, const Measured& measured, std::int64_t tokens,
-                    double seconds) {
+std::string as_json(const PerplexityArguments& arguments, const Windows& windows, const Measured& measured,
+                    std::int64_t tokens, double seconds) {
   const auto number = [](double x) { return explain_detail::json_number(x, Dtype::f64); };
   std::string result = runtime::format(
       "{{\n  \"attn_perplexity\": 1,\n  \"perplexity\": {},\n  \"error\": {},\n  \"nats_per_token\": {},\n"
@@ -115,7 +115,7 @@ std::string as_json(const Arguments& arguments, const Windows& windows, const Me
                                   seconds > 0 ? read / seconds : 0);
 }
 
-void run(const Arguments& arguments) {
+void run(const PerplexityArguments& arguments) {
   if (arguments.model.empty() || arguments.file.empty())
     throw UsageError{"a model and a text are needed, as in: attn perplexity model.gguf text.txt"};
   if (arguments.log_probabilities && !arguments.json) throw UsageError{"--log-probabilities needs --json"};
@@ -156,12 +156,9 @@ void run(const Arguments& arguments) {
                         windows.skip));
 }
 
-}  // namespace
-
-Verb add_perplexity(Parser app) {
-  Parser parser = app.add_verb("perplexity", "How well a language model predicts a text");
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
+Run add_perplexity_options(Parser parser) {
+  auto arguments = std::make_shared<PerplexityArguments>();
+  PerplexityArguments& a = *arguments;
   parser.option("MODEL", a.model, "A GGUF file, or a model's folder").type_name("");
   parser.option("FILE", a.file, "A text; - is stdin").type_name("");
   a.window_given = parser.option("--window", a.window, "Tokens of a window (512, or all that text or context have)")
@@ -177,7 +174,11 @@ Verb add_perplexity(Parser app) {
   parser.footer(
       "The exponential of the mean of -log p, over windows side by side; llama.cpp's measure if nothing is given.\n"
       "\nExample\n  attn perplexity model.gguf /usr/share/common-licenses/GPL-3");
-  return verb_of(parser, arguments, run);
+  return run_with(arguments, run);
 }
+
+}  // namespace
+
+const Verb perplexity_verb{"perplexity", "How well a language model predicts a text", add_perplexity_options};
 
 }  // namespace attn::cli

@@ -18,7 +18,7 @@
 namespace attn::cli {
 namespace {
 
-struct Arguments {
+struct RankArguments {
   EncoderOptions model;
   std::string query;
   std::int64_t top = 10;
@@ -54,7 +54,8 @@ Tensor of_query(const Compute& compute) {
 }
 
 /// Returns the function that scores texts, [n]: by the cosine of the vectors, or by a model of pairs.
-std::function<Tensor(const std::vector<std::string>&)> scorer(const TextEncoder& encoder, const Arguments& arguments) {
+std::function<Tensor(const std::vector<std::string>&)> scorer(const TextEncoder& encoder,
+                                                              const RankArguments& arguments) {
   EmbedOptions options{.prompt = {}, .batch_tokens = arguments.model.batch};
   const std::string& query = arguments.query;
   const bool named = !arguments.model.prompt.empty();
@@ -79,7 +80,7 @@ std::function<Tensor(const std::vector<std::string>&)> scorer(const TextEncoder&
   };
 }
 
-void run(const Arguments& arguments) {
+void run(const RankArguments& arguments) {
   if (arguments.query.empty()) throw UsageError{"a query is missing, as in: attn rank MODEL \"a question\" lines.txt"};
   if (arguments.top < 1) throw UsageError{runtime::format("--top is {}; it must be at least 1", arguments.top)};
   keep_freed_memory();
@@ -114,12 +115,9 @@ void run(const Arguments& arguments) {
   print(shown);
 }
 
-}  // namespace
-
-Verb add_rank(Parser app) {
-  Parser parser = app.add_verb("rank", "The lines of a file that are nearest to a query");
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
+Run add_rank_options(Parser parser) {
+  auto arguments = std::make_shared<RankArguments>();
+  RankArguments& a = *arguments;
   parser.option("MODEL", a.model.folder, "A folder of an encoder, or of a cross-encoder, which scores pairs")
       .type_name("");
   parser.option("QUERY", a.query, "The text that is searched for").type_name("");
@@ -131,7 +129,11 @@ Verb add_rank(Parser app) {
   parser.footer(
       "A score is the cosine of the vectors, or what a cross-encoder gives the pair. It depends on no other line.\n"
       "\nExample\n  attn rank all-MiniLM-L6-v2 \"how do I save a file\" lines.txt --top 5");
-  return verb_of(parser, arguments, run);
+  return run_with(arguments, run);
 }
+
+}  // namespace
+
+const Verb rank_verb{"rank", "The lines of a file that are nearest to a query", add_rank_options};
 
 }  // namespace attn::cli

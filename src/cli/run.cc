@@ -15,7 +15,7 @@
 namespace attn::cli {
 namespace {
 
-struct Arguments {
+struct RunArguments {
   std::string file, out;
   std::map<std::string, std::string> settings;  // the settings on the command line, which override those of the file
   std::map<std::string, Option> given;
@@ -42,7 +42,7 @@ std::string as_text(const Named& tensors) {
 }
 
 /// Parses those settings of the command line that can be checked before the file is read.
-void check_words(const Arguments& arguments) {
+void check_words(const RunArguments& arguments) {
   const auto check = [&](const char* name, auto parse) {
     if (const Option option = arguments.given.at(name); option.given())
       parse(option.name(), arguments.settings.at(name));
@@ -52,7 +52,7 @@ void check_words(const Arguments& arguments) {
   check("weights", parse_weights);
 }
 
-void run(const Arguments& arguments) {
+void run(const RunArguments& arguments) {
   if (arguments.file.empty()) throw UsageError{"a file is missing: JSON or safetensors with q, k and v"};
   check_words(arguments);
   check_apart("--out", arguments.out, arguments.json);
@@ -78,12 +78,9 @@ void run(const Arguments& arguments) {
   if (arguments.out.empty()) print(as_text(tensors));
 }
 
-}  // namespace
-
-Verb add_run(Parser app) {
-  Parser parser = app.add_verb("run", "Attention on the tensors q, k, v of a file");
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
+Run add_run_options(Parser parser) {
+  auto arguments = std::make_shared<RunArguments>();
+  RunArguments& a = *arguments;
   parser.option("FILE", a.file, "JSON or safetensors: q, k, v, and what else the call takes; - is stdin").type_name("");
   const auto setting = [&](const char* option, const char* name, const char* type, const char* text) {
     return a.given[name] = parser.option(option, a.settings[name], text).type_name(type);
@@ -108,11 +105,15 @@ Verb add_run(Parser app) {
       "above without their dashes; --return-weights is weights there.\n"
       "\nExample\n  echo '{\"q\": [[1, 0]], \"k\": [[1, 0], [0, 1]], \"v\": [[1, 2], [3, 4]]}' > call.json && attn run "
       "call.json");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            if (arguments->file.empty() && rest.size() == 1) arguments->file = rest[0];
-            else no_more(rest);
-            run(*arguments);
-          }};
+  return [arguments](const std::vector<std::string>& rest) {
+    if (arguments->file.empty() && rest.size() == 1) arguments->file = rest[0];
+    else no_more(rest);
+    run(*arguments);
+  };
 }
+
+}  // namespace
+
+const Verb run_verb{"run", "Attention on the tensors q, k, v of a file", add_run_options};
 
 }  // namespace attn::cli

@@ -27,7 +27,7 @@
 namespace attn::cli {
 namespace {
 
-struct Arguments {
+struct TrainArguments {
   std::vector<std::string> texts;
   std::string out = "attn-model", log, size = "nano", tokens = "characters", dtype = "f32";
   std::int64_t vocab = 0, save_every = 0;
@@ -40,7 +40,7 @@ struct Arguments {
 
 // --- options -------------------------------------------------------------------------------------------------------
 
-TrainOptions options_of(const Arguments& a, std::int64_t vocab_size) {
+TrainOptions options_of(const TrainArguments& a, std::int64_t vocab_size) {
   const std::size_t size = choose("--size", a.size, {"nano", "baby", "small"});
   TrainOptions o;
   o.model = size == 0   ? ModelConfig::nano(vocab_size)
@@ -62,7 +62,7 @@ TrainOptions options_of(const Arguments& a, std::int64_t vocab_size) {
 }
 
 /// Checks that the options given together with --resume equal those of the saved training; only --steps may be larger.
-void check_same(const Arguments& a, const TrainOptions& now) {
+void check_same(const TrainArguments& a, const TrainOptions& now) {
   const TrainOptions as_given = options_of(a, now.model.vocab_size);
   const auto same = [&](const char* name, const auto& given, const auto& then) {
     if (a.has(name) && !(given == then))
@@ -83,8 +83,6 @@ void check_same(const Arguments& a, const TrainOptions& now) {
         "--size {} is not that of the training in {}; leave it out, or begin anew in another --out", a.size, a.out)};
 }
 
-void say(const std::string& line) { std::fwrite(line.data(), 1, line.size(), stderr); }
-
 // --- the text and the training -------------------------------------------------------------------------------------
 
 std::string read_texts(const std::vector<std::string>& paths, bool any_bytes) {
@@ -101,7 +99,7 @@ std::string read_texts(const std::vector<std::string>& paths, bool any_bytes) {
   return all;
 }
 
-Tokenizer::Kind kind_of(const Arguments& a) {
+Tokenizer::Kind kind_of(const TrainArguments& a) {
   return static_cast<Tokenizer::Kind>(choose("--tokens", a.tokens, {"characters", "words", "bpe"}));
 }
 
@@ -132,7 +130,7 @@ void check_memory(const TrainOptions& o, const char* what_helps) {
 
 /// Begins a new training. It writes the first checkpoint before the first step, so that a folder that cannot be written
 /// is reported at once.
-Running begin(const Arguments& a) {
+Running begin(const TrainArguments& a) {
   const Tokenizer::Kind kind = kind_of(a);
   if (a.has("vocab") && kind == Tokenizer::Kind::characters)
     throw UsageError{"--vocab goes with --tokens words or bpe: characters take all there are"};
@@ -173,7 +171,7 @@ std::vector<std::int64_t> encode_again(const Tokenizer& tokenizer, const std::st
 }
 
 /// Raises the number of steps and saves it, so that a later --resume without --steps uses it too.
-void extend(Trainer& trainer, const Arguments& a) {
+void extend(Trainer& trainer, const TrainArguments& a) {
   const std::int64_t before = trainer.options().steps, next = trainer.step() + 1;
   if (a.steps == before) return;
   const double rate = next <= before ? trainer.options().lr_of(next) : trainer.options().lr / 10;
@@ -183,7 +181,7 @@ void extend(Trainer& trainer, const Arguments& a) {
                       counted(before, "step"), a.steps, next, a.steps, trainer.options().lr_of(next), rate));
 }
 
-Running go_on(const Arguments& a) {
+Running go_on(const TrainArguments& a) {
   auto lock = std::make_unique<FolderLock>(a.out);
   const auto found = Trainer::find(a.out);
   if (!found) throw ValueError(runtime::format("{} holds no training to resume; without --resume one begins", a.out));
@@ -221,7 +219,7 @@ void introduce(const Trainer& trainer, const Tokenizer& tokenizer) {
 
 /// Trains until all steps are done or a signal asks to stop. The best weights are saved before the state that refers to
 /// them, so that after a crash between the two only some steps are repeated.
-void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
+void steps(Trainer& trainer, const FolderLock& folder, const TrainArguments& a) {
   const std::int64_t save_every = a.has("save-every") ? a.save_every : trainer.options().eval_every;
   std::int64_t saved = trainer.step();
   TrainReport report(trainer, a.log);
@@ -249,7 +247,7 @@ void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
 
 /// Reports that the first step does not fit into memory. The files of a new training are removed, so that the folder
 /// can be used again with smaller options.
-[[noreturn]] void no_memory(const Running& running, const Arguments& a) {
+[[noreturn]] void no_memory(const Running& running, const TrainArguments& a) {
   const TrainOptions& o = running.trainer.options();
   const bool unbegun = !a.resume && running.trainer.step() == 0;
   if (unbegun) remove_all(running.made);
@@ -258,7 +256,7 @@ void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
                                    unbegun ? "; a smaller --batch or --context needs less" : ""));
 }
 
-void run(const Arguments& a) {
+void run(const TrainArguments& a) {
   keep_freed_memory();
   if (a.texts.empty()) throw UsageError{"a text is missing, as in: attn train /usr/share/common-licenses/GPL-3"};
   if (a.has("save-every") && a.save_every < 1)
@@ -288,12 +286,9 @@ void run(const Arguments& a) {
                            trainer.best_step(), a.out));
 }
 
-}  // namespace
-
-Verb add_train(Parser app) {
-  Parser parser = app.add_verb("train", "A language model from a text, on this machine");
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
+Run add_train_options(Parser parser) {
+  auto arguments = std::make_shared<TrainArguments>();
+  TrainArguments& a = *arguments;
   parser.option("TEXT", a.texts, "Text files (- is stdin), one after the other: the last tenth is for validation")
       .type_name("");
   const auto add = [&](const char* name, auto& value, const char* type, const char* text) {
@@ -319,10 +314,14 @@ Verb add_train(Parser app) {
       "model.safetensors (the best\n"
       "weights so far), train_state.safetensors (all that --resume needs) and, at the end, loss.svg.\n"
       "\nExample\n  attn train /usr/share/common-licenses/GPL-3 --out gpl");
-  return {parser, [arguments](const std::vector<std::string>& rest) {
-            arguments->texts.insert(arguments->texts.end(), rest.begin(), rest.end());
-            run(*arguments);
-          }};
+  return [arguments](const std::vector<std::string>& rest) {
+    arguments->texts.insert(arguments->texts.end(), rest.begin(), rest.end());
+    run(*arguments);
+  };
 }
+
+}  // namespace
+
+const Verb train_verb{"train", "A language model from a text, on this machine", add_train_options};
 
 }  // namespace attn::cli

@@ -28,12 +28,7 @@ namespace {
 
 constexpr double kRedraw = 0.1;  // minimum seconds between two drawings of the bar
 
-void say(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  std::fflush(stderr);
-}
-
-int columns() {
+int columns_of_stderr() {
   winsize size{};
   return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
@@ -157,7 +152,7 @@ void TrainReport::draw(std::int64_t step) {
          2});
   }
   const std::string bar =
-      bar_line(static_cast<double>(step) / static_cast<double>(steps_), std::move(facts), columns(), cells_);
+      bar_line(static_cast<double>(step) / static_cast<double>(steps_), std::move(facts), columns_of_stderr(), cells_);
   say(runtime::format("\r{}\x1b[K", bar));
   open_ = true;
 }

@@ -1,5 +1,4 @@
-// src/cli/verbs.h: declares the verbs of the command. Each add function adds a verb and its options to the parser, and
-// returns the function that runs it.
+// src/cli/verbs.h: declares the verbs of the command, and the functions that read the values of their options.
 #pragma once
 #include "cli/parser.h"
 
@@ -7,6 +6,7 @@
 #include <attn/mask.h>
 #include <attn/score.h>
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,33 +17,29 @@ namespace attn::cli {
 /// Throws a UsageError unless `rest` is empty.
 void no_more(const std::vector<std::string>& rest);
 
-struct Verb {
-  Parser parser;
-  std::function<void(const std::vector<std::string>& rest)> run;  // `rest`: the words after --
-};
+/// Runs a verb with what the parser has put into its arguments. `rest`: the words after --.
+using Run = std::function<void(const std::vector<std::string>& rest)>;
 
-/// Returns the verb that runs `run` with what the parser has put into the arguments; words after -- are a mistake.
+/// Returns what runs `run` with what the parser has put into the arguments; words after -- are a mistake.
 template <typename Arguments>
-Verb verb_of(Parser parser, std::shared_ptr<Arguments> arguments, void (*run)(const Arguments&)) {
-  return {parser, [arguments, run](const std::vector<std::string>& rest) {
-            no_more(rest);
-            run(*arguments);
-          }};
+Run run_with(std::shared_ptr<Arguments> arguments, void (*run)(const Arguments&)) {
+  return [arguments, run](const std::vector<std::string>& rest) {
+    no_more(rest);
+    run(*arguments);
+  };
 }
 
-Verb add_explain(Parser app);
-Verb add_generate(Parser app);
-Verb add_chat(Parser app);
-Verb add_perplexity(Parser app);
-Verb add_info(Parser app);
-Verb add_run(Parser app);
-Verb add_verify(Parser app);
-Verb add_bench(Parser app);
-Verb add_train(Parser app);
-Verb add_embed(Parser app);
-Verb add_rank(Parser app);
-Verb add_convert(Parser app);
-Verb add_completion(Parser app);
+struct Verb {
+  const char* name;
+  const char* description;
+  /// Adds the verb's options to its parser. Called only for the verbs that the command line names.
+  Run (*add_options)(Parser parser);
+};
+
+extern const Verb explain_verb, run_verb, info_verb, verify_verb, bench_verb, train_verb, generate_verb, chat_verb,
+    embed_verb, rank_verb, perplexity_verb, convert_verb, completion_verb;
+/// All of them, in the order of the help.
+extern const std::array<const Verb*, 13> all_verbs;
 
 /// Return what is wrong with an option's value that must be a whole number, or any number; "" if it is valid.
 std::string whole_number(const std::string& value);

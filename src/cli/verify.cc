@@ -44,7 +44,7 @@ std::string as_text(const VerifyReport& report) {
 /// reason below the table explains.
 std::string coverage() {
   using namespace cases;
-  std::vector<std::string> lines = case_lines(full);
+  std::vector<std::string> lines = case_lines(cases::full);
   for (std::string& line : coverage_lines()) lines.push_back(std::move(line));
   std::vector<std::pair<Case, std::string>> all;
   for (const std::string& line : lines)
@@ -93,10 +93,7 @@ void run_verify(VerifyOptions options, bool json) {
     throw Error(runtime::format("verify: {}; again: attn verify '{}'", report.difference, report.line));
 }
 
-}  // namespace
-
-Verb add_verify(Parser app) {
-  Parser parser = app.add_verb("verify", "Every kernel of this machine against the specification");
+Run add_verify_options(Parser parser) {
   auto options = std::make_shared<VerifyOptions>();
   auto json = std::make_shared<bool>(false), list = std::make_shared<bool>(false);
   parser.option("LINE", options->line, "One case instead of the table, as a failure names it").type_name("");
@@ -104,13 +101,17 @@ Verb add_verify(Parser app) {
   parser.flag("--list", *list, "How many cases each option has on each path in each dtype, without running them");
   parser.flag("--json", *json, "The same as JSON");
   parser.footer("Exit status 1 when a bit differs.\n\nExample\n  attn verify --quick");
-  return {parser, [options, json, list](const std::vector<std::string>& rest) {
-            no_more(rest);
-            if (*list && (*json || options->quick || !options->line.empty()))
-              throw UsageError{"--list goes alone: it lists the whole table, as text"};
-            if (*list) return print(coverage());
-            run_verify(*options, *json);
-          }};
+  return [options, json, list](const std::vector<std::string>& rest) {
+    no_more(rest);
+    if (*list && (*json || options->quick || !options->line.empty()))
+      throw UsageError{"--list goes alone: it lists the whole table, as text"};
+    if (*list) return print(coverage());
+    run_verify(*options, *json);
+  };
 }
+
+}  // namespace
+
+const Verb verify_verb{"verify", "Every kernel of this machine against the specification", add_verify_options};
 
 }  // namespace attn::cli
