@@ -2,9 +2,9 @@
 # and in place of torch's own.
 """attn for PyTorch on the CPU.
 
-`scaled_dot_product_attention` and `linear` replace torch's functions of these names, `MultiheadAttention`, `Transformer` and its parts replace
-torch's modules; `patch()` installs them in torch itself. Gradients, second derivatives, torch.compile,
-torch.func and autocast work.
+`scaled_dot_product_attention` and `linear` replace torch's functions of these names; `MultiheadAttention`,
+`Transformer` and its parts replace torch's modules; `patch()` installs the functions in torch itself. Gradients, second
+derivatives, torch.compile, torch.func and autocast work.
 """
 
 from attn.torch import _flops  # noqa: F401: registers formulas for torch's FlopCounterMode

@@ -1,7 +1,7 @@
 # python/attn/torch/_transformer.py: implements torch.nn.Transformer, its encoder, decoder and layers with attn's
 # products and attention.
-"""Subclasses of torch's modules with the same arguments, parameters and state dicts. A row has one result on every path:
-torch's fast path in eval mode, its NaN and its zeros at padded rows do not occur."""
+"""Subclasses of torch's modules with the same arguments, parameters and state dicts. A row has one result on every
+path: torch's fast path in eval mode, its NaN and its zeros at padded rows do not occur."""
 
 import torch
 from torch import Tensor
