@@ -9,6 +9,7 @@
 #include <attn/dims.h>
 #include <attn/dtype.h>
 #include <attn/encoder.h>
+#include <attn/encoder_decoder.h>
 #include <attn/error.h>
 #include <attn/explain.h>
 #include <attn/explain_model.h>

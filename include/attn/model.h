@@ -163,6 +163,7 @@ class ATTN_API ModelCache {
 
  private:
   friend class LanguageModel;
+  friend class EncoderDecoder;
   friend class Reader;
   struct Sequence {
     std::vector<KvSequence> handles;  // one in each layer's cache

@@ -7,3 +7,4 @@
 #include <attn/nn/multihead_attention.h>
 #include <attn/nn/rotary.h>
 #include <attn/nn/small_attention.h>
+#include <attn/nn/transformer.h>

@@ -1,4 +1,5 @@
 // src/nn/multihead_attention.cc: implements nn::MultiheadAttention: projections, heads, attention, output projection.
+#include <attn/autograd.h>
 #include <attn/nn/init.h>
 #include <attn/nn/multihead_attention.h>
 
@@ -21,12 +22,16 @@ std::int64_t checked_embed_dim(std::int64_t embed_dim, std::int64_t num_heads,
   return embed_dim;
 }
 
-Tensor projection(bool present, std::int64_t rows, std::int64_t columns, Dtype dtype) {
-  return present ? init::xavier_uniform_(empty({rows, columns}, dtype)) : Tensor();
+Tensor projection(bool present, std::int64_t rows, std::int64_t columns, const MultiheadAttentionOptions& options) {
+  if (!present) return {};
+  const Tensor weight = zeros({rows, columns}, options.dtype);
+  return options.draw ? init::xavier_uniform_(weight) : weight;
 }
 
-Tensor added_row(bool present, std::int64_t embed_dim, Dtype dtype) {
-  return present ? init::xavier_normal_(empty({1, 1, embed_dim}, dtype)) : Tensor();
+Tensor added_row(std::int64_t embed_dim, const MultiheadAttentionOptions& options) {
+  if (!options.add_bias_kv) return {};
+  const Tensor row = zeros({1, 1, embed_dim}, options.dtype);
+  return options.draw ? init::xavier_normal_(row) : row;
 }
 
 }  // namespace
@@ -37,16 +42,17 @@ MultiheadAttention::MultiheadAttention(std::int64_t embed_dim, std::int64_t num_
       head_dim(embed_dim / num_heads), kdim(options.kdim.value_or(embed_dim)), vdim(options.vdim.value_or(embed_dim)),
       options(options),
       // Members are initialised in the order in which torch draws their values.
-      out_proj(
-          register_module("out_proj", Linear(embed_dim, embed_dim, {.bias = options.bias, .dtype = options.dtype}))),
-      in_proj_weight(register_parameter("in_proj_weight", projection(kdim == embed_dim && vdim == embed_dim,
-                                                                     3 * embed_dim, embed_dim, options.dtype))),
-      q_proj_weight(register_parameter("q_proj_weight", projection(!packed(), embed_dim, embed_dim, options.dtype))),
-      k_proj_weight(register_parameter("k_proj_weight", projection(!packed(), embed_dim, kdim, options.dtype))),
-      v_proj_weight(register_parameter("v_proj_weight", projection(!packed(), embed_dim, vdim, options.dtype))),
+      out_proj(register_module(
+          "out_proj",
+          Linear(embed_dim, embed_dim, {.bias = options.bias, .dtype = options.dtype, .draw = options.draw}))),
+      in_proj_weight(register_parameter(
+          "in_proj_weight", projection(kdim == embed_dim && vdim == embed_dim, 3 * embed_dim, embed_dim, options))),
+      q_proj_weight(register_parameter("q_proj_weight", projection(!packed(), embed_dim, embed_dim, options))),
+      k_proj_weight(register_parameter("k_proj_weight", projection(!packed(), embed_dim, kdim, options))),
+      v_proj_weight(register_parameter("v_proj_weight", projection(!packed(), embed_dim, vdim, options))),
       in_proj_bias(register_parameter("in_proj_bias", options.bias ? zeros({3 * embed_dim}, options.dtype) : Tensor())),
-      bias_k(register_parameter("bias_k", added_row(options.add_bias_kv, embed_dim, options.dtype))),
-      bias_v(register_parameter("bias_v", added_row(options.add_bias_kv, embed_dim, options.dtype))) {
+      bias_k(register_parameter("bias_k", added_row(embed_dim, options))),
+      bias_v(register_parameter("bias_v", added_row(embed_dim, options))) {
   if (options.bias) init::zeros_(out_proj.bias);
 }
 
@@ -72,7 +78,9 @@ bool MultiheadAttention::takes_fused_path(const Tensor& query, const Tensor& key
   if (!options.batch_first || !options.bias || num_heads % 2 != 0 || !packed() || bias_k.defined() ||
       options.add_zero_attn)
     return false;
-  if (!plain_mask(call.key_padding_mask) || !plain_mask(call.attn_mask) || query.requires_grad()) return false;
+  if (!plain_mask(call.key_padding_mask) || !plain_mask(call.attn_mask)) return false;
+  if (!grad_enabled()) return true;
+  if (query.requires_grad()) return false;
   for (const Tensor& parameter : parameters())
     if (parameter.requires_grad()) return false;
   return true;

@@ -5,7 +5,7 @@
 #include <attn/ops.h>
 #include <attn/random.h>
 
-#include "random/sha256.h"
+#include "support/sha256.h"
 #include "support/golden.h"
 
 #include <gtest/gtest.h>
@@ -74,25 +74,6 @@ const std::vector<std::pair<std::regex, std::function<Tensor(const Match&)>>>& d
   return table;
 }
 
-/// The parts of torch's layers in the order in which they draw.
-struct EncoderLayer : nn::Module {
-  const nn::MultiheadAttention self_attn = register_module("self_attn", nn::MultiheadAttention(4, 2));
-  const nn::Linear linear1 = register_module("linear1", nn::Linear(4, 6));
-  const nn::Linear linear2 = register_module("linear2", nn::Linear(6, 4));
-  const nn::LayerNorm norm1 = register_module("norm1", nn::LayerNorm(4));
-  const nn::LayerNorm norm2 = register_module("norm2", nn::LayerNorm(4));
-};
-
-struct DecoderLayer : nn::Module {
-  const nn::MultiheadAttention self_attn = register_module("self_attn", nn::MultiheadAttention(4, 2));
-  const nn::MultiheadAttention multihead_attn = register_module("multihead_attn", nn::MultiheadAttention(4, 2));
-  const nn::Linear linear1 = register_module("linear1", nn::Linear(4, 6));
-  const nn::Linear linear2 = register_module("linear2", nn::Linear(6, 4));
-  const nn::LayerNorm norm1 = register_module("norm1", nn::LayerNorm(4));
-  const nn::LayerNorm norm2 = register_module("norm2", nn::LayerNorm(4));
-  const nn::LayerNorm norm3 = register_module("norm3", nn::LayerNorm(4));
-};
-
 const std::map<std::string, std::function<nn::StateDict()>>& modules() {
   static const std::map<std::string, std::function<nn::StateDict()>> table = {
       {"nn.Linear(7, 5)", [] { return nn::Linear(7, 5).state_dict(); }},
@@ -109,8 +90,10 @@ const std::map<std::string, std::function<nn::StateDict()>>& modules() {
        [] { return nn::MultiheadAttention(16, 2, {.add_bias_kv = true}).state_dict(); }},
       {"nn.MultiheadAttention(4, 2, kdim=3, vdim=5)",
        [] { return nn::MultiheadAttention(4, 2, {.kdim = 3, .vdim = 5}).state_dict(); }},
-      {"nn.TransformerEncoderLayer(4, 2, 6)", [] { return EncoderLayer().state_dict(); }},
-      {"nn.TransformerDecoderLayer(4, 2, 6)", [] { return DecoderLayer().state_dict(); }},
+      {"nn.TransformerEncoderLayer(4, 2, 6)",
+       [] { return nn::TransformerEncoderLayer(4, 2, {.dim_feedforward = 6}).state_dict(); }},
+      {"nn.TransformerDecoderLayer(4, 2, 6)",
+       [] { return nn::TransformerDecoderLayer(4, 2, {.dim_feedforward = 6}).state_dict(); }},
   };
   return table;
 }

@@ -14,6 +14,7 @@ struct MultiheadAttentionOptions {
   bool batch_first = false;
   bool exact = false;  ///< whether a row that sees no key gives NaN where torch's code path does; false: it gives 0
   Dtype dtype = Dtype::f32;
+  bool draw = true;  ///< false: the matrices start as zeros, because they are set or loaded later
 };
 
 struct MultiheadAttentionCall {

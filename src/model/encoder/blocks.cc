@@ -4,21 +4,13 @@
 
 #include <attn/ops.h>
 
+#include "model/encoder/activation.h"
+
 namespace attn {
 namespace {
 
 using Activation = EncoderConfig::Activation;
 using Family = EncoderConfig::Family;
-
-Tensor activated(const Tensor& x, Activation activation) {
-  switch (activation) {
-    case Activation::relu: return relu(x);
-    case Activation::silu: return silu(x);
-    case Activation::tanh: return tanh(x);
-    case Activation::gelu_tanh: return gelu(x, GeluApproximate::tanh);
-    default: return gelu(x);
-  }
-}
 
 ModelLinear map(std::int64_t in, std::int64_t out, bool bias, Dtype dtype) {
   return ModelLinear(in, out, bias, dtype, /*stored=*/false);

@@ -1,6 +1,7 @@
 // src/model/encoder/config.cc: reads the shape of an encoder from transformers' config.json, and checks it.
 #include <attn/encoder.h>
 
+#include "model/encoder/activation.h"
 #include "model/json_fields.h"
 
 #include "runtime/format.h"
@@ -28,20 +29,6 @@ void check_size(const char* name, std::int64_t value, std::int64_t least = 1, st
 void check_positive(const char* name, double value) {
   if (!(value > 0) || std::isinf(value))
     throw ValueError(runtime::format("EncoderConfig: {} is {}; it must be above 0, and finite", name, value));
-}
-
-Activation read_activation(const JsonFields& fields, const char* field) {
-  const std::string text = fields.text(field, "gelu");
-  constexpr std::pair<const char*, Activation> names[] = {
-      {"gelu", Activation::gelu},           {"gelu_python", Activation::gelu},
-      {"gelu_new", Activation::gelu_tanh},  {"gelu_pytorch_tanh", Activation::gelu_tanh},
-      {"gelu_fast", Activation::gelu_tanh}, {"relu", Activation::relu},
-      {"silu", Activation::silu},           {"swish", Activation::silu},
-      {"tanh", Activation::tanh},
-  };
-  for (const auto& [name, activation] : names)
-    if (text == name) return activation;
-  fields.refuse(field, "it must be gelu, gelu_new, gelu_pytorch_tanh, relu, silu or tanh");
 }
 
 /// Returns how many scores a model for sequence classification gives; 0 for another one.

@@ -1,4 +1,4 @@
-// tests/random/sha256.h: the digest by which long golden streams are compared.
+// tests/support/sha256.h: the digest by which long golden streams are compared.
 #pragma once
 #include <array>
 #include <cstdint>
