@@ -28,8 +28,8 @@ if(ATTN_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
 endif()
 
 add_library(attn_options INTERFACE)
-# GCC looks for memory that it can free whenever its own has doubled since 128 MB: a tenth of a build. With 3 GB for each
-# core it first looks at 1 GB; no file needs more.
+# GCC looks for memory that it can free when it has 128 MB and whenever that has doubled, which is a tenth of a build.
+# With 3 GB for each core it first looks at 1 GB; hardly a file needs more.
 cmake_host_system_information(RESULT attn_memory QUERY TOTAL_PHYSICAL_MEMORY)  # MiB
 cmake_host_system_information(RESULT attn_cores QUERY NUMBER_OF_LOGICAL_CORES)
 math(EXPR attn_memory_of_core "${attn_memory} / ${attn_cores}")

@@ -200,7 +200,7 @@ Run add_completion_options(Parser parser) {
     no_more(rest);
     if (shell->empty()) throw UsageError{"which shell? bash, zsh or fish"};
     const std::size_t which = choose("SHELL", *shell, {"bash", "zsh", "fish"});
-    CommandLine command("attn", "", "");
+    CommandLine command("attn", "", [] { return std::string(); });
     const Parser app = command.parser();
     std::vector<Run> runs;  // they own what the options write to
     for (const Verb* verb : all_verbs)

@@ -78,7 +78,8 @@ struct NamedVerb {
 };
 
 int run(int argc, char** argv) {
-  CommandLine command("attn", "Attention on a text, with every number, and on tensors.", "attn " + version());
+  CommandLine command("attn", "Attention on a text, with every number, and on tensors.",
+                      [] { return "attn " + version(); });
   Parser app = command.parser();
   std::vector<NamedVerb> verbs;
   for (const Verb* verb : all_verbs) verbs.push_back({app.add_verb(verb->name, verb->description), {}});
@@ -89,9 +90,10 @@ int run(int argc, char** argv) {
   };
   const auto who = [&] { return given() == verbs.end() ? "attn" : "attn " + given()->parser.name(); };
   std::vector<std::string> rest;  // the words after --, which are never options
-  std::vector<std::string> arguments(argv + std::min(argc, 1), argv + argc);
-  const Language language = command_language(arguments);
-  const auto help = [&](std::string text) { return language == Language::zh ? help_in_chinese(text) : text; };
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  std::vector<std::string> arguments = words;
+  const auto language = [&] { return command_language(words); };  // only help and errors ask
+  const auto help = [&](std::string text) { return language() == Language::zh ? help_in_chinese(text) : text; };
   try {
     const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
     if (dashes != arguments.end()) rest.assign(dashes + 1, arguments.end());
@@ -118,12 +120,12 @@ int run(int argc, char** argv) {
     given()->run(rest);
     return 0;
   } catch (const ReaderGone&) { return 0; } catch (const UsageError& error) {
-    return complain(kUsage, who(), error.text, language);
+    return complain(kUsage, who(), error.text, language());
   } catch (const Error& error) {
-    return complain(kFailed, "attn", first_line(error.what()), language);
+    return complain(kFailed, "attn", first_line(error.what()), language());
   } catch (const std::bad_alloc&) {
-    return complain(kFailed, who(), "not enough memory", language);
-  } catch (const std::exception& error) { return complain(kFailed, who(), error.what(), language); }
+    return complain(kFailed, who(), "not enough memory", language());
+  } catch (const std::exception& error) { return complain(kFailed, who(), error.what(), language()); }
 }
 
 }  // namespace

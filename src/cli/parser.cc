@@ -95,7 +95,7 @@ std::string Parser::parse(std::vector<std::string> arguments) {
 }
 std::vector<std::string> Parser::remaining() const { return app_->remaining(true); }
 
-CommandLine::CommandLine(const std::string& name, const std::string& description, const std::string& version)
+CommandLine::CommandLine(const std::string& name, const std::string& description, std::string (*version)())
     : app_(new CLI::App(description, name)) {
   app_->set_version_flag("--version", version, "Print the version");
   app_->allow_extras();

@@ -71,10 +71,10 @@ class Parser {
   CLI::App* app_;
 };
 
-/// Owns the parser of the whole command; `version` is what --version prints.
+/// Owns the parser of the whole command; `version` returns what --version prints.
 class CommandLine {
  public:
-  CommandLine(const std::string& name, const std::string& description, const std::string& version);
+  CommandLine(const std::string& name, const std::string& description, std::string (*version)());
   ~CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;

@@ -69,7 +69,7 @@ void BackwardSteps::with_rows(const AttentionGradient& gradient, const kernels::
       draw_by_counter(g.problem, {step.rows.batch, step.rows.head, 1, step.rows.row, step.rows.rows}, keep);
     } else {
       dropout_->draw_rows(step.rows.batch * g.problem.q_heads + step.rows.head, step.rows.row, step.rows.rows, keep);
-      g.problem.keep_scale = dropout_->scale(g.problem.element == Element::f64);
+      g.problem.keep_scale = dropout_->scale(g.problem.element == kernels::Element::f64);
     }
     g.problem.drop_least = 0;
     g.problem.task.keep = keep;

@@ -95,7 +95,7 @@ HWY_NOINLINE void pack_rows(const GemmProblem& p, std::int64_t row, std::int64_t
           hn::Store(Pairs::words(pair, pair + down), Pairs::D(), square[w]);
         }
         __m512 transposed[16];
-        transpose_cached_words(reinterpret_cast<const char*>(square), sizeof square[0], transposed);
+        transpose_words(reinterpret_cast<const char*>(square), sizeof square[0], transposed);
         _Pragma("GCC unroll 16") for (int r = 0; r < tile_rows; ++r)
             _mm512_store_ps(to + whole * amx_tile_bytes + r * amx_row_bytes, transposed[r]);
       }

@@ -146,15 +146,12 @@ struct FewRowsSplit {
 };
 
 /// Computes a part of a B whose columns are contiguous along k. `groups` vectors of columns give enough chains to hide
-/// an FMA's latency, as far as registers allow. `far`: B exceeds the caches. A B that is widened, and any B without
-/// AVX-512, takes the code for a B outside of the caches, so that less code is compiled.
+/// an FMA's latency, as far as registers allow. `far`: B exceeds the caches.
 template <class Kind, int M>
 void transposed_part(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
-  constexpr bool widens = !std::is_same_v<typename Kind::Left, typename Kind::Item>,
-                 one_way = widens || HWY_TARGET != HWY_AVX3;
+  constexpr bool widens = !std::is_same_v<typename Kind::Left, typename Kind::Item>;
   constexpr int groups = HWY_TARGET == HWY_AVX3 || M > 4 ? 1 : M == 1 ? 4 : 2;
-  if (one_way || far) return few_rows_transposed<Kind, widens ? without_two(M) : M, groups, false>(p, first, last, far);
-  if constexpr (!one_way) few_rows_transposed<Kind, without_two(M), M <= 4 ? 2 : 1, true>(p, first, last, far);
+  few_rows_transposed<Kind, widens ? without_two(M) : M, groups>(p, first, last, far);
 }
 
 template <class Kind, int M>

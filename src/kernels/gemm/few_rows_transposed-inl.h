@@ -58,14 +58,13 @@ HWY_NOINLINE void transpose_edge(const char* from, std::int64_t column_bytes, in
   for (int w = 0; w < transposed_words; ++w) out[w] = hn::Load(typename Kind::D(), square[w]);
 }
 
-/// Loads and transposes transposed_words words of a vector of columns. CACHED: in the way that is faster for columns in
-/// the caches.
-template <class Kind, bool CACHED>
+/// Loads and transposes transposed_words words of a vector of columns.
+template <class Kind>
 HWY_INLINE void transpose_columns(const char* from, std::int64_t column_bytes,
                                   typename Kind::V (&out)[transposed_words]) {
 #if HWY_TARGET == HWY_AVX3
   __m512 x[16];
-  CACHED ? transpose_cached_words(from, column_bytes, x) : transpose_words(from, column_bytes, x);
+  transpose_words(from, column_bytes, x);
   _Pragma("GCC unroll 16") for (int i = 0; i < 16; ++i) out[i] = typename Kind::V{x[i]};
 #else
   const typename Kind::D d;
@@ -82,7 +81,7 @@ HWY_INLINE void transpose_columns(const char* from, std::int64_t column_bytes,
 /// next loads (500 MB: 1.17 to 1.2 times as long on a fifth-generation AMD EPYC). If columns have no gaps, one line of
 /// 16 is loaded so that the processor's own prefetcher follows; loading every line would wait for memory (1.4 times as
 /// long on a fourth-generation one).
-template <class Kind, int M, int GROUPS, bool CACHED>
+template <class Kind, int M, int GROUPS>
 HWY_NOINLINE void few_rows_transposed(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
   const typename Kind::D d;
   constexpr int N = static_cast<int>(HWY_LANES(float)), width = GROUPS * N, lines = N * transposed_words / 16;
@@ -111,10 +110,10 @@ HWY_NOINLINE void few_rows_transposed(const GemmProblem& p, std::int64_t first, 
           const int there = std::min(N, columns - g * N), count = std::min(transposed_words, words - w);
           typename Kind::V x[transposed_words];
           if (there == N && count == transposed_words) {
-            const char* const next = CACHED ? nullptr : far ? ahead.next<lines>(from) : from;
-            transpose_columns<Kind, CACHED>(from, stride_bytes, x);
+            const char* const next = far ? ahead.next<lines>(from) : from;
+            transpose_columns<Kind>(from, stride_bytes, x);
             _Pragma("GCC unroll 16") for (int i = 0; i < transposed_words; ++i) {
-              if (!CACHED) prefetch_share<lines>(PrefetchAddresses<1>{{address_of(next)}}, i, transposed_words);
+              prefetch_share<lines>(PrefetchAddresses<1>{{address_of(next)}}, i, transposed_words);
               _Pragma("GCC unroll 8") for (int m = 0; m < M; ++m) sum[m][g] =
                   Kind::add(a[m] + item + i * Kind::depth, x[i], sum[m][g]);
             }

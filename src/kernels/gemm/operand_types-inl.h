@@ -99,6 +99,12 @@ struct Widened {
   }
 };
 
+/// Returns the bytes of an item of B as it is stored.
+template <class Kind>
+HWY_INLINE std::int64_t stored_bytes(const GemmProblem& p) {
+  return p.has_half_b() ? 2 : static_cast<std::int64_t>(sizeof(typename Kind::Item));
+}
+
 /// Returns the address of row i of A, or of the last row if A has no row i.
 template <class Kind>
 HWY_INLINE const typename Kind::Left* row_of_a(const GemmProblem& p, std::int64_t i) {

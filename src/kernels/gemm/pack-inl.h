@@ -15,9 +15,9 @@
 #include "kernels/gemm/blocks-inl.h"
 #include "kernels/gemm/tile-inl.h"
 #include "kernels/gemm/transpose_words-inl.h"
-#include "kernels/gemm/widen-inl.h"
 #include "kernels/reference.h"
 #include "kernels/simd/transpose-inl.h"
+#include "kernels/simd/widen-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -27,6 +27,18 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Packing that reads a short run of each row prefetches this many rows ahead: the hardware prefetcher does not follow
 /// short runs at a large stride.
 inline constexpr int rows_ahead = 12;
+
+/// The items that are widened at a time into a buffer on the stack, along k or along a row of B: the rows that are used
+/// together have a few KB.
+inline constexpr int wide_items = 64;
+
+/// Computes to[r][i] = from[r][i] for r < rows, i < items; strides in elements. `half`: bf16 or f16. A NaN may become
+/// quiet; a sum with a NaN becomes the canonical NaN anyway.
+HWY_NOINLINE void widen_rows(Element half, const void* from, std::int64_t from_stride, std::int64_t rows,
+                             std::int64_t items, float* to, std::int64_t to_stride) {
+  for (std::int64_t r = 0; r < rows; ++r)
+    widen_half_row(half, static_cast<const std::uint16_t*>(from) + r * from_stride, items, to + r * to_stride);
+}
 
 /// Packs the columns of one panel, whose items are contiguous along k, as words [words][width].
 template <class Kind>

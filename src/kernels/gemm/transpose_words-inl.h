@@ -44,33 +44,6 @@ HWY_INLINE void transpose_words(const char* rows, std::int64_t row_bytes, __m512
   }
 }
 
-/// Does the same with 32 loads of 32 bytes and 48 shuffles, which is faster if the rows are in the caches.
-HWY_INLINE void transpose_cached_words(const char* rows, std::int64_t row_bytes, __m512 (&out)[16]) {
-  _Pragma("GCC unroll 2") for (int half = 0; half < 2; ++half) {
-    __m512d four[8];  // 128 bits hold one word of four rows
-    _Pragma("GCC unroll 2") for (int i = 0; i < 2; ++i) {
-      __m512 in[4];
-      _Pragma("GCC unroll 4") for (int j = 0; j < 4; ++j) {
-        const char* row = rows + (8 * i + j) * row_bytes + 32 * half;
-        in[j] = _mm512_castps256_ps512(_mm256_loadu_ps(reinterpret_cast<const float*>(row)));
-        in[j] = _mm512_mask_broadcast_f32x8(in[j], 0xff00,
-                                            _mm256_loadu_ps(reinterpret_cast<const float*>(row + 4 * row_bytes)));
-      }
-      const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(in[0], in[1])),
-                    b = _mm512_castps_pd(_mm512_unpackhi_ps(in[0], in[1]));
-      const __m512d c = _mm512_castps_pd(_mm512_unpacklo_ps(in[2], in[3])),
-                    e = _mm512_castps_pd(_mm512_unpackhi_ps(in[2], in[3]));
-      four[4 * i] = _mm512_unpacklo_pd(a, c);
-      four[4 * i + 1] = _mm512_unpackhi_pd(a, c);
-      four[4 * i + 2] = _mm512_unpacklo_pd(b, e);
-      four[4 * i + 3] = _mm512_unpackhi_pd(b, e);
-    }
-    _Pragma("GCC unroll 4") for (int j = 0; j < 4; ++j) {
-      out[8 * half + j] = _mm512_castpd_ps(_mm512_shuffle_f64x2(four[j], four[4 + j], 0x88));
-      out[8 * half + 4 + j] = _mm512_castpd_ps(_mm512_shuffle_f64x2(four[j], four[4 + j], 0xdd));
-    }
-  }
-}
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -16,7 +16,7 @@
 #include "kernels/prefetch/prefetch.h"
 #include "kernels/attention/kv_rows.h"
 #include "kernels/attention/query_lanes-inl.h"
-#include "kernels/attention/kv/widen_row-inl.h"
+#include "kernels/simd/widen-inl.h"
 #include "kernels/simd/transpose-inl.h"
 
 #include <cstring>

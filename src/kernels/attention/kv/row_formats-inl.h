@@ -12,7 +12,7 @@
 #define ATTN_ROW_FORMATS_INL_H
 #endif
 
-#include "kernels/attention/kv/widen_row-inl.h"
+#include "kernels/simd/widen-inl.h"
 #include "kernels/attention/kv_rows.h"
 
 HWY_BEFORE_NAMESPACE();

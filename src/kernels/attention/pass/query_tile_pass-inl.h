@@ -7,7 +7,7 @@
 #define ATTN_QUERY_TILE_PASS_INL_H
 #endif
 
-#include "kernels/attention/kv/widen_row-inl.h"
+#include "kernels/simd/widen-inl.h"
 #include "kernels/attention/kv_rows.h"
 #include "kernels/attention/next_rows.h"
 #include "kernels/attention/score/modifiers-inl.h"

@@ -11,7 +11,7 @@
 #include "kernels/attention/mask/mask_bits.h"
 #include "kernels/attention/score/score_mod-inl.h"
 #include "kernels/attention/query_lanes-inl.h"
-#include "kernels/attention/kv/widen_row-inl.h"
+#include "kernels/simd/widen-inl.h"
 #include "kernels/math/math-inl.h"
 #include "kernels/simd/transpose-inl.h"
 
@@ -215,31 +215,6 @@ HWY_INLINE void restart_maximum(const QueryTileScratch<T>& scratch) {
   for (int v = 0; v < query_tile_vectors<T>; ++v) hn::Store(hn::Load(d, scratch.m + v * N), d, scratch.alpha + v * N);
 }
 
-/// Returns whether a bias term has one value per key for all rows of a query tile.
-inline bool of_keys(const BiasTerm& term) {
-  return term.op == BiasOp::dense && term.dense.stride[1] == 0 && term.dense.stride[2] == 0;
-}
-
-/// Adds a bias term that has one value per key. A bias of -inf masks the pair instead of being added, because the score
-/// may be NaN.
-template <typename T, int R>
-HWY_NOINLINE void add_of_keys(const BiasTerm& term, const QueryTile& tile, std::int64_t first,
-                              const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
-  const Tag<T> d;
-  constexpr int N = lanes<T>;
-  for (int g = 0; g < ranges.count; ++g)
-    for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r) {
-      const T value = bias_element<T>(term, tile.batch * term.dense.stride[0] + (first + r) * term.dense.stride[3],
-                                      term.dense.data);
-      const auto bias = hn::Set(d, value);
-      const bool masks = value == -std::numeric_limits<T>::infinity();
-      for (int v = ranges.first[g]; v < ranges.last[g]; ++v) {
-        T* place = scratch.s + r * R + v * N;
-        hn::Store(masks ? bias : hn::Add(hn::Load(d, place), bias), d, place);
-      }
-    }
-}
-
 /// Adds the bias terms one after another. A bias of -inf masks the pair instead of being added, because the score may
 /// be NaN.
 template <typename T, int R>
@@ -247,10 +222,6 @@ HWY_NOINLINE void add_bias(const AttentionProblem& problem, const QueryTile& til
                            const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
   const Tag<T> d;
   for (int n = 0; n < problem.bias_count; ++n) {
-    if (of_keys(problem.bias[n])) {
-      add_of_keys(problem.bias[n], tile, first, ranges, scratch);
-      continue;
-    }
     gather_bias(problem, problem.bias[n], tile, first, keys, scratch);
     for_each_score<R>(ranges, scratch.s, [&](Vector<T> s, int at) HWY_ATTR {
       const auto bias = hn::Load(d, scratch.extra + at);

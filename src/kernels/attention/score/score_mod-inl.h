@@ -171,8 +171,7 @@ class ScoreVectors {
     const Tag<T> d;
     const Spread<T> to = spread(step.to, step.to.rate, w);
     if (step.op == ScoreStepOp::lookup)
-      return step.to.rate == ScoreRate::once || step.to.rate == ScoreRate::key ? look_up_one(step, w)
-                                                                               : look_up(step, w);
+      return look_up(step, w);
     const Spread<T> a = spread(step.from[0], step.to.rate, w), b = spread(step.from[1], step.to.rate, w),
                     c = spread(step.from[2], step.to.rate, w);
     const auto zero = hn::Zero(d), one = hn::Set(d, T(1));
@@ -220,19 +219,6 @@ class ScoreVectors {
                     d, to(r, v));
         });
       case ScoreStepOp::lookup: return;
-    }
-  }
-
-  /// Looks up one element for all lanes.
-  HWY_NOINLINE void look_up_one(const ScoreStep& step, const Window& w) const {
-    const Tag<T> d;
-    const ScoreLookup& lookup = program_.lookups[step.lookup];
-    const Spread<T> to = spread(step.to, step.to.rate, w);
-    for (int r = 0; r < w.keys; ++r) {
-      std::int64_t offset = 0;
-      for (int n = 0; n < lookup.rank; ++n)
-        offset += static_cast<std::int64_t>(*spread(step.from[n], step.to.rate, w)(r, 0)) * lookup.stride[n];
-      hn::Store(hn::Set(d, static_cast<const T*>(lookup.data)[offset]), d, to(r, 0));
     }
   }
 

@@ -141,18 +141,16 @@ class SoftmaxBackward {
     if (dropped()) {
       alignas(64) Word kept[64];
       kept_rows(p_, tile_, keys.first, keys.count, kept);
-      weigh<true, true>(ranges, keys.visible, kept);
-    } else if (keys.visible) {
-      weigh<true, false>(ranges, keys.visible, nullptr);
+      weigh<true>(ranges, keys.visible, kept);
     } else {
-      weigh<false, false>(ranges, nullptr, nullptr);
+      weigh<false>(ranges, keys.visible, nullptr);
     }
     if (p_.temperature != 1) divide_by_temperature<R>(p_, ranges, scratch_.d);
   }
 
-  /// Computes weights and derivatives in place. MASKED: pairs are masked by `visible` (unless null) as well as by a
-  /// score of -inf. DROPPED: dropout keeps the pairs of `kept`.
-  template <bool MASKED, bool DROPPED>
+  /// Computes weights and derivatives in place. Pairs are masked by `visible` (unless null) as well as by a score of
+  /// -inf. DROPPED: dropout keeps the pairs of `kept`.
+  template <bool DROPPED>
   HWY_NOINLINE void weigh(const ActiveRanges& ranges, const Word* visible, const Word* kept) {
     const Tag<T> d;
     const auto keep_scale = hn::Set(d, static_cast<T>(p_.keep_scale));
@@ -165,7 +163,7 @@ class SoftmaxBackward {
           T* const derivative = scratch_.d + r * R + v * N;
           const auto s = hn::Load(d, place);
           auto seen = hn::Not(hn::Eq(s, minus_infinity<T>()));  // NaN counts as seen, but x86's Ne is false for it
-          if (MASKED && visible) seen = hn::And(seen, lanes_of<T>(visible[r], v));
+          if (visible) seen = hn::And(seen, lanes_of<T>(visible[r], v));
           const auto p = hn::Mul(weight_of<T>(s, m), inverse);
           auto weight = p, dp = hn::Load(d, derivative);
           if constexpr (DROPPED) {
@@ -173,8 +171,7 @@ class SoftmaxBackward {
             weight = hn::IfThenElseZero(stays, hn::Mul(p, keep_scale));
             dp = hn::IfThenElseZero(stays, hn::Mul(dp, keep_scale));
           }
-          if (MASKED) weight = hn::IfThenElseZero(seen, weight);
-          hn::Store(weight, d, place);
+          hn::Store(hn::IfThenElseZero(seen, weight), d, place);
           hn::Store(hn::IfThenElseZero(seen, hn::Mul(p, hn::Sub(dp, delta))), d, derivative);
         }
       }

@@ -24,33 +24,23 @@ HWY_NOINLINE inline void finish_decode_scores(const DecodeScoreRows<float>& scor
                                               const float* const* of_keys, int begin, int end, int queries,
                                               const Word* visible, StreamPrefetcher* ahead) {
   const __m512 factor = _mm512_set1_ps(scale), masked = _mm512_set1_ps(-std::numeric_limits<float>::infinity());
-  const int first = begin / 32 * 32, all = visible ? first : (begin + 15) / 16 * 16,
-            all_end = visible ? first : std::max(all, end / 16 * 16);
   for (int r = 0; r < queries; ++r) {
     float* const s = scores.s + r * scores.stride;
     __m512 largest = masked;
-    const auto finish = [&](int i, __mmask16 seen) ATTN_BF16_ATTR {
+    for (int i = begin / 32 * 32; i < (end + 31) / 32 * 32; i += 16) {
       if (ahead) ahead->fetch<2>();
+      __mmask16 seen = first_lanes(end - i) & ~first_lanes(begin - i);
+      if (visible) {
+        const __m512i bit = _mm512_set1_epi64(std::int64_t{1} << r);
+        seen &= static_cast<__mmask16>(_mm512_test_epi64_mask(_mm512_load_si512(visible + i), bit) |
+                                       _mm512_test_epi64_mask(_mm512_load_si512(visible + i + 8), bit) << 8);
+      }
       __m512 x = _mm512_load_ps(s + i);
       if (of_keys && i < end) x = _mm512_mul_ps(x, _mm512_loadu_ps(of_keys[i / 16]));
       x = _mm512_mask_mul_ps(masked, seen, x, factor);
       largest = _mm512_max_ps(largest, x);
       _mm512_store_ps(s + i, x);
-    };
-    const auto finish_some = [&](int i, int until) ATTN_BF16_ATTR {
-      for (; i < until; i += 16) {
-        __mmask16 seen = first_lanes(end - i) & ~first_lanes(begin - i);
-        if (visible) {
-          const __m512i bit = _mm512_set1_epi64(std::int64_t{1} << r);
-          seen &= static_cast<__mmask16>(_mm512_test_epi64_mask(_mm512_load_si512(visible + i), bit) |
-                                         _mm512_test_epi64_mask(_mm512_load_si512(visible + i + 8), bit) << 8);
-        }
-        finish(i, seen);
-      }
-    };
-    finish_some(first, all);
-    for (int i = all; i < all_end; i += 16) finish(i, 0xFFFF);
-    finish_some(all_end, (end + 31) / 32 * 32);
+    }
     maximum[r] = std::max(maximum[r], _mm512_reduce_max_ps(largest));
   }
 }

@@ -1,13 +1,12 @@
-// src/kernels/attention/kv/widen_row-inl.h: converts rows of int8 (times their scale) to f32 or f64, and rows of bf16
-// or f16 to f32.
-#if defined(ATTN_WIDEN_ROW_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef ATTN_WIDEN_ROW_INL_H
-#undef ATTN_WIDEN_ROW_INL_H
+// src/kernels/simd/widen-inl.h: converts stored elements of a narrower type to f32 or f64, exactly: a vector or a row.
+#if defined(ATTN_WIDEN_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_WIDEN_INL_H
+#undef ATTN_WIDEN_INL_H
 #else
-#define ATTN_WIDEN_ROW_INL_H
+#define ATTN_WIDEN_INL_H
 #endif
 
-#include "kernels/attention/query_lanes-inl.h"
+#include "kernels/simd/lanes-inl.h"
 
 #include <cstring>
 
