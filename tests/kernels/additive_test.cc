@@ -12,6 +12,29 @@
 namespace attn::kernels::ref_of_additive_test {
 namespace {
 
+/// Returns whether an element has |exponent| <= 63 (|x| up to about 22.0). Rows that have only such elements may use H
+/// = high 2^exponent instead, with the same bits, because all scalings are exact.
+bool is_narrow(const ExpSplit& x) { return abs(x.exponent) <= 63.0f; }
+float narrow(const ExpSplit& x) { return x.high * power_of_two<float>(static_cast<int>(x.exponent)); }
+float one_plus(float q, float k) {
+  const float sum = fma(q, k, 1.0f);
+  return sum > 0x1p60f ? 0x1p60f : sum;
+}
+
+/// Computes the score for any magnitude, from rows split by exp_split.
+float additive_score(const ExpSplit* q, const ExpSplit* k, const float* w, float weight_sum, std::int64_t channels) {
+  return additive_score_of(w, weight_sum, channels, [&](std::int64_t c) { return one_plus(q[c], k[c]); });
+}
+/// Computes the score of narrow rows, from H of each element.
+float additive_score_narrow(const float* q, const float* k, const float* w, float weight_sum, std::int64_t channels) {
+  return additive_score_of(w, weight_sum, channels, [&](std::int64_t c) { return one_plus(q[c], k[c]); });
+}
+/// Computes the score from the projected rows.
+float additive_score(const float* q, const float* k, const float* w, float weight_sum, std::int64_t channels) {
+  return additive_score_of(w, weight_sum, channels,
+                           [&](std::int64_t c) { return one_plus(exp_split(q[c]), exp_split(k[c])); });
+}
+
 struct Rows {
   std::vector<float> q, k, w;
   Rows(std::int64_t channels, double size, unsigned seed, bool cancel) {

@@ -1,5 +1,5 @@
-// src/attention/schedule/backward_steps.cc: splits the backward pass into units and steps: which rows and keys each has,
-// and in which order they must run.
+// src/attention/schedule/backward_steps.cc: splits the backward pass into units and steps: which rows and keys each
+// has, and in which order they must run.
 #include "attention/schedule/backward_steps.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ void BackwardSteps::for_each_sum(F&& sum) const {
   }
 }
 
-// --- rows and keys -----------------------------------------------------------------------------------------------------
+// --- rows and keys --------------------------------------------------------------------------------------------------
 
 BackwardSteps::Step BackwardSteps::rows_of_block(std::int64_t n, std::int64_t block, std::int64_t h) const {
   const BackwardSegment* segment = &partition_.segments[static_cast<std::size_t>(n)];
@@ -66,9 +66,7 @@ BackwardSteps::Step BackwardSteps::rows_of_block(std::int64_t n, std::int64_t bl
   return {0, 0, segment, {segment->batch, h, row, std::clamp<std::int64_t>(end - row, 0, kernels::query_block), block}};
 }
 
-std::int64_t BackwardSteps::steps_of_unit(std::int64_t unit) const {
-  return heads_of_unit_ * group_of(unit).blocks;
-}
+std::int64_t BackwardSteps::steps_of_unit(std::int64_t unit) const { return heads_of_unit_ * group_of(unit).blocks; }
 
 bool BackwardSteps::one_step_each() const {
   return steps() == 0 ||
@@ -114,7 +112,7 @@ std::int64_t BackwardSteps::first_step(std::int64_t unit) const {
   return group.first_block * gradient_.problem.q_heads + unit % shared_heads_ * steps_of_unit(unit);
 }
 
-// --- order -------------------------------------------------------------------------------------------------------------
+// --- order ----------------------------------------------------------------------------------------------------------
 
 /// Returns the order that units or steps must keep. Several units may add to the same gradient of a bias or lookup.
 /// They may then run at the same time, one slightly behind the other, if there are no sequences and each step of a unit

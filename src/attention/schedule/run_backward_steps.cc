@@ -172,9 +172,7 @@ bool BackwardSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
   }
   if (begins && summed < keys.end) {
     const AttentionGradient g = with_totals(gradient_, unit, totals);
-    kernel_.clear_keys(g,
-                       batch_of(unit),
-                       first_head(unit), summed, keys.end);
+    kernel_.clear_keys(g, batch_of(unit), first_head(unit), summed, keys.end);
   }
   finish_unit(unit, totals, rounded);
   return good;

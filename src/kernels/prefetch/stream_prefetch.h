@@ -10,12 +10,12 @@ namespace attn::kernels {
 
 /// Prefetches K or V rows of decode into L2 in the order in which they are read.
 ///  Full DRAM bandwidth needs early, evenly spaced prefetches. The tiles prefetch lines 24 KB ahead (12 KB in bf16, 8
-/// KB of int8), one by one between their products, because many prefetches at once delay each other and the next loads. The page
-/// table of a paged cache is read beyond that distance. No row is loaded before it is used: such a load would wait
-/// behind the prefetches. Bandwidth as a fraction of that of reading alone (f32, D = 128): .98 on an AMD EPYC of the
-/// fourth generation, .77 on an Intel Xeon (.67 and .71 with loads in advance and 4 KB of prefetches). In bf16 memory
-/// is slower than the products. So up to 256 lines are left to the code between the products, during which memory would
-/// be idle (a tenth less time with AMX).
+/// KB of int8), one by one between their products, because many prefetches at once delay each other and the next loads.
+/// The page table of a paged cache is read beyond that distance. No row is loaded before it is used: such a load would
+/// wait behind the prefetches. Bandwidth as a fraction of that of reading alone (f32, D = 128): .98 on an AMD EPYC of
+/// the fourth generation, .77 on an Intel Xeon (.67 and .71 with loads in advance and 4 KB of prefetches). In bf16
+/// memory is slower than the products. So up to 256 lines are left to the code between the products, during which
+/// memory would be idle (a tenth less time with AMX).
 ///  When the miss queue is full the CPU drops software prefetches, and the later load stalls. So each line is
 /// prefetched four times, at decreasing distance, if K and V exceed the last-level cache. Time relative to one prefetch
 /// on an AMD EPYC of the fifth generation: f32 .87, bf16 .82; from pages of 16 rows .86 and .79; with two prefetches
@@ -46,9 +46,9 @@ class StreamPrefetcher {
   bool exceeds_llc() const { return exceeds_llc_; }
   /// Returns whether more than three quarters of the lines that may be deferred are deferred.
   bool late() const { return due_ > deferred_ * 3 / 4; }
-  /// Returns what to prefetch: the next `lines` lines, and for TIMES > 1 those that earlier calls returned, again. At the
-  /// end of a run (contiguous rows) some lines are beyond it. If fewer lines are due, or none are left, all addresses
-  /// are `otherwise`, the line that the caller computes with: callers that prefetch between their products
+  /// Returns what to prefetch: the next `lines` lines, and for TIMES > 1 those that earlier calls returned, again. At
+  /// the end of a run (contiguous rows) some lines are beyond it. If fewer lines are due, or none are left, all
+  /// addresses are `otherwise`, the line that the caller computes with: callers that prefetch between their products
   /// (prefetch_share) always prefetch something.
   template <int TIMES>
   [[gnu::always_inline]] PrefetchAddresses<TIMES> take(std::int64_t lines, Address otherwise) {

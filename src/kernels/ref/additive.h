@@ -42,15 +42,6 @@ inline float one_plus(const ExpSplit& q, const ExpSplit& k) {
   return sum > 0x1p60f ? 0x1p60f : sum;
 }
 
-/// Returns whether an element has |exponent| <= 63 (|x| up to about 22.0). Rows that have only such elements may use H
-/// = high 2^exponent instead, with the same bits, because all scalings are exact.
-inline bool is_narrow(const ExpSplit& x) { return abs(x.exponent) <= 63.0f; }
-inline float narrow(const ExpSplit& x) { return x.high * power_of_two<float>(static_cast<int>(x.exponent)); }
-inline float one_plus(float q, float k) {
-  const float sum = fma(q, k, 1.0f);
-  return sum > 0x1p60f ? 0x1p60f : sum;
-}
-
 /// Computes the sum of w: a chain over c from 0 in f64, rounded once.
 inline float additive_weight_sum(const float* w, std::int64_t channels) {
   double sum = 0;
@@ -70,22 +61,6 @@ float additive_score_of(const float* w, float weight_sum, std::int64_t channels,
   }
   if (c < channels) sum += w[c] / denominator(c);
   return fma(-2.0f, sum, weight_sum);
-}
-
-/// Computes the score for any magnitude, from rows split by exp_split.
-inline float additive_score(const ExpSplit* q, const ExpSplit* k, const float* w, float weight_sum,
-                            std::int64_t channels) {
-  return additive_score_of(w, weight_sum, channels, [&](std::int64_t c) { return one_plus(q[c], k[c]); });
-}
-/// Computes the score of narrow rows, from H of each element.
-inline float additive_score_narrow(const float* q, const float* k, const float* w, float weight_sum,
-                                   std::int64_t channels) {
-  return additive_score_of(w, weight_sum, channels, [&](std::int64_t c) { return one_plus(q[c], k[c]); });
-}
-/// Computes the score from the projected rows.
-inline float additive_score(const float* q, const float* k, const float* w, float weight_sum, std::int64_t channels) {
-  return additive_score_of(w, weight_sum, channels,
-                           [&](std::int64_t c) { return one_plus(exp_split(q[c]), exp_split(k[c])); });
 }
 
 /// f64: computes tanh of each sum, in one chain over c from 0.

@@ -139,44 +139,43 @@ void row_of(RowOp op, const T* x, std::int64_t x_stride, T* y, std::int64_t y_st
   }
 }
 
+/// Calls run(T{}) with float or double.
+template <typename Run>
+void with_element(Element element, Run run) {
+  element == Element::f64 ? run(double{}) : run(float{});
+}
+
 }  // namespace
 
 void row(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y, std::int64_t y_stride,
          std::int64_t n) noexcept {
-  if (element == Element::f64)
-    return row_of(op, static_cast<const double*>(x), x_stride, static_cast<double*>(y), y_stride, n);
-  row_of(op, static_cast<const float*>(x), x_stride, static_cast<float*>(y), y_stride, n);
+  with_element(element,
+               [&]<typename T>(T) { row_of(op, static_cast<const T*>(x), x_stride, static_cast<T*>(y), y_stride, n); });
 }
 
 void layer_norm_row(Element element, const void* x, const void* weight, const void* bias, double eps, void* y,
                     std::int64_t n) noexcept {
-  const auto run = [&]<typename T>(T) {
+  with_element(element, [&]<typename T>(T) {
     layer_norm(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<const T*>(bias),
                static_cast<T>(eps), static_cast<T*>(y), n);
-  };
-  if (element == Element::f64) return run(double{});
-  run(float{});
+  });
 }
 
 void rms_norm_row(Element element, const void* x, const void* weight, double eps, void* y, std::int64_t n) noexcept {
-  const auto run = [&]<typename T>(T) {
+  with_element(element, [&]<typename T>(T) {
     rms_norm(static_cast<const T*>(x), static_cast<const T*>(weight), static_cast<T>(eps), static_cast<T*>(y), n);
-  };
-  if (element == Element::f64) return run(double{});
-  run(float{});
+  });
 }
 
 void norm_gradient_row(const NormGradientRow& row) noexcept {
-  row.element == Element::f64 ? norm_gradient<double>(row) : norm_gradient<float>(row);
+  with_element(row.element, [&]<typename T>(T) { norm_gradient<T>(row); });
 }
 
 void moments_row(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean,
                  void* deviations) noexcept {
-  const auto run = [&]<typename T>(T) {
+  with_element(element, [&]<typename T>(T) {
     moments(static_cast<const T*>(x), x_stride, n, static_cast<T*>(mean), static_cast<T*>(deviations));
-  };
-  if (element == Element::f64) return run(double{});
-  run(float{});
+  });
 }
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -187,7 +187,7 @@ const RowTarget* row_target(const char* name) noexcept {
 namespace {
 /// Computes columns one by one with the reference code; sums are written y_stride = 1 apart.
 void columns_by_specification(RowOp op, Element element, const void* x, std::int64_t x_stride, void* y,
-                                      std::int64_t y_stride, std::int64_t n, std::int64_t columns) noexcept {
+                              std::int64_t y_stride, std::int64_t n, std::int64_t columns) noexcept {
   const std::int64_t size = element == Element::f64 ? 8 : 4;
   for (std::int64_t c = 0; c < columns; ++c)
     reference().row(op, element, static_cast<const char*>(x) + c * size, x_stride, static_cast<char*>(y) + c * size,

@@ -30,8 +30,8 @@ static inline bool exists(const AttentionProblem& problem, std::int64_t b, std::
   return i < problem.rows_end(b) && j >= problem.keys_begin(b) && j < problem.keys_end(b);
 }
 
-/// Evaluates a mask program in values of type T: `leaf` gives that of a node that is no operation, and the others compute
-/// the operations. A program without nodes is `all`.
+/// Evaluates a mask program in values of type T: `leaf` gives that of a node that is no operation, and the others
+/// compute the operations. A program without nodes is `all`.
 template <typename T, class Leaf, class Not, class And, class Or>
 static inline T evaluate_mask(const MaskProgram& mask, T all, Leaf leaf, Not op_not, And op_and, Or op_or) {
   T stack[mask_stack_depth] = {all};

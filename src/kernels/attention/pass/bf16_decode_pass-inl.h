@@ -67,7 +67,8 @@ class Bf16DecodePass : public DecodeStreams<float> {
   }
 
  private:
-  HWY_NOINLINE Bf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, const Bf16Memory& memory, bool in_registers)
+  HWY_NOINLINE Bf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, const Bf16Memory& memory,
+                              bool in_registers)
       : DecodeStreams(p, query_tile, memory.tile, is_int8(p.k.element), in_registers,
                       Bf16Scratch::value_words(p.value_dim), block_keys),
         wide(memory.wide), kv(p, tile, k, v, wide), pairs(Bf16Scratch::pairs(p.dim)) {}

@@ -170,8 +170,7 @@ class ScoreVectors {
   HWY_NOINLINE void run_step(const ScoreStep& step, const Window& w) const {
     const Tag<T> d;
     const Spread<T> to = spread(step.to, step.to.rate, w);
-    if (step.op == ScoreStepOp::lookup)
-      return look_up(step, w);
+    if (step.op == ScoreStepOp::lookup) return look_up(step, w);
     const Spread<T> a = spread(step.from[0], step.to.rate, w), b = spread(step.from[1], step.to.rate, w),
                     c = spread(step.from[2], step.to.rate, w);
     const auto zero = hn::Zero(d), one = hn::Set(d, T(1));
@@ -179,8 +178,8 @@ class ScoreVectors {
       w.for_each([&](int r, int v) HWY_ATTR { hn::Store(f(hn::LoadU(d, a(r, v))), d, to(r, v)); });
     };
     const auto binary = [&](auto&& f) HWY_ATTR {
-      w.for_each(
-               [&](int r, int v) HWY_ATTR { hn::Store(f(hn::LoadU(d, a(r, v)), hn::LoadU(d, b(r, v))), d, to(r, v)); });
+      w.for_each([&](int r, int v)
+                     HWY_ATTR { hn::Store(f(hn::LoadU(d, a(r, v)), hn::LoadU(d, b(r, v))), d, to(r, v)); });
     };
     using V = Vector<T>;
     switch (step.op) {

@@ -33,8 +33,8 @@ class ScoreBack {
 
   /// Applies score_mod as in the forward pass, and saves the scores before it.
   [[gnu::cold]] HWY_NOINLINE void apply(std::int64_t first, int keys, const ActiveRanges& ranges) {
-    for_each_score<R>(ranges, scratch_.before, [&](Vector<T>, int at)
-                                                   HWY_ATTR { return hn::Load(Tag<T>(), scratch_.scores.s + at); });
+    for_each_score<R>(ranges, scratch_.before,
+                      [&](Vector<T>, int at) HWY_ATTR { return hn::Load(Tag<T>(), scratch_.scores.s + at); });
     forward_.apply(first, keys, ranges, scratch_.scores.s);
   }
 
