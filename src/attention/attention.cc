@@ -169,11 +169,14 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
     if (!recorded)
       call_options.saved->output = result.output.detach(), call_options.saved->max = max, call_options.saved->sum = sum;
   }
-  DropoutTiles dropout(call_options.dropout_p, {p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.query_tile_rows},
-                       call_options.generator);
+  std::shared_ptr<const DropoutTiles> dropout;
+  if (call_options.dropout_p > 0) {
+    const DropoutTiles::Shape shape{p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.query_tile_rows};
+    dropout = std::make_shared<const DropoutTiles>(call_options.dropout_p, shape, call_options.generator);
+  }
   trace(call, plan);
-  run_attention(call, kernel, dropout, weights ? &*weights : nullptr);
-  call.score_callback.rethrow();
+  run_attention(call, kernel, dropout.get(), weights ? &*weights : nullptr);
+  if (call.score_callback) call.score_callback->rethrow();
   if (aside) copy_values(call.with_heads(result.output), other);
   if (weights) {
     result.weights = shown_weights(call, options.weights, weights->values).to(call.dtype());
@@ -187,9 +190,8 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
                               ": a score_callback has no gradient; write it as a score_mod, which has one");
            });
   } else if (recorded) {
-    SavedAttention saved{.output = written.detach(), .max = max, .sum = sum};
+    SavedAttention saved{.output = written.detach(), .max = max, .sum = sum, .dropout = dropout};
     if (weights) saved.weight_keys = weights->keys;
-    if (dropout.active()) saved.dropout = std::make_shared<const DropoutTiles>(std::move(dropout));
     record_attention(std::move(call), std::move(saved), result);
   }
   return result;

@@ -15,7 +15,7 @@ Differentiated::Differentiated(const Inputs& in) : attended_(in), doutput_(in.do
   p.max = saved_.max.data();
   p.sum = saved_.sum.data();
   Plan forward;
-  run_attention(call, plan_attention(p, forward), DropoutTiles(0, {}, nullptr), nullptr);
+  run_attention(call, plan_attention(p, forward), nullptr, nullptr);
 }
 
 FusedGradients Differentiated::backward(AttentionBackward options) const {

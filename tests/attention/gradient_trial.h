@@ -27,16 +27,16 @@ inline SavedAttention forward(const Trial& s, Call& call, Tensor* logsumexp = nu
   Plan plan;
   const AttentionKernel& kernel = plan_attention(p, plan);
   Generator generator(11);
-  SavedAttention saved{
-      .output = empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype()),
-      .max = empty(rows, call.compute_dtype()),
-      .sum = empty(rows, call.compute_dtype()),
-      .dropout = std::make_shared<DropoutTiles>(
-          s.dropout, DropoutTiles::Shape{p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.query_tile_rows}, &generator)};
+  SavedAttention saved{.output = empty({p.batch, p.q_heads, p.q_rows, p.value_dim}, call.dtype()),
+                       .max = empty(rows, call.compute_dtype()),
+                       .sum = empty(rows, call.compute_dtype())};
+  if (s.dropout > 0)
+    saved.dropout = std::make_shared<DropoutTiles>(
+        s.dropout, DropoutTiles::Shape{p.batch * p.q_heads, p.q_rows, p.k_rows, kernel.query_tile_rows}, &generator);
   const Tensor lse = empty(rows, call.compute_dtype());
   p.out = saved.output.data(), p.logsumexp = lse.data(), p.max = saved.max.data(), p.sum = saved.sum.data();
   for (int d = 0; d < 3; ++d) p.out_stride[d] = saved.output.stride(d);
-  run_attention(call, kernel, *saved.dropout, nullptr);
+  run_attention(call, kernel, saved.dropout.get(), nullptr);
   if (logsumexp != nullptr) *logsumexp = lse;
   return saved;
 }

@@ -24,7 +24,7 @@ struct Call {
   LoweredBias bias;
   ScoreExpression score_expression;
   std::optional<LoweredScore> score_mod;  // the lowered score expression
-  CallbackGate score_callback;
+  std::optional<CallbackGate> score_callback;
   Weights weights;                           // which weights the caller requested
   std::vector<kernels::Sequence> sequences;  // packed sequences or documents; empty: batch items
   kernels::AttentionProblem problem;         // run_attention sets the addresses of the results

@@ -184,7 +184,7 @@ void lower_options(Call& call, const AttentionOptions& options, const ScoreShape
     call.score_expression = options.score_mod;
     call.score_mod = lower_score(options.score_mod, scores, call.lengths, call.compute_dtype());
   }
-  if (options.score_callback.function) call.score_callback = CallbackGate(options.score_callback, scores, call.lengths);
+  if (options.score_callback.function) call.score_callback.emplace(options.score_callback, scores, call.lengths);
 }
 
 ScoreShape score_shape(const Call& call) {
@@ -235,7 +235,7 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
     problem.score_mod = call.score_mod->any_rows.program;
     problem.score_mod_one_head = call.score_mod->one_head.program;
   }
-  problem.score_callback = call.score_callback.describe();
+  if (call.score_callback) problem.score_callback = call.score_callback->describe();
   return call;
 }
 

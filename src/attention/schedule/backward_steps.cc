@@ -12,8 +12,7 @@ using kernels::AttentionProblem;
 
 BackwardSteps::BackwardSteps(const AttentionGradient& gradient, const BackwardPlan& plan, const Partition& partition,
                              const DropoutTiles* dropout)
-    : gradient_(gradient), kernel_(*plan.kernel), partition_(partition),
-      dropout_(dropout != nullptr && dropout->active() ? dropout : nullptr) {
+    : gradient_(gradient), kernel_(*plan.kernel), partition_(partition), dropout_(dropout) {
   const AttentionProblem& p = gradient.problem;
   shared_heads_ = p.q_heads == 0 ? 0 : std::gcd(p.k_heads, p.v_heads);
   if (shared_heads_ == 0) return;

@@ -25,11 +25,11 @@ using runtime::aligned;
 template <typename T>
 class Run {
  public:
-  Run(const Call& call, const AttentionKernel& kernel, const Schedule& schedule, const DropoutTiles& dropout,
+  Run(const Call& call, const AttentionKernel& kernel, const Schedule& schedule, const DropoutTiles* dropout,
       const ReturnedWeights* weights)
       : call_(call), kernel_(kernel), schedule_(schedule), dropout_(dropout), weights_(weights), problem_(call.problem),
         partition_(schedule.partition), kernel_bytes_(aligned(kernel.scratch_bytes(problem_))),
-        keep_bytes_(aligned(dropout.tile_bytes())) {
+        keep_bytes_(dropout == nullptr ? 0 : aligned(dropout->tile_bytes())) {
     if (weights_ == nullptr) return;
     row_bytes_ = aligned(static_cast<std::size_t>(problem_.k_rows) * sizeof(T));
     lanes_bytes_ = aligned(static_cast<std::size_t>(partition_.most_keys() * kernel.query_tile_rows) * sizeof(T));
@@ -118,7 +118,7 @@ class Run {
     char* const memory = scratch();
     const bool wanted = weights_ != nullptr && weights_->wants(task.tile);
     // without a sequence, weights and torch's dropout, the problem of the whole call serves
-    if (task.sequence == nullptr && !wanted && !dropout_.active()) return kernel_.rows(problem_, task.tile, memory);
+    if (task.sequence == nullptr && !wanted && dropout_ == nullptr) return kernel_.rows(problem_, task.tile, memory);
     kernels::AttentionProblem problem = problem_of(call_, problem_, task.sequence);
     problem.task.first_row = task.tile.row;
     if (task.sequence != nullptr)
@@ -129,12 +129,12 @@ class Run {
       problem.task.lane_average = average;
       problem.task.lane_rows = kernel_.query_tile_rows;
     }
-    if (dropout_.active()) {
+    if (dropout_ != nullptr) {
       auto* keep = reinterpret_cast<std::uint8_t*>(memory + kernel_bytes_);
-      dropout_.draw(task.tile.batch * problem.q_heads + task.tile.head, task.tile.row / kernel_.query_tile_rows, keep);
+      dropout_->draw(task.tile.batch * problem.q_heads + task.tile.head, task.tile.row / kernel_.query_tile_rows, keep);
       problem.task.keep = keep;
       problem.task.keep_stride = problem.k_rows;
-      problem.keep_scale = dropout_.scale(sizeof(T) == sizeof(double));
+      problem.keep_scale = dropout_->scale(sizeof(T) == sizeof(double));
     }
     kernel_.rows(problem, task.tile, memory);
     if (wanted) write(WeightsTile{problem, task.tile, kernel_.vector_kernel});
@@ -197,7 +197,7 @@ class Run {
   const Call& call_;
   const AttentionKernel& kernel_;
   const Schedule& schedule_;
-  const DropoutTiles& dropout_;
+  const DropoutTiles* dropout_;
   const ReturnedWeights* weights_;
   // refers to the problem in `call_`: a copy of this large struct would take a noticeable part of a small call
   const kernels::AttentionProblem& problem_;
@@ -207,10 +207,11 @@ class Run {
 
 }  // namespace
 
-void run_attention(Call& call, const AttentionKernel& kernel, const DropoutTiles& dropout,
+void run_attention(Call& call, const AttentionKernel& kernel, const DropoutTiles* dropout,
                    const ReturnedWeights* weights) {
-  const Schedule split = schedule(
-      {call.problem, call.sequences, dropout.active(), weights ? weights->kind : Weights::none}, kernel, num_threads());
+  const Schedule split =
+      schedule({call.problem, call.sequences, dropout != nullptr, weights ? weights->kind : Weights::none}, kernel,
+               num_threads());
   call.problem.hints = split.hints;
   if (call.compute_dtype() == Dtype::f64) Run<double>(call, kernel, split, dropout, weights).all();
   else Run<float>(call, kernel, split, dropout, weights).all();

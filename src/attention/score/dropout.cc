@@ -52,7 +52,7 @@ void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::Qu
 }
 
 DropoutTiles::DropoutTiles(double p, const Shape& shape, Generator* generator) : p_(p), shape_(shape) {
-  if (p == 0 || p == 1) return;
+  if (p == 1) return;
   if (generator != nullptr) {
     walk(*generator);
     return;

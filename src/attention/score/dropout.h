@@ -32,15 +32,12 @@ class DropoutTiles {
     }
   };
 
-  /// p in [0, 1]; 0 and 1 draw nothing.
+  /// p in (0, 1]; 1 draws nothing.
   DropoutTiles(double p, const Shape& shape, Generator* generator);
 
-  bool active() const { return p_ > 0; }
   /// Returns 1 / (1 - p), rounded to the compute type as in torch.
   double scale(bool f64) const;
-  std::size_t tile_bytes() const {
-    return active() ? static_cast<std::size_t>(shape_.query_tile_rows * shape_.keys) : 0;
-  }
+  std::size_t tile_bytes() const { return static_cast<std::size_t>(shape_.query_tile_rows * shape_.keys); }
   /// Writes keep[row * keys + j], 1 = kept, of query tile `tile` of head `head` (b * Hq + h).
   void draw(std::int64_t head, std::int64_t tile, std::uint8_t* keep) const;
   /// Writes the same bytes for `rows` rows from `row` on, which must be the first row of a query tile.

@@ -33,7 +33,6 @@ LoweredScoreGradient lower_score_gradient(const ScoreExpression& expression, con
 /// valid.
 class CallbackGate {
  public:
-  CallbackGate() noexcept;
   CallbackGate(const ScoreCallback& callback, const ScoreShape& shape, const Lengths& lowered);
   CallbackGate(CallbackGate&&) noexcept;
   CallbackGate& operator=(CallbackGate&&) noexcept;

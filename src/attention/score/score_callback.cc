@@ -37,19 +37,16 @@ struct CallbackGate::State {
   }
 };
 
-CallbackGate::CallbackGate(const ScoreCallback& callback, const ScoreShape& shape, const Lengths& lowered) {
-  if (!callback.function) return;
-  state_ = std::make_unique<State>();
+CallbackGate::CallbackGate(const ScoreCallback& callback, const ScoreShape& shape, const Lengths& lowered)
+    : state_(std::make_unique<State>()) {
   state_->function = callback.function;
   state_->bottom_right = is_bottom_right(callback.align, "score_callback", shape, lowered);
 }
-CallbackGate::CallbackGate() noexcept = default;
 CallbackGate::CallbackGate(CallbackGate&&) noexcept = default;
 CallbackGate& CallbackGate::operator=(CallbackGate&&) noexcept = default;
 CallbackGate::~CallbackGate() = default;
 
 kernels::ScoreCall CallbackGate::describe() const {
-  if (state_ == nullptr) return {};
   return {.call = [](void* context,
                      const kernels::ScoreTileView& tile) noexcept { static_cast<State*>(context)->call(tile); },
           .context = state_.get(),
@@ -57,7 +54,7 @@ kernels::ScoreCall CallbackGate::describe() const {
 }
 
 void CallbackGate::rethrow() const {
-  if (state_ != nullptr && state_->error) std::rethrow_exception(state_->error);
+  if (state_->error) std::rethrow_exception(state_->error);
 }
 
 namespace {

@@ -60,7 +60,7 @@ Pairs pairs_of(const Call& call, const DropoutTiles* dropout) {
     p.task.sequence = &sequence;
     fill(p, sequence.batch, pairs);
   }
-  const bool by_stream = dropout != nullptr && dropout->active();
+  const bool by_stream = dropout != nullptr;
   if (!by_stream && !p.drops()) return pairs;
   const Tensor kept = zeros(sizes, Dtype::boolean);
   const auto rows_of = [&](std::int64_t head, std::int64_t row) {
