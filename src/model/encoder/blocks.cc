@@ -10,16 +10,6 @@ namespace {
 using Activation = EncoderConfig::Activation;
 using Family = EncoderConfig::Family;
 
-Tensor activated(const Tensor& x, Activation activation) {
-  switch (activation) {
-    case Activation::relu: return relu(x);
-    case Activation::silu: return silu(x);
-    case Activation::tanh: return tanh(x);
-    case Activation::gelu_tanh: return gelu(x, GeluApproximate::tanh);
-    default: return gelu(x);
-  }
-}
-
 ModelLinear map(std::int64_t in, std::int64_t out, bool bias, Dtype dtype) {
   return ModelLinear(in, out, bias, dtype, /*stored=*/false);
 }
@@ -55,7 +45,7 @@ EncoderBlock::EncoderBlock(const EncoderConfig& c, bool first, Dtype dtype)
       down(register_module("down", map(c.mlp_width, c.width, c.mlp_bias, dtype))),
       mlp_norm(register_module("mlp_norm", norm_of(c, dtype))) {}
 
-Tensor EncoderBlock::attended(const Tensor& x, const EncoderAttention& attention, const Projections& project) const {
+Tensor EncoderBlock::attended(const Tensor& x, const EncoderAttention& attention, const EncoderProjections& project) const {
   const std::int64_t total = x.size(0), head_dim = x.size(1) / heads_;
   std::vector<Tensor> parts =
       project(qkv, x).reshape({total, 3 * heads_, head_dim}).split({heads_, heads_, heads_}, 1);  // each [total, H, D]
@@ -65,14 +55,14 @@ Tensor EncoderBlock::attended(const Tensor& x, const EncoderAttention& attention
   return project(out, heads.reshape({total, x.size(1)}));
 }
 
-Tensor EncoderBlock::mlp(const Tensor& x, const Projections& project) const {
+Tensor EncoderBlock::mlp(const Tensor& x, const EncoderProjections& project) const {
+  if (!norms_first_) return project(down, project(up, x, activation_));
   const Tensor y = project(up, x);
-  if (!norms_first_) return project(down, activated(y, activation_));
   const std::vector<Tensor> halves = y.split({y.size(1) / 2, y.size(1) / 2}, 1);
   return project(down, activated(halves[0], activation_) * halves[1]);
 }
 
-Tensor EncoderBlock::operator()(const Tensor& x, const EncoderAttention& attention, const Projections& project) const {
+Tensor EncoderBlock::operator()(const Tensor& x, const EncoderAttention& attention, const EncoderProjections& project) const {
   if (norms_first_) {
     const Tensor y = x + attended(attention_norm ? (*attention_norm)(x) : x, attention, project);
     return y + mlp(mlp_norm(y), project);
@@ -81,20 +71,27 @@ Tensor EncoderBlock::operator()(const Tensor& x, const EncoderAttention& attenti
   return mlp_norm(mlp(y, project) + y);
 }
 
+std::vector<Tensor> EncoderBlock::weights() const {
+  std::vector<Tensor> all;
+  for (const ModelLinear* layer : {&qkv, &out, &up, &down})
+    if (!layer->matrix) all.push_back(layer->weight);
+  return all;
+}
+
 EncoderHead::EncoderHead(const EncoderConfig& c, Dtype dtype)
     : activation_(head_activation(c)),
       dense(register_module("dense", map(c.width, c.width, !is_modern(c) || c.classifier_bias, dtype))),
       out(register_module("out", map(c.width, c.labels, true, dtype))),
       norm(is_modern(c) ? std::optional(register_module("norm", norm_of(c, dtype))) : std::nullopt) {}
 
-Tensor EncoderHead::operator()(const Tensor& x, const Projections& project) const {
-  const Tensor y = activated(project(dense, x), activation_);
+Tensor EncoderHead::operator()(const Tensor& x, const EncoderProjections& project) const {
+  const Tensor y = project(dense, x, activation_);
   return project(out, norm ? (*norm)(y) : y);
 }
 
 TextEncoder::Parts::Parts(const EncoderConfig& c, Dtype dtype)
     : dtype(dtype), embedding(c.width, c.vocab_size, /*with_bias=*/false, dtype, /*stored=*/false),
-      embedding_norm(norm_of(c, dtype)), project(/*most_bytes=*/0) {
+      embedding_norm(norm_of(c, dtype)) {
   if (is_modern(c)) {
     const std::int64_t head_dim = c.width / c.heads;
     rotary[0].emplace(head_dim, nn::RotaryEmbeddingOptions{.theta = c.rotary_theta});
