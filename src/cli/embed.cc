@@ -153,7 +153,9 @@ Verb add_embed(Parser app) {
   Parser parser = app.add_verb("embed", "The lines of a file as vectors, with an encoder of texts");
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
-  parser.option("MODEL", a.model.folder, "A folder of an encoder: BERT, RoBERTa, MPNet, DistilBERT, ModernBERT")
+  parser
+      .option("MODEL", a.model.folder,
+              "A folder of an encoder (BERT, RoBERTa, MPNet, DistilBERT, ModernBERT), or a GGUF file")
       .type_name("");
   parser.option("LINES", a.model.lines, "A text a line; - is stdin").type_name("");
   parser.option("--out", a.out, "Where the vectors go, a row a line: a file of NumPy")

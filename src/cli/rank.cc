@@ -120,7 +120,9 @@ Verb add_rank(Parser app) {
   Parser parser = app.add_verb("rank", "The lines of a file that are nearest to a query");
   auto arguments = std::make_shared<Arguments>();
   Arguments& a = *arguments;
-  parser.option("MODEL", a.model.folder, "A folder of an encoder, or of a cross-encoder, which scores pairs")
+  parser
+      .option("MODEL", a.model.folder,
+              "A folder of an encoder, or of a cross-encoder, which scores pairs; or a GGUF file")
       .type_name("");
   parser.option("QUERY", a.query, "The text that is searched for").type_name("");
   parser.option("LINES", a.model.lines, "A text a line; - is stdin").type_name("");
