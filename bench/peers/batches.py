@@ -64,8 +64,9 @@ def attn(folder):
             text, out = pathlib.Path(name) / "lines.txt", pathlib.Path(name) / "vectors.npy"
             text.write_text("\n".join(lines) + "\n")
             # tokens that are computed together: one text, or about as many as the others
-            subprocess.run([command, "embed", folder, text, "--out", out, "--batch", str(1 if size == 1 else 16 * size)],
-                           check=True, stdout=subprocess.DEVNULL)
+            together = str(1 if size == 1 else 16 * size)
+            subprocess.run([command, "embed", folder, text, "--out", out, "--batch", together], check=True,
+                           stdout=subprocess.DEVNULL)
             return np.load(out)
 
     return call
@@ -74,8 +75,8 @@ def attn(folder):
 def compared(name, vectors, alone):
     differ = vectors.view(np.uint32) != alone.view(np.uint32)
     scale = abs(alone).max()
-    return (f"{name:<22} {differ.any(1).sum():>4} of {len(alone)} vectors, {100 * differ.mean():>5.1f} % of their numbers, "
-            f"by at most {abs(vectors - alone).max():.1e} (the largest number is {scale:.2g})")
+    return (f"{name:<22} {differ.any(1).sum():>4} of {len(alone)} vectors, {100 * differ.mean():>5.1f} % of their "
+            f"numbers, by at most {abs(vectors - alone).max():.1e} (the largest number is {scale:.2g})")
 
 
 def main():
@@ -86,7 +87,7 @@ def main():
         os.environ[variable] = str(options.threads)
     os.environ["HF_HUB_OFFLINE"] = "1"
     folder, lines = str(encoders.MODEL), encoders.lines_of_licenses()[:COUNT]
-    print(f"{COUNT} lines of licences, MiniLM-L6, f32, {options.threads} threads; compared with each line computed alone")
+    print(f"{COUNT} lines of licences, MiniLM-L6, f32, {options.threads} threads; beside each line computed alone")
     changed = {}
     for make in (sentence_transformers, transformers, onnxruntime, attn):
         call = make(folder)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-# bench/peers/encoders.py: attn's encoder of texts beside PyTorch, sentence-transformers, onnxruntime and kjarni, in turns,
-# each turn a process of its own: MiniLM-L6 on 32 texts of 128 tokens, on lines of licences, and the first vector of the
-# command; the ratio is that of the medians.
+# bench/peers/encoders.py: attn's encoder of texts beside PyTorch, sentence-transformers, onnxruntime and kjarni, in
+# turns, each turn a process of its own: MiniLM-L6 on 32 texts of 128 tokens, on lines of licences, and the first vector
+# of the command; the ratio is that of the medians.
 # Needs sentence-transformers, onnxruntime and kjarni, the weights of python/tests/weights, and the release build.
 import argparse
 import datetime
@@ -29,9 +29,9 @@ def built():
     """attn's side: a program built against the release build."""
     native.BUILT.mkdir(parents=True, exist_ok=True)
     program, source = native.BUILT / "encoders", RELEASE / "src"
-    subprocess.run(["g++", "-std=c++20", "-O2", "-DATTN_STATIC", "-I", native.ROOT / "include", "-I", native.ROOT / "src",
-                    native.HERE / "encoders.cc", "-o", program, source / "libattn_bench.a", source / "libattn_model.a",
-                    source / "libattn.a", "-pthread", "-ldl"], check=True)
+    subprocess.run(["g++", "-std=c++20", "-O2", "-DATTN_STATIC", "-I", native.ROOT / "include", "-I",
+                    native.ROOT / "src", native.HERE / "encoders.cc", "-o", program, source / "libattn_bench.a",
+                    source / "libattn_model.a", source / "libattn.a", "-pthread", "-ldl"], check=True)
     return program
 
 
@@ -122,7 +122,8 @@ def environment(options):
 
 def main():
     parser = argparse.ArgumentParser(description="attn's encoders beside other libraries, on MiniLM-L6")
-    parser.add_argument("--only", action="append", default=[], help="rows that hold this text, as in: batch, lines, first")
+    parser.add_argument("--only", action="append", default=[],
+                        help="rows that hold this text, as in: batch, lines, first")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=5, help="measured calls in a turn")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

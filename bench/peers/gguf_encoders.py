@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # bench/peers/gguf_encoders.py: llama.cpp reads the encoders that attn convert writes: MiniLM-L6 in every type. Of lines
-# of the GPL the ids must be attn's, and the vectors near attn's: llama.cpp computes GELU in its tanh form from a table in
-# f16, and rounds activations as weights are rounded.
+# of the GPL the ids must be attn's, and the vectors near attn's: llama.cpp computes GELU in its tanh form from a table
+# in f16, and rounds activations as weights are rounded.
 # Needs bench/peers/llama_cpp, the weights of python/tests/weights, and the command.
 import argparse
 import ctypes

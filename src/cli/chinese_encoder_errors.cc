@@ -29,6 +29,7 @@ constexpr Translation kErrors[] = {
     {"convert: {} holds an encoder of texts; attn writes the folder of one as a GGUF file, and nothing else",
      "convert：{0} 是文本编码器；attn 只能把编码器的文件夹写成 GGUF 文件"},
     {"convert: the encoder {}", "convert：编码器{0*}"},
+    {"{}: {} must have two sizes", "{0}：{1} 必须是二维"},
     {"{}: {} belongs to a model of scores; of GGUF files attn reads encoders that give vectors",
      "{0}：{1} 属于打分的模型；GGUF 文件中 attn 只读给出向量的编码器"},
     {"a file of lines is missing; - is stdin", "缺少文本行的文件；- 表示标准输入"},

@@ -15,6 +15,7 @@
 #include "model/gguf/mapped_file.h"
 #include "model/gguf/model.h"
 #include "model/gguf/write.h"
+#include "model/gguf/written.h"
 
 #include "runtime/format.h"
 

@@ -1,5 +1,5 @@
-// tests/cli/encoder_gguf_command_test.cc: attn convert writes encoders of texts as GGUF files, and attn embed reads them:
-// the vectors are those of the decoded weights, to the bit.
+// tests/cli/encoder_gguf_command_test.cc: attn convert writes encoders as GGUF files, and attn embed reads them: the
+// vectors are those of the decoded weights, to the bit.
 #include <attn/gguf.h>
 #include <attn/npy.h>
 #include <attn/safetensors.h>
@@ -111,6 +111,19 @@ TEST_F(EncoderGguf, VectorsThatAreNotNormalisedStayAsTheyAre) {
     tensors.emplace_back(one.name, randn(one.sizes) * 0.3);
   write_folder(model, tensors);
   EXPECT_TRUE(vectors(converted("F32")) == vectors(model));
+}
+
+TEST_F(EncoderGguf, InfoSaysWhatTheFileHolds) {
+  const Said said = attn_says("info " + converted("Q8_0"));
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_NE(said.out.find("architecture bert   2 layers, width 64, 4 heads (4 of keys and values) of 16, MLP 96\n"
+                          "vocabulary   30   context 48\n"),
+            std::string::npos)
+      << said.out;
+  EXPECT_NE(
+      said.out.find("in memory    the matrices stay mapped as they are; computed in f32\ntokenizer    bert, default"),
+      std::string::npos)
+      << said.out;
 }
 
 TEST_F(EncoderGguf, MistakesAreOneLine) {

@@ -21,8 +21,8 @@ constexpr const char* blank_of_words = "\xE2\x96\x81";
 
 [[noreturn]] void refuse_its_tokenizer(const std::string& what) { throw ValueError("convert: the tokenizer " + what); }
 
-/// Spells a token of WordPiece as GGUF files do: a blank before a token that begins a word, nothing before one that goes
-/// on inside of a word. Names in brackets stay.
+/// Spells a token of WordPiece as GGUF files do: a blank before a token that begins a word, nothing before one that
+/// goes on inside of a word. Names in brackets stay.
 std::string spelled(const std::string& token) {
   if (token.empty() || (token.starts_with('[') && token.ends_with(']'))) return token;
   return token.starts_with("##") ? token.substr(2) : blank_of_words + token;

@@ -52,7 +52,7 @@ Tensor EncoderProjections::operator()(const ModelLinear& layer, const Tensor& x)
 }
 
 std::shared_ptr<const PackedLayers> LayerPacker::packed(std::span<const Tensor> weights, std::int64_t rows) const {
-  constexpr std::int64_t few_rows = 8;  // products of so few read the weights as they are
+  constexpr std::int64_t most_unpacked_rows = 8;  // products of so few read the weights as they are
   constexpr std::int64_t most_bytes = std::int64_t{1} << 30;
   if (grad_enabled() || weights.empty() || !PackedLinear::takes(weights[0].dtype())) return nullptr;
   std::vector<std::uint64_t> versions;
@@ -68,7 +68,7 @@ std::shared_ptr<const PackedLayers> LayerPacker::packed(std::span<const Tensor> 
   if (!lock) return nullptr;
   if (packed_ != nullptr && versions == versions_) return packed_;
   packed_.reset();
-  if (rows <= few_rows) return nullptr;
+  if (rows <= most_unpacked_rows) return nullptr;
   PackedLayers layers;
   for (const Tensor& weight : weights) layers.emplace(weight.data(), weight);
   packed_ = std::make_shared<const PackedLayers>(std::move(layers));

@@ -28,14 +28,14 @@ struct EncoderProjections {
 };
 
 /// Packs the weights of an encoder's layers when they are first used with more than a few rows: without copies each
-/// product packs them, which is a twentieth of the time of 4,096 rows, and more of fewer. A changed weight is recognised
-/// by its version.
+/// product packs them, which is a twentieth of the time of 4,096 rows, and more of fewer. A changed weight is
+/// recognised by its version.
 ///
 /// Threads   any number at once
 class LayerPacker {
  public:
-  /// Returns copies of all of these weights for a call with `rows` rows; null if they take more than 1 GiB, have a dtype
-  /// that is not packed, or are not worth packing for so few rows.
+  /// Returns copies of all of these weights for a call with `rows` rows; null if they take more than 1 GiB, have a
+  /// dtype that is not packed, or are not worth packing for so few rows.
   std::shared_ptr<const PackedLayers> packed(std::span<const Tensor> weights, std::int64_t rows) const;
 
  private:

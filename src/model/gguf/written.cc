@@ -4,7 +4,6 @@
 #include <attn/error.h>
 
 #include "io/write.h"
-#include "model/gguf/write.h"
 
 #include "runtime/floating_point.h"
 #include "runtime/format.h"

@@ -11,6 +11,9 @@
 
 namespace attn::gguf {
 
+/// Returns the types that weights can be written in: "F32", "F16", "BF16", "Q8_0", "Q4_0".
+std::vector<std::string> written_types();
+
 /// Returns the type of that name, which must be in the table.
 const Type& type_of(const std::string& name);
 
