@@ -122,8 +122,9 @@ class ATTN_API TextEncoder : public nn::Module {
  public:
   /// Loads a folder as transformers and sentence-transformers store it: config.json, model.safetensors (or the parts
   /// that model.safetensors.index.json names); modules.json with a Transformer, a Pooling, Dense and Normalize, their
-  /// folders, and sentence_bert_config.json, if they are there. Without modules.json the pooling is the mean. `dtype`:
-  /// by default that of the file. The loaded encoder is in eval mode.
+  /// folders, and sentence_bert_config.json, if they are there. Without modules.json the pooling is the mean. Or loads
+  /// a GGUF file with the architecture bert, whose matrices stay as the file has them (docs/encoders.md). `dtype`: by
+  /// default that of the file. The loaded encoder is in eval mode.
   /// Errors   IoError; FormatError; ValueError, one line, names what is missing or unexpected, has another shape or is
   ///          not supported
   static TextEncoder load(const std::string& folder, std::optional<Dtype> dtype = std::nullopt);

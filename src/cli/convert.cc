@@ -10,8 +10,12 @@
 #include <attn/model.h>
 #include <attn/tokenizer.h>
 
+#include "model/encoder/gguf_file.h"
+#include "model/encoder/write_gguf.h"
+#include "model/gguf/mapped_file.h"
 #include "model/gguf/model.h"
 #include "model/gguf/write.h"
+#include "model/gguf/written.h"
 
 #include "runtime/format.h"
 
@@ -37,6 +41,10 @@ std::optional<Tokenizer> tokenizer_of(const std::string& from) {
   return there ? std::optional(Tokenizer::load(from)) : std::nullopt;
 }
 
+bool is_encoder_file(const std::string& from) {
+  return gguf::is_gguf(from) && gguf::holds_encoder(GgufFile::open(from));
+}
+
 void convert(const ConvertArguments& arguments) {
   if (arguments.from.empty() || arguments.to.empty())
     throw UsageError{"a model and a new folder or GGUF file are needed, as in: attn convert model.gguf model"};
@@ -56,6 +64,17 @@ void convert(const ConvertArguments& arguments) {
       throw ValueError(
           runtime::format("convert: {} holds a model already ({}); give another folder", arguments.to, name));
   keep_freed_memory();
+  if (const bool folder = gguf::is_encoder_folder(arguments.from); folder || is_encoder_file(arguments.from)) {
+    if (!folder || !file)
+      throw ValueError(
+          runtime::format("convert: {} holds an encoder of texts; attn writes the folder of one as a GGUF "
+                          "file, and nothing else",
+                          arguments.from));
+    const TextEncoder encoder = TextEncoder::load(arguments.from);
+    const Tokenizer* const own = encoder.has_tokenizer() ? &encoder.tokenizer() : nullptr;
+    return gguf::write_encoder(arguments.to, encoder, type,
+                               gguf::notes_of(arguments.from, own, encoder.config.vocab_size));
+  }
   gguf::check_architecture(arguments.from);
   const std::optional<Tokenizer> tokenizer = tokenizer_of(arguments.from);
   const Tokenizer* const given = tokenizer ? &*tokenizer : nullptr;

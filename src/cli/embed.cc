@@ -149,7 +149,9 @@ void run(const EmbedArguments& arguments) {
 Run add_embed_options(Parser parser) {
   auto arguments = std::make_shared<EmbedArguments>();
   EmbedArguments& a = *arguments;
-  parser.option("MODEL", a.model.folder, "A folder of an encoder: BERT, RoBERTa, MPNet, DistilBERT, ModernBERT")
+  parser
+      .option("MODEL", a.model.folder,
+              "A folder of an encoder (BERT, RoBERTa, MPNet, DistilBERT, ModernBERT), or a GGUF file")
       .type_name("");
   parser.option("LINES", a.model.lines, "A text a line; - is stdin").type_name("");
   parser.option("--out", a.out, "Where the vectors go, a row a line: a file of NumPy")

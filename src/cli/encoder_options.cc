@@ -7,6 +7,8 @@
 
 #include <attn/error.h>
 
+#include "model/gguf/mapped_file.h"
+
 #include "runtime/format.h"
 
 #include <filesystem>
@@ -24,12 +26,16 @@ void add_encoder_options(Parser& parser, EncoderOptions& options, const std::str
 
 TextEncoder load_encoder(const EncoderOptions& given) {
   if (given.folder.empty())
-    throw UsageError{"a folder is missing: of an encoder, as transformers or sentence-transformers stores it"};
+    throw UsageError{
+        "a model is missing: the folder of an encoder, as transformers or sentence-transformers stores it, or a GGUF "
+        "file"};
   if (given.lines.empty()) throw UsageError{"a file of lines is missing; - is stdin"};
   if (given.batch < 1) throw UsageError{runtime::format("--batch is {}; it must be at least 1", given.batch)};
-  if (std::error_code unknown; std::filesystem::is_regular_file(given.folder, unknown))
-    throw ValueError(runtime::format(
-        "{} is a file; an encoder is a folder, as transformers or sentence-transformers stores it", given.folder));
+  if (std::error_code unknown; std::filesystem::is_regular_file(given.folder, unknown) && !gguf::is_gguf(given.folder))
+    throw ValueError(
+        runtime::format("{} is a file; an encoder is a folder, as transformers or sentence-transformers "
+                        "stores it, or a GGUF file",
+                        given.folder));
   TextEncoder encoder = TextEncoder::load(given.folder, weights_dtype(given.dtype));
   encoder.tokenizer();  // says at once that there is none
   return encoder;

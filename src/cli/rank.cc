@@ -118,7 +118,9 @@ void run(const RankArguments& arguments) {
 Run add_rank_options(Parser parser) {
   auto arguments = std::make_shared<RankArguments>();
   RankArguments& a = *arguments;
-  parser.option("MODEL", a.model.folder, "A folder of an encoder, or of a cross-encoder, which scores pairs")
+  parser
+      .option("MODEL", a.model.folder,
+              "A folder of an encoder, or of a cross-encoder, which scores pairs; or a GGUF file")
       .type_name("");
   parser.option("QUERY", a.query, "The text that is searched for").type_name("");
   parser.option("LINES", a.model.lines, "A text a line; - is stdin").type_name("");

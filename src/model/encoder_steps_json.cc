@@ -14,29 +14,6 @@ namespace {
 
 using Json = TokenizerFields::Json;
 
-/// Decodes Base64; nullopt unless it is whole, with its padding.
-std::optional<std::string> from_base64(std::string_view text) {
-  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::array<int, 256> values{};
-  values.fill(-1);
-  for (std::size_t i = 0; i < digits.size(); ++i) values[static_cast<unsigned char>(digits[i])] = static_cast<int>(i);
-  if (text.size() % 4 != 0) return std::nullopt;
-  const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
-  text.remove_suffix(padding);
-  std::string bytes;
-  unsigned held = 0, bits = 0;
-  for (const char c : text) {
-    const int value = values[static_cast<unsigned char>(c)];
-    if (value < 0) return std::nullopt;
-    held = (held << 6 | static_cast<unsigned>(value)) & 0xFFFF;
-    bits += 6;
-    if (bits < 8) continue;
-    bits -= 8;
-    bytes += static_cast<char>(held >> bits & 0xFF);
-  }
-  return (held & ((1U << bits) - 1)) == 0 ? std::optional(bytes) : std::nullopt;
-}
-
 class StepsReader {
  public:
   explicit StepsReader(const TokenizerFields& file) : file_(file) {}
@@ -121,7 +98,7 @@ class StepsReader {
   }
 
   std::shared_ptr<const text::Charsmap> charsmap_of(const std::string& given) const {
-    const auto bytes = from_base64(given);
+    const auto bytes = bytes_of_base64(given);
     if (!bytes) file_.fail("precompiled_charsmap is not Base64", "precompiled_charsmap");
     auto map = std::make_shared<const text::Charsmap>(*bytes);
     if (!map->damage().empty()) file_.fail("precompiled_charsmap is damaged: " + map->damage(), "precompiled_charsmap");
@@ -190,6 +167,28 @@ class StepsReader {
 };
 
 }  // namespace
+
+std::optional<std::string> bytes_of_base64(std::string_view text) {
+  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::array<int, 256> values{};
+  values.fill(-1);
+  for (std::size_t i = 0; i < digits.size(); ++i) values[static_cast<unsigned char>(digits[i])] = static_cast<int>(i);
+  if (text.size() % 4 != 0) return std::nullopt;
+  const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
+  text.remove_suffix(padding);
+  std::string bytes;
+  unsigned held = 0, bits = 0;
+  for (const char c : text) {
+    const int value = values[static_cast<unsigned char>(c)];
+    if (value < 0) return std::nullopt;
+    held = (held << 6 | static_cast<unsigned>(value)) & 0xFFFF;
+    bits += 6;
+    if (bits < 8) continue;
+    bits -= 8;
+    bytes += static_cast<char>(held >> bits & 0xFF);
+  }
+  return (held & ((1U << bits) - 1)) == 0 ? std::optional(bytes) : std::nullopt;
+}
 
 std::vector<text::NormalizerStep> read_normalizer(const TokenizerFields& file) {
   return StepsReader(file).steps_of<text::NormalizerStep>(

@@ -6,6 +6,8 @@
 #include "text/tokenizer/pre_tokenizer.h"
 
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace attn {
@@ -15,5 +17,8 @@ std::vector<text::NormalizerStep> read_normalizer(const TokenizerFields& file);
 std::vector<text::PreTokenizerStep> read_pre_tokenizer(const TokenizerFields& file);
 /// Returns nullopt if the file has no decoder.
 std::optional<std::vector<text::DecoderStep>> read_decoder(const TokenizerFields& file);
+
+/// Decodes Base64; nullopt unless it is whole, with its padding.
+std::optional<std::string> bytes_of_base64(std::string_view text);
 
 }  // namespace attn

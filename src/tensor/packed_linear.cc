@@ -24,7 +24,7 @@ PackedLinear::PackedLinear(const Tensor& weight)
                                         .b_stride = {weight.stride(1), weight.stride(0)},
                                         .element = product_element(dtype_)}) {}
 
-Tensor PackedLinear::operator()(const Tensor& x, const Tensor& bias) const {
+Tensor PackedLinear::operator()(const Tensor& x, const Tensor& bias, kernels::Activation activation) const {
   const Tensor rows = x.detach().contiguous(), wide = bias.defined() ? widened(bias).contiguous() : Tensor();
   Dims sizes = x.sizes();
   sizes[sizes.size() - 1] = weights_.n();
@@ -38,7 +38,8 @@ Tensor PackedLinear::operator()(const Tensor& x, const Tensor& bias) const {
                             .y = y.data(),
                             .y_stride = {weights_.n(), 1},
                             .element = product_element(dtype_),
-                            .narrow = dtype_ == Dtype::bf16},
+                            .narrow = dtype_ == Dtype::bf16,
+                            .activation = activation},
                            weights_);
   return y;
 }

@@ -166,7 +166,8 @@ TEST_F(EmbedCommand, MistakesAreOneLine) {
   };
   EXPECT_EQ(error("embed", 2), "attn embed: --out is missing: the file for the vectors, as in: --out vectors.npy\n");
   EXPECT_EQ(error("embed --out v.npy", 2),
-            "attn embed: a folder is missing: of an encoder, as transformers or sentence-transformers stores it\n");
+            "attn embed: a model is missing: the folder of an encoder, as transformers or sentence-transformers "
+            "stores it, or a GGUF file\n");
   EXPECT_EQ(error("embed " + model + " --out v.npy", 2), "attn embed: a file of lines is missing; - is stdin\n");
   EXPECT_EQ(error("embed " + model + " " + lines + " --out -", 2),
             "attn embed: --out is -; vectors need a file (./- has that name)\n");

@@ -82,7 +82,8 @@ TEST_F(RankCommand, MistakesAreOneLine) {
                 "mpnet, distilbert or modernbert\n");
   EXPECT_EQ(
       error(lines + " cat " + lines, 1),
-      "attn: " + lines + " is a file; an encoder is a folder, as transformers or sentence-transformers stores it\n");
+      "attn: " + lines +
+          " is a file; an encoder is a folder, as transformers or sentence-transformers stores it, or a GGUF file\n");
   // of a model of pairs: the query, not the first line, and the prompt
   const std::string scores = folder / "scores";
   write_model("bert", scores);

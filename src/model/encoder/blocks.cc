@@ -12,8 +12,8 @@ namespace {
 using Activation = EncoderConfig::Activation;
 using Family = EncoderConfig::Family;
 
-ModelLinear map(std::int64_t in, std::int64_t out, bool bias, Dtype dtype) {
-  return ModelLinear(in, out, bias, dtype, /*stored=*/false);
+ModelLinear map(std::int64_t in, std::int64_t out, bool bias, Held held) {
+  return ModelLinear(in, out, bias, held.dtype, held.stored);
 }
 
 nn::LayerNorm norm_of(const EncoderConfig& config, Dtype dtype) {
@@ -37,17 +37,18 @@ Activation head_activation(const EncoderConfig& config) {
 
 }  // namespace
 
-EncoderBlock::EncoderBlock(const EncoderConfig& c, bool first, Dtype dtype)
+EncoderBlock::EncoderBlock(const EncoderConfig& c, bool first, Held held)
     : norms_first_(is_modern(c)), heads_(c.heads), activation_(c.activation),
-      qkv(register_module("qkv", map(c.width, 3 * c.width, c.attention_bias, dtype))),
-      out(register_module("out", map(c.width, c.width, c.attention_bias, dtype))),
+      qkv(register_module("qkv", map(c.width, 3 * c.width, c.attention_bias, held))),
+      out(register_module("out", map(c.width, c.width, c.attention_bias, held))),
       attention_norm(norms_first_ && first ? std::nullopt
-                                           : std::optional(register_module("attention_norm", norm_of(c, dtype)))),
-      up(register_module("up", map(c.width, ups(c) * c.mlp_width, c.mlp_bias, dtype))),
-      down(register_module("down", map(c.mlp_width, c.width, c.mlp_bias, dtype))),
-      mlp_norm(register_module("mlp_norm", norm_of(c, dtype))) {}
+                                           : std::optional(register_module("attention_norm", norm_of(c, held.dtype)))),
+      up(register_module("up", map(c.width, ups(c) * c.mlp_width, c.mlp_bias, held))),
+      down(register_module("down", map(c.mlp_width, c.width, c.mlp_bias, held))),
+      mlp_norm(register_module("mlp_norm", norm_of(c, held.dtype))) {}
 
-Tensor EncoderBlock::attended(const Tensor& x, const EncoderAttention& attention, const Projections& project) const {
+Tensor EncoderBlock::attended(const Tensor& x, const EncoderAttention& attention,
+                              const EncoderProjections& project) const {
   const std::int64_t total = x.size(0), head_dim = x.size(1) / heads_;
   std::vector<Tensor> parts =
       project(qkv, x).reshape({total, 3 * heads_, head_dim}).split({heads_, heads_, heads_}, 1);  // each [total, H, D]
@@ -57,14 +58,15 @@ Tensor EncoderBlock::attended(const Tensor& x, const EncoderAttention& attention
   return project(out, heads.reshape({total, x.size(1)}));
 }
 
-Tensor EncoderBlock::mlp(const Tensor& x, const Projections& project) const {
+Tensor EncoderBlock::mlp(const Tensor& x, const EncoderProjections& project) const {
+  if (!norms_first_) return project(down, project(up, x, activation_));
   const Tensor y = project(up, x);
-  if (!norms_first_) return project(down, activated(y, activation_));
   const std::vector<Tensor> halves = y.split({y.size(1) / 2, y.size(1) / 2}, 1);
   return project(down, activated(halves[0], activation_) * halves[1]);
 }
 
-Tensor EncoderBlock::operator()(const Tensor& x, const EncoderAttention& attention, const Projections& project) const {
+Tensor EncoderBlock::operator()(const Tensor& x, const EncoderAttention& attention,
+                                const EncoderProjections& project) const {
   if (norms_first_) {
     const Tensor y = x + attended(attention_norm ? (*attention_norm)(x) : x, attention, project);
     return y + mlp(mlp_norm(y), project);
@@ -73,20 +75,32 @@ Tensor EncoderBlock::operator()(const Tensor& x, const EncoderAttention& attenti
   return mlp_norm(mlp(y, project) + y);
 }
 
+std::vector<Tensor> EncoderBlock::weights() const {
+  std::vector<Tensor> all;
+  for (const ModelLinear* layer : {&qkv, &out, &up, &down})
+    if (!layer->matrix) all.push_back(layer->weight);
+  return all;
+}
+
+void EncoderBlock::add_matrices(const std::string& prefix, gguf::Matrices& to) const {
+  for (const auto& [name, layer] : {std::pair("qkv", &qkv), {"out", &out}, {"up", &up}, {"down", &down}})
+    if (layer->matrix) to.emplace(prefix + name + ".weight", layer->matrix);
+}
+
 EncoderHead::EncoderHead(const EncoderConfig& c, Dtype dtype)
     : activation_(head_activation(c)),
-      dense(register_module("dense", map(c.width, c.width, !is_modern(c) || c.classifier_bias, dtype))),
-      out(register_module("out", map(c.width, c.labels, true, dtype))),
+      dense(register_module("dense", map(c.width, c.width, !is_modern(c) || c.classifier_bias, Held{dtype}))),
+      out(register_module("out", map(c.width, c.labels, true, Held{dtype}))),
       norm(is_modern(c) ? std::optional(register_module("norm", norm_of(c, dtype))) : std::nullopt) {}
 
-Tensor EncoderHead::operator()(const Tensor& x, const Projections& project) const {
-  const Tensor y = activated(project(dense, x), activation_);
+Tensor EncoderHead::operator()(const Tensor& x, const EncoderProjections& project) const {
+  const Tensor y = project(dense, x, activation_);
   return project(out, norm ? (*norm)(y) : y);
 }
 
-TextEncoder::Parts::Parts(const EncoderConfig& c, Dtype dtype)
-    : dtype(dtype), embedding(c.width, c.vocab_size, /*with_bias=*/false, dtype, /*stored=*/false),
-      embedding_norm(norm_of(c, dtype)), project(/*most_bytes=*/0) {
+TextEncoder::Parts::Parts(const EncoderConfig& c, Held held)
+    : dtype(held.dtype), embedding(c.width, c.vocab_size, /*with_bias=*/false, held.dtype, held.stored),
+      embedding_norm(norm_of(c, dtype)) {
   if (is_modern(c)) {
     const std::int64_t head_dim = c.width / c.heads;
     rotary[0].emplace(head_dim, nn::RotaryEmbeddingOptions{.theta = c.rotary_theta});
@@ -97,7 +111,7 @@ TextEncoder::Parts::Parts(const EncoderConfig& c, Dtype dtype)
   }
   if (c.segments > 0) segments.emplace(table(c.segments, c.width, dtype));
   if (c.relative_buckets > 0) relative.emplace(table(c.relative_buckets, c.heads, dtype));
-  for (std::int64_t n = 0; n < c.layers; ++n) blocks.push_back(EncoderBlock(c, n == 0, dtype));
+  for (std::int64_t n = 0; n < c.layers; ++n) blocks.push_back(EncoderBlock(c, n == 0, held));
   if (c.labels > 0) head.emplace(c, dtype);
 }
 

@@ -3,6 +3,8 @@
 #include <attn/encoder.h>
 
 #include "model/blocks.h"
+#include "model/encoder/projections.h"
+#include "model/gguf/model.h"
 
 namespace attn {
 
@@ -17,13 +19,17 @@ struct EncoderAttention {
 class EncoderBlock : public nn::Module {
  public:
   /// `first`: ModernBERT's first layer has no norm before its attention.
-  EncoderBlock(const EncoderConfig& config, bool first, Dtype dtype);
+  EncoderBlock(const EncoderConfig& config, bool first, Held held);
   /// Computes the rows of texts that stand one after another, [total, C].
-  Tensor operator()(const Tensor& x, const EncoderAttention& attention, const Projections& project) const;
+  Tensor operator()(const Tensor& x, const EncoderAttention& attention, const EncoderProjections& project) const;
+  /// Returns the weights of its linear layers; none if they are matrices of a file.
+  std::vector<Tensor> weights() const;
+  /// Adds the layers' matrices of a file, by the names of their parameters behind `prefix`.
+  void add_matrices(const std::string& prefix, gguf::Matrices& to) const;
 
  private:
-  Tensor attended(const Tensor& x, const EncoderAttention& attention, const Projections& project) const;
-  Tensor mlp(const Tensor& x, const Projections& project) const;
+  Tensor attended(const Tensor& x, const EncoderAttention& attention, const EncoderProjections& project) const;
+  Tensor mlp(const Tensor& x, const EncoderProjections& project) const;
   const bool norms_first_;
   const std::int64_t heads_;
   const EncoderConfig::Activation activation_;
@@ -38,7 +44,7 @@ class EncoderHead : public nn::Module {
  public:
   EncoderHead(const EncoderConfig& config, Dtype dtype);
   /// Computes [N, C] -> [N, labels].
-  Tensor operator()(const Tensor& x, const Projections& project) const;
+  Tensor operator()(const Tensor& x, const EncoderProjections& project) const;
 
  private:
   const EncoderConfig::Activation activation_;
@@ -54,7 +60,12 @@ struct EncoderDense {
 
 /// What a TextEncoder consists of, beside its config.
 struct TextEncoder::Parts {
-  Parts(const EncoderConfig& config, Dtype dtype);
+  Parts(const EncoderConfig& config, Held held);
+  /// Computes the rows of texts that stand one after another; their arguments have been checked.
+  Tensor rows(const EncoderConfig& config, const Tensor& ids, const std::vector<std::int64_t>& ends,
+              const Tensor& segments, const EncoderProjections& project) const;
+  /// Returns whether linear maps follow the pooling.
+  static bool has_dense(const TextEncoder& encoder);
   const Dtype dtype;
   ModelTable embedding;
   std::optional<nn::Embedding> positions, segments;
@@ -66,7 +77,7 @@ struct TextEncoder::Parts {
   std::optional<EncoderHead> head;
   std::vector<EncoderDense> dense;  // applied to the vectors, one after another
   bool sigmoid = false;             // of a score
-  Projections project;
+  LayerPacker packer;
   std::optional<Tokenizer> tokenizer;  // that of the folder, if it has one
 };
 

@@ -22,6 +22,8 @@ struct TextEncoder::Folder {
   std::vector<std::string> dense;  // those of the linear maps, in the order in which they are applied
   /// Reads it. Without modules.json the folder is the model itself.
   static Folder read(const std::string& folder);
+  /// Loads an encoder from a GGUF file.
+  static TextEncoder load_gguf(const std::string& path, std::optional<Dtype> dtype);
 };
 
 }  // namespace attn

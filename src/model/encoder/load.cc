@@ -6,6 +6,7 @@
 #include "model/encoder/blocks.h"
 #include "model/encoder/folder.h"
 #include "model/encoder/names.h"
+#include "model/gguf/mapped_file.h"
 #include "model/weights_files.h"
 
 #include <filesystem>
@@ -62,6 +63,7 @@ TextEncoder TextEncoder::load(const std::string& folder, std::optional<Dtype> dt
     throw DtypeError("TextEncoder::load: dtype is " + std::string(name_of(*dtype)) +
                      "; it must be f32, f64, bf16 or f16");
   io::check_path(encoder_load_name, folder);
+  if (gguf::is_gguf(folder)) return Folder::load_gguf(folder, dtype);
   Folder said = Folder::read(folder);
   const fs::path path(said.transformer);
   const std::string config_path = (path / "config.json").string(),
@@ -79,7 +81,7 @@ TextEncoder TextEncoder::load(const std::string& folder, std::optional<Dtype> dt
   check_fit(stored, tensors, said.transformer, which);
 
   const Dtype kept = dtype ? *dtype : kept_dtype(stored, tensors, fields);
-  const auto parts = std::make_shared<Parts>(config, kept);
+  const auto parts = std::make_shared<Parts>(config, Held{.dtype = kept});
   parts->sigmoid = has_sigmoid(config, fields, said.activation);
   std::int64_t dim = config.width * static_cast<std::int64_t>(said.pooling.kinds.size());
   for (const std::string& one : said.dense) {

@@ -132,6 +132,12 @@ void Metadata::numbers(const std::string& key, const std::vector<float>& values)
   for (const float value : values) append(bytes, value);
 }
 
+void Metadata::bytes_of(const std::string& key, const std::string& values) {
+  begin(key, 9);
+  append(bytes, std::uint32_t{0});
+  append_text(bytes, values);
+}
+
 void add_tokenizer(Metadata& metadata, const Tokenizer& tokenizer, std::int64_t vocab_size) {
   const State& state = state_of(tokenizer);
   if (is_of_encoder(state.kind))

@@ -28,6 +28,7 @@ class Metadata {
   void texts(const std::string& key, const std::vector<std::string>& values);
   void integers(const std::string& key, const std::vector<std::int32_t>& values);
   void numbers(const std::string& key, const std::vector<float>& values);
+  void bytes_of(const std::string& key, const std::string& values);  // an array of u8
 
   std::uint64_t count = 0;
   std::string bytes;

@@ -40,12 +40,17 @@ Tensor factors_of(const nn::RotaryScaling& scaling, std::int64_t dim, double the
 
 /// Throws a ValueError that lists the tensors that are missing, unexpected or of another shape.
 void check_weights(const GgufFile& file, const ModelConfig& config);
+void check_weights(const GgufFile& file, const std::vector<Stored>& all);
 
 /// Returns the narrowest dtype that holds all of the file's weights: f16 or bf16 if all are, else f32.
 Dtype dtype_of(const GgufFile& file);
 
 /// Returns whether the matrices of a model of that dtype can stay as the file has them.
 bool keeps_matrices(const GgufFile& file, const ModelConfig& config, Dtype dtype);
+bool keeps_matrices(const GgufFile& file, const std::vector<Stored>& all, Dtype dtype);
+
+/// Returns whether all matrices are numbers in f32.
+bool is_f32(const GgufFile& file, const std::vector<Stored>& all);
 
 /// A matrix that is to stay as the file has it, by the name of its parameter.
 using Matrices = std::map<std::string, std::shared_ptr<Matrix>>;
@@ -53,5 +58,7 @@ using Matrices = std::map<std::string, std::shared_ptr<Matrix>>;
 /// Gives the matrices their tensors, and decodes the other weights into the parameters of a model of that config.
 void load_weights(const GgufFile& file, const ModelConfig& config, const std::map<std::string, Tensor>& parameters,
                   const Matrices& matrices = {});
+void load_weights(const GgufFile& file, const std::vector<Stored>& all, const std::map<std::string, Tensor>& parameters,
+                  const Matrices& matrices);
 
 }  // namespace attn::gguf

@@ -29,9 +29,13 @@ void check_weights(const GgufFile& file, const ModelConfig& config) {
   if (config.layers > static_cast<std::int64_t>(file.tensors().size()))
     throw ValueError(runtime::format("{}: block_count is {}; there are only {} tensors", file.name(), config.layers,
                                      file.tensors().size()));
+  check_weights(file, stored_tensors(architecture_of(file), config));
+}
+
+void check_weights(const GgufFile& file, const std::vector<Stored>& all) {
   std::vector<std::string> missing, unexpected, misshapen;
   std::set<std::string> known(std::begin(factor_tables), std::end(factor_tables));
-  for (const Stored& want : stored_tensors(architecture_of(file), config)) {
+  for (const Stored& want : all) {
     known.insert(want.name);
     const GgufFile::Entry* const found = file.find(want.name);
     if (want.file_row > 0) continue;  // the same tensor again
@@ -55,16 +59,29 @@ Dtype dtype_of(const GgufFile& file) {
 }
 
 bool keeps_matrices(const GgufFile& file, const ModelConfig& config, Dtype dtype) {
-  const std::vector<Stored> all = stored_tensors(architecture_of(file), config);
+  return keeps_matrices(file, stored_tensors(architecture_of(file), config), dtype);
+}
+
+bool keeps_matrices(const GgufFile& file, const std::vector<Stored>& all, Dtype dtype) {
   return std::all_of(all.begin(), all.end(), [&](const Stored& one) {
     return !one.is_matrix() || Matrix::multiplies(types()[file.find(one.name)->type_index], dtype);
   });
 }
 
+bool is_f32(const GgufFile& file, const std::vector<Stored>& all) {
+  return std::all_of(all.begin(), all.end(),
+                     [&](const Stored& one) { return !one.is_matrix() || file.find(one.name)->type == "F32"; });
+}
+
 void load_weights(const GgufFile& file, const ModelConfig& config, const std::map<std::string, Tensor>& parameters,
                   const Matrices& matrices) {
+  load_weights(file, stored_tensors(architecture_of(file), config), parameters, matrices);
+}
+
+void load_weights(const GgufFile& file, const std::vector<Stored>& all, const std::map<std::string, Tensor>& parameters,
+                  const Matrices& matrices) {
   constexpr std::int64_t at_once = 1 << 22;  // numbers that are decoded before they are copied
-  for (const Stored& one : stored_tensors(architecture_of(file), config)) {
+  for (const Stored& one : all) {
     const auto matrix = matrices.find(one.parameter);
     if (matrix != matrices.end()) {
       matrix->second->add(file, one);

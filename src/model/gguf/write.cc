@@ -5,14 +5,12 @@
 #include <attn/ops.h>
 
 #include "io/source.h"
-#include "io/write.h"
 #include "model/gguf/metadata.h"
 #include "model/gguf/model.h"
 #include "model/gguf/names.h"
-#include "model/gguf/types.h"
+#include "model/gguf/written.h"
 #include "model/tokenizer_state.h"
 
-#include "runtime/floating_point.h"
 #include "runtime/format.h"
 
 #include <algorithm>
@@ -20,20 +18,6 @@
 
 namespace attn::gguf {
 namespace {
-
-constexpr std::uint64_t alignment = 32;
-constexpr const char* function = "convert";
-
-const Type& type_of(const std::string& name) {
-  const auto all = types();
-  return *std::find_if(all.begin(), all.end(), [&](const Type& type) { return name == type.name; });
-}
-
-/// Returns the number that general.file_type has for a type.
-std::int64_t file_type(const Type& type) {
-  const std::map<std::string, std::int64_t> numbers = {{"F32", 0}, {"F16", 1}, {"Q4_0", 2}, {"Q8_0", 7}, {"BF16", 32}};
-  return numbers.at(type.name);
-}
 
 [[noreturn]] void refuse(const std::string& what) { throw ValueError("convert: the model " + what); }
 
@@ -153,50 +137,6 @@ Tensor rows_of(const std::map<std::string, Tensor>& parameters, const Stored& st
   return rows.reshape({heads, 2, stored.head_rows / 2, inner}).transpose(1, 2).reshape(rows.sizes()).contiguous();
 }
 
-struct Written {
-  std::string name;
-  Dims sizes;
-  const Type* type;
-  std::vector<std::byte> data;  // padded
-};
-
-Written written(std::string name, const Tensor& values, const Type& wanted) {
-  const bool whole = values.dim() == 2 && values.size(1) % wanted.elements == 0;
-  const Type& type = whole ? wanted : type_of("F32");
-  Written result{std::move(name), values.sizes(), &type, {}};
-  const std::int64_t blocks = values.numel() / type.elements;
-  const auto bytes = static_cast<std::uint64_t>(blocks * type.bytes);
-  result.data.resize((bytes + alignment - 1) / alignment * alignment);
-  const float* const from = values.data<float>();
-  if (type.elements > 1)  // an infinite scale would lose all numbers of its block
-    for (std::int64_t i = 0; i < values.numel(); ++i)
-      if (!(std::abs(from[i]) <= 65504))
-        throw ValueError(
-            runtime::format("convert: {} holds {}; {} can hold numbers up to 65504", result.name, from[i], type.name));
-  const runtime::DefaultFloatingPoint floating_point;
-  for (std::int64_t i = 0; i < blocks; ++i) type.encode(from + i * type.elements, result.data.data() + i * type.bytes);
-  return result;
-}
-
-std::string header_of(const Metadata& metadata, const std::vector<Written>& tensors) {
-  std::string header = "GGUF";
-  append(header, std::uint32_t{3});
-  append(header, static_cast<std::uint64_t>(tensors.size()));
-  append(header, metadata.count);
-  header += metadata.bytes;
-  std::uint64_t offset = 0;
-  for (const Written& tensor : tensors) {
-    append_text(header, tensor.name);
-    append(header, static_cast<std::uint32_t>(tensor.sizes.size()));
-    for (int i = tensor.sizes.size(); i > 0; --i) append(header, static_cast<std::uint64_t>(tensor.sizes[i - 1]));
-    append(header, tensor.type->id);
-    append(header, offset);
-    offset += tensor.data.size();
-  }
-  header.resize((header.size() + alignment - 1) / alignment * alignment, '\0');
-  return header;
-}
-
 /// Returns the notes with the tokens that the tokenizer itself puts before a text, or in place of unknown characters.
 Notes with_tokens_of(const Tokenizer* tokenizer, Notes notes) {
   if (tokenizer == nullptr) return notes;
@@ -226,22 +166,12 @@ void add_ends_of_texts(Metadata& metadata, const ModelConfig& config, const Toke
 
 }  // namespace
 
-std::vector<std::string> written_types() {
-  std::vector<std::string> names;
-  for (const Type& type : types())
-    if (type.encode != nullptr) names.emplace_back(type.name);
-  return names;
-}
-
 void write(const std::string& path, const LanguageModel& given, const Tokenizer* tokenizer, const std::string& type,
            const Notes& notes) {
   const LanguageModel model = given.decoded();
   const ModelConfig& config = model.config;
   const Architecture& architecture = architecture_of(config);
-  Metadata metadata;
-  metadata.text("general.architecture", architecture.name);
-  metadata.number("general.file_type", file_type(type_of(type)));
-  metadata.number("general.quantization_version", 2);
+  Metadata metadata = metadata_of(architecture.name, type);
   add_config(metadata, architecture, config);
   if (tokenizer != nullptr) add_tokenizer(metadata, *tokenizer, config.vocab_size);
   add_notes(metadata, with_tokens_of(tokenizer, notes));
@@ -256,10 +186,7 @@ void write(const std::string& path, const LanguageModel& given, const Tokenizer*
     for (; i + 1 < all.size() && all[i + 1].name == all[i].name; ++i) parts.push_back(rows_of(parameters, all[i + 1]));
     tensors.push_back(written(all[i].name, parts.size() > 1 ? cat(parts) : parts[0], type_of(type)));
   }
-  const std::string header = header_of(metadata, tensors);
-  std::vector<std::span<const std::byte>> pieces = {std::as_bytes(std::span(header))};
-  for (const Written& tensor : tensors) pieces.emplace_back(tensor.data);
-  io::write_whole(function, path, pieces);
+  write_file(path, metadata, tensors);
 }
 
 }  // namespace attn::gguf

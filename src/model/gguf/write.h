@@ -6,12 +6,8 @@
 #include "model/gguf/notes.h"
 
 #include <string>
-#include <vector>
 
 namespace attn::gguf {
-
-/// Returns the types that weights can be written in: "F32", "F16", "BF16", "Q8_0", "Q4_0".
-std::vector<std::string> written_types();
 
 /// Writes a model, and its tokenizer unless null, as a GGUF file of version 3, whole or not at all. Matrices have the
 /// type; those whose rows are no multiple of its blocks, and vectors, are F32.
