@@ -12,5 +12,6 @@ from attn.torch.functional import scaled_dot_product_attention
 from attn.torch._linear import linear
 from attn.torch._multihead import MultiheadAttention
 from attn.torch._patch import patch
+from attn.torch._varlen import varlen_attn
 
-__all__ = ["MultiheadAttention", "linear", "patch", "scaled_dot_product_attention"]
+__all__ = ["MultiheadAttention", "linear", "patch", "scaled_dot_product_attention", "varlen_attn"]
