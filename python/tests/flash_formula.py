@@ -79,25 +79,35 @@ class Comparison:
     def add(self, name, ours, usual, truth):
         self.found.setdefault(name, []).append([x.detach().flatten() for x in (ours, usual.to(ours.dtype), truth)])
 
-    def check(self, label):
+    def check(self, label, misses=None):
         for name, parts in self.found.items():
-            assert_as_close_as(*(torch.cat(x) for x in zip(*parts)), f"{label} {name}")
+            assert_as_close_as(*(torch.cat(x) for x in zip(*parts)), f"{label} {name}", (misses or {}).get(name, 1))
 
 
-def check_call(run, case, number):
-    """The error rule; if one call does not satisfy it, 256 calls that differ in their numbers alone, as one tensor.
-    run(case, generator, comparison) makes one call."""
-    comparison = Comparison()
-    run(case, torch.Generator().manual_seed(number), comparison)
-    try:
-        comparison.check(str(case))
-    except AssertionError as error:
-        if "from the truth" not in str(error):
-            raise
+def check_calls(run, draw, seed, count, misses):
+    """The error rule for each call; if one does not satisfy it, for 256 calls that differ in their numbers alone, as
+    one tensor. run(case, generator, comparison) makes a call of draw(random). misses: {number: {tensor: how many times
+    the bound}}."""
+    wrong = []
+    for number in range(count):
+        case = draw(np.random.default_rng([seed, number]))
+        comparison = Comparison()
+        run(case, torch.Generator().manual_seed(number), comparison)
+        try:
+            comparison.check("")
+            continue
+        except AssertionError as error:
+            if "from the truth" not in str(error):
+                raise
         many = Comparison()
         for n in range(256):
             run(case, torch.Generator().manual_seed(1000 * number + n + 1), many)
-        many.check(str(case))
+        try:
+            many.check(f"call {number} {case}:", misses.get(number))
+        except AssertionError as error:
+            wrong.append(str(error))
+    print(f"{count} calls")
+    assert not wrong, "\n".join(wrong)
 
 
 def draw_options(random, name_scale="softmax_scale"):
@@ -133,7 +143,3 @@ def normal(generator, *sizes, dtype):
 
 def slopes_of(slopes, item):
     return None if slopes is None else slopes if slopes.dim() == 1 else slopes[item]
-
-
-def generator_of(seed, number):
-    return np.random.default_rng([seed, number])

@@ -8,12 +8,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from conftest import SEED
-from flash_formula import (check_call, draw_flash_options, draw_options, draw_shape, formula, generator_of,
-                           normal, slopes_of, usual_of)
+from flash_formula import (check_calls, draw_flash_options, draw_options, draw_shape, formula,  normal, slopes_of, usual_of)
 
 import attn.torch
 from attn.integrations import flash_attn
 
+# Calls of the seed of conftest.py whose gradients exceed the bound, for the reasons that docs/numerics.md section 7 names
+# (long chains, delta); by how much.
+MISSES = {"flash_attn_func": {}, "flash_attn_varlen_func": {}, "varlen_attn": {}, "flash_attn_with_kvcache": {}}
 COUNT = 1000 if os.environ.get("ATTN_TEST_FULL") == "1" else 25
 
 
@@ -77,9 +79,7 @@ def run_padded(case, generator, comparison):
 
 
 def test_random_calls_of_flash_attn_func():
-    for number in range(COUNT):
-        check_call(run_padded, draw_padded(generator_of(SEED, number)), number)
-    print(f"{COUNT} calls of flash_attn_func")
+    check_calls(run_padded, draw_padded, SEED, COUNT, MISSES["flash_attn_func"])
 
 
 # --- packed -----------------------------------------------------------------------------------------------------------
@@ -168,16 +168,12 @@ def run_packed(case, generator, comparison):
 
 
 def test_random_calls_of_flash_attn_varlen_func():
-    for number in range(COUNT):
-        check_call(run_packed, draw_packed(generator_of(SEED + 1, number), False), number)
-    print(f"{COUNT} calls of flash_attn_varlen_func")
+    check_calls(run_packed, lambda random: draw_packed(random, False), SEED + 1, COUNT, MISSES["flash_attn_varlen_func"])
 
 
 def test_random_calls_of_varlen_attn():
     pytest.importorskip("torch.nn.attention.varlen")
-    for number in range(COUNT):
-        check_call(run_packed, draw_packed(generator_of(SEED + 2, number), True), number)
-    print(f"{COUNT} calls of varlen_attn")
+    check_calls(run_packed, lambda random: draw_packed(random, True), SEED + 2, COUNT, MISSES["varlen_attn"])
 
 
 # --- flash_attn_with_kvcache ------------------------------------------------------------------------------------------
@@ -269,6 +265,4 @@ def run_cached(case, generator, comparison):
 
 
 def test_random_calls_of_flash_attn_with_kvcache():
-    for number in range(COUNT):
-        check_call(run_cached, draw_cached(generator_of(SEED + 3, number)), number)
-    print(f"{COUNT} calls of flash_attn_with_kvcache")
+    check_calls(run_cached, draw_cached, SEED + 3, COUNT, MISSES["flash_attn_with_kvcache"])
