@@ -144,7 +144,7 @@ CREATE = {"heads": (B, HQ), "table": (None, HQ)}
 
 @pytest.mark.parametrize("name", list(score_mods(Tables(torch.float32))))
 def test_score_functions(name):
-    for mask in ("none", "causal", "table"):
+    for mask in ("none", "table"):
         compare(name, mask, torch.float32, create=CREATE.get(mask, (None, None)))
 
 

@@ -45,8 +45,8 @@ class Cache(NamedTuple):
 def refuse_gradients(**tensors: Any) -> None:
     for argument, x in tensors.items():
         if torch.is_grad_enabled() and isinstance(x, Tensor) and x.requires_grad:
-            raise ValueError(f"{NAME}: {argument} requires a gradient, which a call with a cache does not give; call it "
-                             "under torch.no_grad(), or flash_attn_func")
+            raise ValueError(f"{NAME}: {argument} requires a gradient, which a call with a cache does not give; call "
+                             "it under torch.no_grad(), or flash_attn_func")
 
 
 def _lengths(x: Any, batch: int, capacity: int, appends: bool) -> Tensor:
@@ -62,8 +62,8 @@ def _lengths(x: Any, batch: int, capacity: int, appends: bool) -> Tensor:
 def _slots(x: Any, batch: int, k_cache: Tensor) -> Tensor:
     if x is None:
         if k_cache.shape[0] < batch:
-            raise ValueError(f"{NAME}: k_cache has shape {shape(k_cache)}; it must have {batch} or more rows of keys to "
-                             "match q")
+            raise ValueError(f"{NAME}: k_cache has shape {shape(k_cache)}; it must have {batch} or more rows of keys "
+                             "to match q")
         return torch.arange(batch)
     x = _flash_call.numbers(NAME, "cache_batch_idx", x, batch)
     if x.numel() and int(x.max()) >= k_cache.shape[0]:

@@ -12,6 +12,7 @@ import attn
 from attn.torch import _call
 
 _INTEGERS = (torch.int32, torch.int64)
+_LARGEST = 1 << 40
 
 
 class Names(NamedTuple):
@@ -46,25 +47,25 @@ def shape(x: Tensor) -> list[int]:
 
 
 def whole(name: str, argument: str, x: Any) -> int:
-    """Reads a whole number."""
+    """Reads a whole number; all below 0 are -1, and what is beyond any length is cut."""
     if isinstance(x, bool) or not hasattr(x, "__index__"):
         shown = "None" if x is None else f"a {type(x).__name__}"
         raise TypeError(f"{name}: {argument} is {shown}; a whole number is needed")
-    return x.__index__()
+    return max(-1, min(x.__index__(), _LARGEST))
 
 
 def _window(name: str, x: Any) -> tuple[int, int]:
     if not isinstance(x, (tuple, list)) or len(x) != 2:
         shown = f"of length {len(x)}" if isinstance(x, (tuple, list)) else f"a {type(x).__name__}"
         raise TypeError(f"{name}: window_size is {shown}; it must be (left, right), -1 for no limit")
-    left, right = (max(-1, whole(name, "window_size", n)) for n in x)
+    left, right = (whole(name, "window_size", n) for n in x)
     return left, right
 
 
 def settings(name: str, softmax_scale: Any, causal: Any, window_size: Any, softcap: Any, alibi_slopes: Any,
              dropout_p: Any = 0.0, return_attn_probs: Any = False, names: Names = Names()) -> Settings:
-    scale = None if softmax_scale is None else _call.number(name, names.scale, softmax_scale)
-    softcap, dropout_p = _call.number(name, "softcap", softcap), _call.number(name, "dropout_p", dropout_p)
+    scale = None if softmax_scale is None else _call.finite(name, names.scale, softmax_scale)
+    softcap, dropout_p = _call.finite(name, "softcap", softcap), _call.number(name, "dropout_p", dropout_p)
     if not 0 <= dropout_p <= 1:
         raise ValueError(f"{name}: dropout_p is {dropout_p}; it must be from 0 to 1")
     if alibi_slopes is not None:

@@ -1,6 +1,6 @@
 # python/attn/torch/_flex.py: torch.nn.attention.flex_attention.flex_attention on the CPU, in the fused pass.
 """score_mod and mask_mod are traced into expressions of attn (_flex_trace.py). Where that is not possible, the call is
-computed by its definition in torch operations, with whole matrices and a warning that names what could not be traced."""
+computed by its definition in torch operations, with whole matrices, and a warning names what could not be traced."""
 
 import math
 import warnings
@@ -198,7 +198,7 @@ def flex_attention(
     lse and max_scores, which has no gradient. A row that sees no key gives 0 and -inf. kernel_options: names that torch
     knows are accepted and change nothing. Errors: TypeError, ValueError.
     """
-    scale = None if scale is None else _call.number(_NAME, "scale", scale)
+    scale = None if scale is None else _call.finite(_NAME, "scale", scale)
     grouped, wants_lse = _call.flag(_NAME, "enable_gqa", enable_gqa), _call.flag(_NAME, "return_lse", return_lse)
     _call.check_tensors(_NAME, {"query": query, "key": key, "value": value})
     query, key, value = _call.autocast([query, key, value])
@@ -211,7 +211,7 @@ def flex_attention(
     if return_aux is not None and not (hasattr(return_aux, "lse") and hasattr(return_aux, "max_scores")):
         raise TypeError(f"{_NAME}: return_aux is a {type(return_aux).__name__}; an AuxRequest or None is needed")
     if wants_lse and return_aux is not None:
-        raise ValueError(f"{_NAME}: return_lse and return_aux are both given; return_aux=AuxRequest(lse=True) is enough")
+        raise ValueError(f"{_NAME}: return_lse and return_aux are both given; AuxRequest(lse=True) is enough")
     if key.shape[0] != query.shape[0]:
         key, value = (x.expand(query.shape[0], *x.shape[1:]) for x in (key, value))
     if scale is None:

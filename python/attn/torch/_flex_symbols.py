@@ -1,4 +1,4 @@
-# python/attn/torch/_flex_symbols.py: the values that score_mod and mask_mod of flex_attention get while they are traced.
+# python/attn/torch/_flex_symbols.py: the values that score_mod and mask_mod of flex_attention get while traced.
 """A symbol holds an expression of attn. A whole number that is linear in the row i and the key j remembers it, and a
 condition the mask of attn that it is, or is a part of."""
 
@@ -117,8 +117,8 @@ def lookup(tensor: torch.Tensor, index: Any) -> Any:
     """tensor[index] for symbols and numbers; a bool tensor gives a condition."""
     index = index if isinstance(index, tuple) else (index,)
     if tensor.device.type != "cpu":
-        raise ValueError(f"flex_attention: a tensor that the function reads is on {tensor.device}; attn computes on the "
-                         "CPU")
+        raise ValueError(f"flex_attention: a tensor that the function reads is on {tensor.device}; attn computes on "
+                         "the CPU")
     if tensor.dim() > 4 or len(index) > tensor.dim():
         raise Untraceable(f"a tensor of shape {list(tensor.shape)} indexed by {len(index)} values")
     if len(index) < tensor.dim():
