@@ -209,6 +209,21 @@ def test_blocks_alone_and_blocks_that_say_more_than_the_function():
         assert torch.allclose(output, truth, atol=2e-6), mask_mod
 
 
+def test_a_change_of_what_a_mask_reads_is_seen():
+    q, k, v = (x[:, :, :64] for x in tensors(torch.float32, HQ))
+    ids = torch.arange(64) // 16
+    block_mask = create_block_mask(lambda b, h, i, j: ids[i] == ids[j], None, None, 64, 64, device="cpu",
+                                   BLOCK_SIZE=16)
+    before = [attn.torch.flex_attention(q, k, v, block_mask=block_mask) for _ in range(2)]
+    ids[8:16] = 7  # within the first block, which is a full one and stays so
+    after = [attn.torch.flex_attention(q, k, v, block_mask=block_mask) for _ in range(2)]
+    assert torch.equal(*before) and torch.equal(*after) and torch.equal(before[0], after[0])
+    block_mask.mask_mod = lambda b, h, i, j: i >= j
+    seen = (torch.arange(64)[:, None] // 16) == (torch.arange(64) // 16)  # the full blocks on the diagonal
+    assert torch.allclose(attn.torch.flex_attention(q, k, v, block_mask=block_mask),
+                          torch.nn.functional.scaled_dot_product_attention(q, k, v, seen), atol=2e-6)
+
+
 def test_a_masked_key_changes_nothing():
     q, k, v = tensors(torch.float32, HQ)
     k, v = k.clone(), v.clone()

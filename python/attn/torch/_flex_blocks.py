@@ -2,6 +2,7 @@
 """A pair is shown if its block is a full one, or a partial one and mask_mod holds. torch's compiled kernels read the
 blocks, its eager function mask_mod alone; both agree for what create_block_mask makes."""
 
+import weakref
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from attn.torch._flex_symbols import Symbol
 
 _PAIRS = 1 << 22  # of a chunk in which mask_mod is evaluated
 _HIDDEN, _PARTIAL, _FULL = range(3)
+_known: Any = weakref.WeakKeyDictionary()  # BlockMask -> (what the answer of is_consistent depends on, the answer)
 
 
 def _dense(counts: Tensor, indices: Tensor, columns: int) -> Tensor:
@@ -60,6 +62,21 @@ def is_consistent(block_mask: Any, found: Tensor, batch: int, heads: int, rows: 
     return True
 
 
+def _is_known_consistent(block_mask: Any, found: Tensor, mask: Symbol, tensors: list, sizes: tuple) -> bool:
+    """is_consistent, remembered: the answer follows from the expression, the tensors that it reads and the blocks."""
+    blocks = (block_mask.kv_num_blocks, block_mask.kv_indices, block_mask.full_kv_num_blocks,
+              block_mask.full_kv_indices)
+    read = [x for x in (*blocks, *tensors) if x is not None]
+    if any(x.is_inference() for x in read):  # torch counts no changes of them
+        return is_consistent(block_mask, found, *sizes)
+    key = str(mask.value), sizes, block_mask.BLOCK_SIZE, [(id(x), x._version) for x in read]
+    known = _known.get(block_mask)
+    if known is None or known[0] != key:
+        # with the tensors themselves, so that no other one gets their identity
+        known = _known[block_mask] = key, is_consistent(block_mask, found, *sizes), read
+    return known[1]
+
+
 def shown_pairs(block_mask: Any, batch: int, heads: int, rows: int, keys: int) -> Tensor:
     """The pairs as a bool tensor that broadcasts to [B, H, rows, keys]."""
     shown = evaluated(block_mask.mask_mod, batch, heads, range(rows), keys)
@@ -83,10 +100,11 @@ def condition(block_mask: Any, symbols: tuple, batch: int, heads: int, rows: int
     """Which pairs are shown, as a traced condition. Raises Untraceable."""
     found = kinds(block_mask, keys)
     mask = _flex_trace.traced(block_mask.mask_mod, *symbols[1:])
+    tensors = _flex_symbols.reading.tensors
     if not mask.condition:
         mask = mask != 0
     if found is None or (not isinstance(mask.value, bool)
-                         and is_consistent(block_mask, found, batch, heads, rows, keys)):
+                         and _is_known_consistent(block_mask, found, mask, tensors, (batch, heads, rows, keys))):
         return mask
     return _condition_of_blocks(found, block_mask.BLOCK_SIZE, mask, symbols)
 

@@ -2,6 +2,7 @@
 """A symbol holds an expression of attn. A whole number that is linear in the row i and the key j remembers it, and a
 condition the mask of attn that it is, or is a part of."""
 
+import threading
 from typing import Any, NamedTuple
 
 import torch
@@ -10,6 +11,9 @@ import attn
 from attn import _core
 
 _WHOLE = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8)
+
+
+reading = threading.local()  # .tensors: what the function that is traced in this thread has indexed
 
 
 class Untraceable(Exception):
@@ -127,6 +131,7 @@ def lookup(tensor: torch.Tensor, index: Any) -> Any:
     if not all(x.whole for x in read):
         raise Untraceable("an index that is no whole number")
     places = tuple(x.value for x in read)
+    reading.tensors.append(tensor)
     if tensor.dtype is torch.bool:
         return Symbol(_core.ScoreTable(tensor.to(torch.int32))[places] == 1, condition=True)
     if tensor.dtype in _WHOLE:

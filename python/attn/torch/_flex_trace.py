@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 import attn
 from attn.torch._flex_symbols import (Partial, Symbol, Untraceable, constant, cover_of, cover_of_both, cover_of_either,
-                                      cover_of_not, lookup, symbol)
+                                      cover_of_not, lookup, reading, symbol)
 
 
 def _number(x: Symbol) -> Any:
@@ -304,6 +304,7 @@ Symbol.apply = staticmethod(_apply)
 
 
 def traced(function: Any, *symbols: Symbol) -> Symbol:
-    """Calls the function with symbols. Raises Untraceable."""
+    """Calls the function with symbols; reading.tensors are then the tensors that it indexed. Raises Untraceable."""
+    reading.tensors = []
     with _Indexing():
         return symbol(function(*symbols))
