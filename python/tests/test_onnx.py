@@ -1,4 +1,5 @@
-# python/tests/test_onnx.py: every node case of ONNX's Attention (opset 23 to 25) through the backend.
+# python/tests/test_onnx.py: every node case of ONNX's Attention (opset 23 to 25), RotaryEmbedding and FlexAttention
+# through the backend.
 import warnings
 
 import numpy as np
@@ -13,8 +14,9 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # other operators' cases overflow on purpose while they are made
     from onnx.backend.test.loader import load_model_tests
 
-    CASES = [case for case in load_model_tests(kind="node")
-             if case.name.startswith("test_attention_") and len(case.model.graph.node) == 1]
+    SINGLE = [case for case in load_model_tests(kind="node") if len(case.model.graph.node) == 1]
+    CASES = [case for case in SINGLE if case.name.startswith("test_attention_")]
+    OTHERS = [case for case in SINGLE if case.model.graph.node[0].op_type in ("RotaryEmbedding", "FlexAttention")]
 
 
 def units(x):
@@ -38,10 +40,11 @@ def test_all_cases_are_here():
           + ", ".join(f"{opsets.count(n)} of opset {n}" for n in sorted(set(opsets))))
     if onnx.__version__.startswith("1.23."):
         assert len(CASES) == 93
+        assert len(OTHERS) == 19
     assert CASES
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", CASES + OTHERS, ids=lambda case: case.name)
 def test_node(case):
     for inputs, outputs in case.data_sets:
         results = backend.run_model(case.model, list(inputs))
@@ -134,9 +137,32 @@ def test_heads_that_do_not_divide_and_too_many_inputs():
         backend.run_model(model_of(), [y] * 4)
 
 
+ANGLES = np.zeros((9, 4), np.float32)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
+        (lambda x: backend.rotary_embedding(x, ANGLES, ANGLES), ValueError,
+         "RotaryEmbedding: cos_cache has shape [9, 4]; it must be [1, 4, 4]"),
+        (lambda x: backend.rotary_embedding(x, ANGLES, ANGLES, np.full((1, 4), 9)), ValueError,
+         "RotaryEmbedding: position_ids holds 9; cos_cache has 9 positions"),
+        (lambda x: backend.rotary_embedding(x, ANGLES, ANGLES, np.zeros((4,))), ValueError,
+         "RotaryEmbedding: position_ids is float64 of shape [4]; it must be int64 [1, 4]"),
+        (lambda x: backend.rotary_embedding(x[0], ANGLES, ANGLES), ValueError,
+         "RotaryEmbedding: X has shape [2, 4, 8]; its last dim must be a multiple of num_heads None"),
+        (lambda x: backend.rotary_embedding(x, ANGLES, ANGLES, rotary_embedding_dim=3), ValueError,
+         "RotaryEmbedding: 3 columns are rotated; it must be an even number, at most 8"),
+        (lambda x: backend.rotary_embedding(x, ANGLES.astype(int), ANGLES), TypeError,
+         "RotaryEmbedding: cos_cache is int64; it must be float32"),
+        (lambda x: backend.flex_attention(x, x[0], x), ValueError,
+         "FlexAttention: K has shape [2, 4, 8]; it must be [B, H, T, D]"),
+        (lambda x: backend.flex_attention(x, x, x, softmax_precision=7), ValueError,
+         "FlexAttention: softmax_precision is 7; it must be a floating type"),
+        (lambda x: backend.flex_attention(x, x, x, score_mod=3), TypeError,
+         "FlexAttention: score_mod is a int; a function of one matrix is needed"),
+        (lambda x: backend.flex_attention(x, x, x, prob_mod=lambda p: p[0]), ValueError,
+         "FlexAttention: prob_mod gives shape [2, 4, 4]; it must be [1, 2, 4, 4]"),
         (lambda x: backend.prepare([1]), TypeError, "attn: model is a list; an onnx.ModelProto, "
                                                     "the path of a file or its bytes is needed"),
         (lambda x: backend.prepare("no such.onnx"), ValueError, 'attn: model is "no such.onnx"; there is no such file'),

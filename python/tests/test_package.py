@@ -149,14 +149,16 @@ def test_the_package_type_checks(tmp_path):
 
 @pytest.mark.parametrize("module",
                          ["attn", "attn.plot", "attn.torch", "attn.integrations.transformers",
-                          "attn.integrations.onnx"])
+                          "attn.integrations.flash_attn", "attn.integrations.onnx"])
 def test_what_is_called_has_types(module):
     """py.typed says so; a program that is checked strictly may not call a function without them."""
     for needed in {"attn.torch": ["torch"], "attn.integrations.transformers": ["torch", "transformers"],
+                   "attn.integrations.flash_attn": ["torch"],
                    "attn.integrations.onnx": ["onnx"]}.get(module, []):
         pytest.importorskip(needed)
     module = importlib.import_module(module)
-    names = {"attn.integrations.transformers": ["register"], "attn.integrations.onnx": ["attention"],
+    names = {"attn.integrations.transformers": ["register"],
+             "attn.integrations.onnx": ["attention", "flex_attention", "rotary_embedding"],
              "attn.plot": ["heat_map"]}.get(module.__name__, getattr(module, "__all__", []))
     found = [vars(module)[name] for name in names]
     methods = [x for kind in found if isinstance(kind, type) for x in vars(kind).values()]

@@ -21,7 +21,7 @@ import text_encoders
 import attn
 
 MODULES = ["attn", "attn.torch", "attn.torch.functional", "attn.plot", "attn.integrations.transformers",
-           "attn.integrations.onnx"]
+           "attn.integrations.flash_attn", "attn.integrations.onnx"]
 LONGEST = 1100  # characters of a text
 X = np.zeros((2, 3, 4, 8), np.float32)
 # Every token ends a text, so that a wrong number of tokens takes no time.
@@ -136,9 +136,9 @@ class Target(NamedTuple):
 
 def arguments_for(path, name):
     """The first arguments of a right call."""
-    if path == "attn.integrations.onnx" and name != "attention":
+    if path == "attn.integrations.onnx" and name not in ("attention", "flex_attention", "rotary_embedding"):
         return ("CPU",) if name == "supports_device" else (model(), [X, X, X])
-    if not path.startswith(("attn.torch", "attn.integrations.transformers")):
+    if not path.startswith(("attn.torch", "attn.integrations.transformers", "attn.integrations.flash_attn")):
         return X, X, X
     import torch
 
@@ -161,6 +161,8 @@ def targets():
             if not callable(x) or name == "CacheFull":
                 continue
             good, own = arguments_for(path, name), ["attn:"] if "integrations" in path else []
+            if path == "attn.integrations.onnx":
+                own += ["FlexAttention", "RotaryEmbedding"]
             if name == "attention" and path == "attn":
                 found += [Target([name, *PARTS], x, [*attn._core.attention_options, "return_plan"])] * 5
             if not inspect.isclass(x):

@@ -1,8 +1,7 @@
 # python/attn/integrations/onnx.py: provides a backend of ONNX whose Attention operator (opset 23 to 25) runs on attn.
-"""`attn.integrations.onnx.run_model(model, inputs)`: models whose Attention nodes are computed by attn,
-other nodes by onnx's reference."""
+"""`attn.integrations.onnx.run_model(model, inputs)`: models whose Attention, RotaryEmbedding and FlexAttention nodes
+are computed by attn, other nodes by onnx's reference."""
 
-import operator
 import os
 import re
 
@@ -17,11 +16,13 @@ from onnx.reference.op_run import OpRun
 
 import attn
 from attn._arguments import shown
+from attn.integrations._onnx_checks import FLOATS, number, whole
+from attn.integrations._onnx_operators import FlexAttention, RotaryEmbedding, flex_attention, rotary_embedding
 
-__all__ = ["AttnBackend", "attention", "is_compatible", "prepare", "run_model", "supports_device"]
+__all__ = ["AttnBackend", "attention", "flex_attention", "is_compatible", "prepare", "rotary_embedding", "run_model",
+           "supports_device"]
 
-_FLOATS = ("float32", "float64", "float16", "bfloat16")
-_OWN_DTYPES = {"attn_mask": ("bool", *_FLOATS), "nonpad_kv_seqlen": ("int64", "int32")}
+_OWN_DTYPES = {"attn_mask": ("bool", *FLOATS), "nonpad_kv_seqlen": ("int64", "int32")}
 _RAW, _CAPPED, _MASKED, _WEIGHTS = range(4)
 
 
@@ -114,27 +115,12 @@ def _check_arrays(arrays):
 
 def _check_dtypes(arrays):
     for name, x in arrays.items():
-        own = _OWN_DTYPES.get(name, _FLOATS)
+        own = _OWN_DTYPES.get(name, FLOATS)
         if x is not None and x.dtype.name not in own:
             raise TypeError(f"Attention: {name} is {x.dtype}; it must be {' or '.join(own)}")
     mask = arrays["attn_mask"]
     if mask is not None and mask.ndim == 0:
         raise ValueError("Attention: attn_mask has shape []; it must have 1 or more dims")
-
-
-def _whole(name, x):
-    """Converts a whole number; returns None unchanged."""
-    try:
-        return None if x is None else operator.index(x)
-    except Exception as error:
-        raise TypeError(f"Attention: {name} is a {type(x).__name__}; a whole number is needed") from error
-
-
-def _number(name, x):
-    try:
-        return None if x is None else float(x)
-    except Exception as error:
-        raise TypeError(f"Attention: {name} is a {type(x).__name__}; a number is needed") from error
 
 
 def _check_numbers(mode, precision, windows):
@@ -193,13 +179,14 @@ def attention(
               "nonpad_kv_seqlen": nonpad_kv_seqlen}
     _check_arrays(arrays)
     _check_dtypes(arrays)
-    scale, softcap = _number("scale", scale), _number("softcap", softcap)
-    q_num_heads, kv_num_heads = _whole("q_num_heads", q_num_heads), _whole("kv_num_heads", kv_num_heads)
-    is_causal, qk_matmul_output_mode = (_whole("is_causal", is_causal),
-                                        _whole("qk_matmul_output_mode", qk_matmul_output_mode))
-    left_window_size, right_window_size = (_whole("left_window_size", left_window_size),
-                                           _whole("right_window_size", right_window_size))
-    softmax_precision = _whole("softmax_precision", softmax_precision)
+    scale, softcap = number("Attention", "scale", scale), number("Attention", "softcap", softcap)
+    q_num_heads = whole("Attention", "q_num_heads", q_num_heads)
+    kv_num_heads = whole("Attention", "kv_num_heads", kv_num_heads)
+    is_causal, qk_matmul_output_mode = (whole("Attention", "is_causal", is_causal),
+                                        whole("Attention", "qk_matmul_output_mode", qk_matmul_output_mode))
+    left_window_size, right_window_size = (whole("Attention", "left_window_size", left_window_size),
+                                           whole("Attention", "right_window_size", right_window_size))
+    softmax_precision = whole("Attention", "softmax_precision", softmax_precision)
     _check_numbers(qk_matmul_output_mode, softmax_precision,
                    {"left_window_size": left_window_size, "right_window_size": right_window_size})
     if (past_key is None) != (past_value is None):
@@ -327,7 +314,7 @@ def _checked(model):
 
 class _Prepared(BackendRep):
     def __init__(self, model):
-        self._evaluator = ReferenceEvaluator(model, new_ops=[Attention])
+        self._evaluator = ReferenceEvaluator(model, new_ops=[Attention, RotaryEmbedding, FlexAttention])
 
     def run(self, inputs, **_):
         """Runs the model. inputs: arrays in the graph's order, or a dict by name; returns the graph's outputs."""

@@ -8,12 +8,14 @@ derivatives, torch.compile, torch.func and autocast work.
 """
 
 from attn.torch import _flops  # noqa: F401: registers formulas for torch's FlopCounterMode
+from attn.torch._flex import flex_attention
 from attn.torch.functional import scaled_dot_product_attention
 from attn.torch._linear import linear
 from attn.torch._multihead import MultiheadAttention
 from attn.torch._patch import patch
 from attn.torch._transformer import (Transformer, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder,
                                      TransformerEncoderLayer)
+from attn.torch._varlen import varlen_attn
 
 __all__ = [
     "MultiheadAttention",
@@ -22,7 +24,9 @@ __all__ = [
     "TransformerDecoderLayer",
     "TransformerEncoder",
     "TransformerEncoderLayer",
+    "flex_attention",
     "linear",
     "patch",
     "scaled_dot_product_attention",
+    "varlen_attn",
 ]

@@ -2,6 +2,7 @@
 # and decides how a tensor is passed to the library.
 """A call is a few tensors of rank 4 and a few numbers; both passes, the operator and its definition share this form."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -142,9 +143,19 @@ def number(function, name, x):
     if not isinstance(x, (str, bytes)):
         try:
             return float(x)
+        except OverflowError:
+            raise ValueError(f"{function}: {name} is too large") from None
         except (TypeError, ValueError, RuntimeError):
             pass
     raise TypeError(f"{function}: {name} is {'None' if x is None else f'a {type(x).__name__}'}; a number is needed")
+
+
+def finite(function, name, x):
+    """Reads a finite number."""
+    x = number(function, name, x)
+    if not math.isfinite(x):
+        raise ValueError(f"{function}: {name} is {x}; it must be finite")
+    return x
 
 
 def integers(function, name, x):

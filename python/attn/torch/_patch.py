@@ -3,15 +3,15 @@
 and calls that torch refuses) go to torch's own function."""
 
 import functools
+import importlib
 import threading
 
 import torch
 from torch.jit._builtins import _find_builtin, _register_builtin
 
-from attn.torch import _call, _linear, functional
+from attn.torch import _call, _flex, _linear, _varlen, functional
 
 _lock = threading.RLock()
-_F = torch.nn.functional
 
 
 def _takes(tensors, dtypes):
@@ -49,16 +49,43 @@ def _linear_of(original):
     return linear
 
 
-class _Place:
-    """A function of torch.nn.functional: torch's own one, and how many patches replace it now."""
+def _varlen_of(original):
+    @functools.wraps(original)
+    def varlen_attn(query, key, value, *lengths, **options):
+        if isinstance(query, torch.Tensor) and query.is_cpu and not _call.writes_onnx():
+            return _varlen.varlen_attn(query, key, value, *lengths, **options)  # torch has no function for the CPU
+        return original(query, key, value, *lengths, **options)
 
-    def __init__(self, name, make):
-        self.name, self.make, self.users, self.original = name, make, 0, None
+    return varlen_attn
+
+
+def _flex_of(original):
+    @functools.wraps(original)
+    def flex_attention(query, key, value, *rest, **options):
+        if (_takes((query, key, value), _call.FLOATS) and not torch.compiler.is_compiling()
+                and not _call.is_transformed()):
+            try:
+                return _flex.flex_attention(query, key, value, *rest, **options)
+            except (TypeError, ValueError):
+                pass
+        return original(query, key, value, *rest, **options)
+
+    return flex_attention
+
+
+class _Place:
+    """A function of a module of torch: torch's own one, and how many patches replace it now."""
+
+    def __init__(self, name, make, module="torch.nn.functional"):
+        self.name, self.make, self.users, self.original, self._module = name, make, 0, None, module
         self._made = {}  # never removed: torch's function -> attn's
+
+    def _in(self):
+        return importlib.import_module(self._module)
 
     def enter(self):
         if self.users == 0:
-            self.original = getattr(_F, self.name)
+            self.original = getattr(self._in(), self.name)
             place = self._made.get(self.original)
             if place is None:
                 place = self._made[self.original] = self.make(self.original)
@@ -66,16 +93,18 @@ class _Place:
                 # put torch's own operator into its graph instead.
                 if (operator := _find_builtin(self.original)) is not None:
                     _register_builtin(place, operator)
-            setattr(_F, self.name, place)
+            setattr(self._in(), self.name, place)
         self.users += 1
 
     def leave(self):
         self.users -= 1
         if self.users == 0:
-            setattr(_F, self.name, self.original)
+            setattr(self._in(), self.name, self.original)
 
 
-_places = {"sdpa": _Place("scaled_dot_product_attention", _sdpa), "linear": _Place("linear", _linear_of)}
+_places = {"sdpa": _Place("scaled_dot_product_attention", _sdpa), "linear": _Place("linear", _linear_of),
+           "varlen": _Place("varlen_attn", _varlen_of, "torch.nn.attention.varlen"),
+           "flex": _Place("flex_attention", _flex_of, "torch.nn.attention.flex_attention")}
 
 
 class Patch:
@@ -100,16 +129,20 @@ class Patch:
         self.undo()
 
 
-def patch(linear: bool = False) -> Patch:
-    """Replaces torch.nn.functional.scaled_dot_product_attention, and with linear=True also linear,
-    by attn's functions, for the whole process.
+def patch(linear: bool = False, varlen: bool = False, flex: bool = False) -> Patch:
+    """Replaces torch.nn.functional.scaled_dot_product_attention by attn's for the whole process; with linear=True also
+    linear, with varlen=True torch.nn.attention.varlen.varlen_attn, with flex=True
+    torch.nn.attention.flex_attention.flex_attention. A name that was imported before (`from ... import varlen_attn`)
+    keeps torch's function.
 
     >>> with attn.torch.patch(linear=True):
     ...     y = model(x)                   # doctest: +SKIP
 
     Without `with`: `p = attn.torch.patch()` and later `p.undo()`. Patches nest, in any order and from any thread:
     torch's own functions are back when the last patch is undone. Tensors that are not plain, dense and on the CPU, and
-    wrong calls, go to torch's own functions. attn's linear computes float32 and bfloat16.
-    Raises TypeError unless `linear` is True or False.
+    wrong calls, go to torch's own functions (of varlen_attn, which torch has for GPUs only, wrong calls raise attn's
+    errors). attn's linear computes float32 and bfloat16. Inside torch.compile flex_attention stays torch's.
+    Raises TypeError unless the arguments are True or False.
     """
-    return Patch(("sdpa", "linear") if _call.flag("patch", "linear", linear) else ("sdpa",))
+    wanted = {"linear": linear, "varlen": varlen, "flex": flex}
+    return Patch(("sdpa", *(name for name, x in wanted.items() if _call.flag("patch", name, x))))
