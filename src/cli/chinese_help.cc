@@ -131,6 +131,7 @@ constexpr Translation kHelp[] = {
     {"How many words (all without it) or byte pairs (1024)", "词数（不给则为全部）或字节对数（1024）"},
     {"2000, 5000 or 20000 by size", "步数：按大小为 2000、5000 或 20000"},
     {"Windows a step: 12, 8 or 4 by size", "每步的窗口数：按大小为 12、8 或 4"},
+    {"Parts of a batch: 1, or one for 1024 tokens; more ranks need more", "批的份数：1，或每 1024 个词元一份；进程更多时要更多"},
     {"Tokens a window: 64, 256 or 1024 by size", "每个窗口的词元数：按大小为 64、256 或 1024"},
     {"The highest learning rate; a cosine takes it to a tenth", "最高学习率；按余弦降到十分之一"},
     {"0.1, 0.2 or 0.1 by size", "Dropout：按大小为 0.1、0.2 或 0.1"},

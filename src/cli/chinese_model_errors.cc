@@ -6,6 +6,9 @@ namespace attn::cli {
 namespace {
 
 constexpr Translation kErrors[] = {
+    // attn train in parts, which general patterns below would take for something else
+    {"Trainer: parts is {}; it must be from 1 to the {} windows of a batch, or 0 to choose by its tokens",
+     "Trainer：parts 是 {0}；必须在 1 到一批的窗口数 {1} 之间，或为 0（按词元数决定）"},
     // attn run
     {"a file is missing: JSON or safetensors with q, k and v", "缺少文件：需要含 q、k、v 的 JSON 或 safetensors 文件"},
     {"run: {} is missing; a call needs q, k and v", "run：缺少 {0}；一次调用需要 q、k、v"},

@@ -30,7 +30,7 @@ namespace {
 struct Arguments {
   std::vector<std::string> texts;
   std::string out = "attn-model", log, size = "nano", tokens = "characters", dtype = "f32";
-  std::int64_t vocab = 0, save_every = 0;
+  std::int64_t vocab = 0, save_every = 0, parts = 0;
   std::int64_t steps = 0, batch = 0, context = 0, eval_every = 0, seed = 1337;
   double lr = 0, dropout = 0;
   bool resume = false;
@@ -58,6 +58,7 @@ TrainOptions options_of(const Arguments& a, std::int64_t vocab_size) {
   o.eval_every =
       a.has("eval-every") ? a.eval_every : std::max<std::int64_t>(1, std::min<std::int64_t>(250, o.steps / 4));
   o.seed = static_cast<std::uint64_t>(a.seed);
+  o.parts = a.parts;
   return o;
 }
 
@@ -72,6 +73,11 @@ void check_same(const Arguments& a, const TrainOptions& now) {
   };
   same("steps", std::min(as_given.steps, now.steps), now.steps);
   same("batch", as_given.batch, now.batch);
+  if (a.has("parts")) {
+    TrainOptions then = now;
+    then.parts = a.parts;
+    same("parts", then.part_count(), now.part_count());
+  }
   same("context", as_given.model.context, now.model.context);
   same("eval-every", as_given.eval_every, now.eval_every);
   same("seed", as_given.seed, now.seed);
@@ -119,8 +125,9 @@ struct Running {
 void check_memory(const TrainOptions& o, const char* what_helps) {
   const double numbers = 8 * static_cast<double>(o.model.layers) * static_cast<double>(o.model.width) +
                          static_cast<double>(o.model.vocab_size);
+  const std::int64_t windows = (o.batch + o.part_count() - 1) / o.part_count();  // the parts follow each other
   const double needed =
-      static_cast<double>(o.batch) * static_cast<double>(o.model.context) * numbers * (o.dtype == Dtype::bf16 ? 2 : 4);
+      static_cast<double>(windows) * static_cast<double>(o.model.context) * numbers * (o.dtype == Dtype::bf16 ? 2 : 4);
   struct sysinfo about = {};
   ::sysinfo(&about);
   const double there = (static_cast<double>(about.totalram) + static_cast<double>(about.totalswap)) * about.mem_unit;
@@ -305,6 +312,7 @@ Verb add_train(Parser app) {
   add("vocab", a.vocab, "N", "How many words (all without it) or byte pairs (1024)").check(whole_number);
   add("steps", a.steps, "N", "2000, 5000 or 20000 by size").check(whole_number);
   add("batch", a.batch, "N", "Windows a step: 12, 8 or 4 by size").check(whole_number);
+  add("parts", a.parts, "N", "Parts of a batch: 1, or one for 1024 tokens; more ranks need more").check(whole_number);
   add("context", a.context, "N", "Tokens a window: 64, 256 or 1024 by size").check(whole_number);
   add("lr", a.lr, "X", "The highest learning rate; a cosine takes it to a tenth").check(number);
   add("dropout", a.dropout, "X", "0.1, 0.2 or 0.1 by size").check(number);
