@@ -1,6 +1,7 @@
 // src/cli/main.cc: runs the command attn: finds the verb, and reports every failure by one line and an exit code.
 #include "cli/chinese.h"
 #include "cli/output.h"
+#include "cli/ranks.h"
 #include "cli/suggest.h"
 #include "cli/verbs.h"
 
@@ -23,7 +24,9 @@ constexpr int kFailed = 1, kUsage = 2;
 
 constexpr std::size_t kLongest = 500;  // the most bytes of an error line
 
+/// Of several processes the first speaks for all: what ends one ends them all, with the same text.
 int complain(int code, const std::string& who, std::string_view what, Language language) {
+  if (launch().rank != 0) return code;
   const std::string text = language == Language::zh ? error_in_chinese(what) : std::string(what);
   const std::string line = shortened(one_line(runtime::format("{}: {}", who, text)), kLongest - 1) + "\n";
   std::fwrite(line.data(), 1, line.size(), stderr);
@@ -94,7 +97,7 @@ int run(int argc, char** argv) {
       return kUsage;
     }
     if (const std::string text = app.parse(std::move(arguments)); !text.empty()) {
-      print(help(text));
+      if (launch().rank == 0) print(help(text));
       return 0;
     }
     const bool none = given() == verbs.end();
@@ -104,10 +107,14 @@ int run(int argc, char** argv) {
       throw UsageError{
           "which verb? explain, run, info, verify, bench, train, generate, chat, embed, rank, perplexity, convert or "
           "completion (attn --help)"};
+    if (!given()->knows_ranks) one_process(given()->parser.name());
     given()->run(rest);
     return 0;
   } catch (const ReaderGone&) { return 0; } catch (const UsageError& error) {
     return complain(kUsage, who(), error.text, language);
+  } catch (const RankError& error) {
+    const Complaint what = complaint_of(error);
+    return complain(what.usage ? kUsage : kFailed, what.usage ? who() : "attn", what.text, language);
   } catch (const Error& error) {
     return complain(kFailed, "attn", first_line(error.what()), language);
   } catch (const std::bad_alloc&) {

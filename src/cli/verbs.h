@@ -20,6 +20,7 @@ void no_more(const std::vector<std::string>& rest);
 struct Verb {
   Parser parser;
   std::function<void(const std::vector<std::string>& rest)> run;  // `rest`: the words after --
+  bool knows_ranks = false;                                       // several processes can share its work
 };
 
 /// Returns the verb that runs `run` with what the parser has put into the arguments; words after -- are a mistake.
