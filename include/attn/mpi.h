@@ -1,4 +1,5 @@
-// include/attn/mpi.h: makes Ranks from an MPI communicator. The only header that needs mpi.h; attn.h does not include it.
+// include/attn/mpi.h: makes Ranks from an MPI communicator. The only header that needs mpi.h; attn.h does not include
+// it.
 #pragma once
 #include <mpi.h>
 

@@ -33,9 +33,9 @@ struct ATTN_API TrainOptions {
   double weight_decay = 0.1;
   double clip = 1.0;              ///< largest norm of all gradients together; 0: no clipping
   std::int64_t eval_every = 250;  ///< steps between validations; the last step always validates
-  /// Parts of a batch, each with a backward pass of its own (docs/training.md#parts); at most `batch`. It belongs to the
-  /// training and not to the machines that run it: another number gives other bits. 0: one for every 1,024 tokens of a
-  /// batch, from 1 to `batch`.
+  /// Parts of a batch, each with a backward pass of its own (docs/training.md#parts); at most `batch`. It belongs to
+  /// the training and not to the machines that run it: another number gives other bits. 0: one for every 1,024 tokens
+  /// of a batch, from 1 to `batch`.
   std::int64_t parts = 0;
   /// Returns the number of parts, by the rule above if `parts` is 0.
   std::int64_t part_count() const;
@@ -83,10 +83,10 @@ class ATTN_API Trainer {
   /// there is none.
   static std::optional<std::pair<TrainOptions, std::int64_t>> find(const std::string& folder);
 
-  /// The same training, shared by ranks, with the bits of one process (docs/ranks.md). Each computes some parts of every
-  /// batch and keeps the optimiser's state of its share of the weights. Collective, as are `advance`, `validate`, `save`
-  /// and `save_model` from then on. Rank 0 alone reads and writes the folder, and no file names a rank: any other number
-  /// of ranks can resume it.
+  /// The same training, shared by ranks, with the bits of one process (docs/ranks.md). Each computes some parts of
+  /// every batch and keeps the optimiser's state of its share of the weights. Collective, as are `advance`, `validate`,
+  /// `save` and `save_model` from then on. Rank 0 alone reads and writes the folder, and no file names a rank: any other
+  /// number of ranks can resume it.
   /// Errors   RankError, at every rank, for what fails at one of them, and when they differ in version, options, ids,
   ///          weights, or (bf16) the processor's kind of product; ValueError for more ranks than parts.
   Trainer(std::vector<std::int64_t> ids, const TrainOptions& options, const Ranks& ranks);

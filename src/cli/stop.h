@@ -6,7 +6,8 @@
 namespace attn::cli {
 
 /// During its lifetime, the first Ctrl-C, SIGTERM, SIGHUP (terminal closed) or SIGUSR1 (what launchers pass on, and job
-/// queues send before the time is over) only sets a flag; a second one ends the command as usual. A signal that the parent process set to be ignored, as nohup does, stays ignored.
+/// queues send before the time is over) only sets a flag; a second one ends the command as usual. A signal that the
+/// parent process set to be ignored, as nohup does, stays ignored.
 class StopSignals {
  public:
   StopSignals();

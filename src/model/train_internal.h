@@ -51,8 +51,8 @@ struct Trainer::State {
   std::unique_ptr<SharedSteps> ranks;  // null: this process trains alone
 };
 
-/// Groups the parameters as nanoGPT does: matrices and tables get weight decay, biases and norms do not. `shares` are the
-/// parameters themselves, or what a rank keeps of each; an undefined one is left out.
+/// Groups the parameters as nanoGPT does: matrices and tables get weight decay, biases and norms do not. `shares` are
+/// the parameters themselves, or what a rank keeps of each; an undefined one is left out.
 std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tensor>& parameters,
                                                          const std::vector<Tensor>& shares,
                                                          const TrainOptions& options);

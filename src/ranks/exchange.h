@@ -10,8 +10,8 @@
 
 namespace attn {
 
-/// A node of the tree over all parts that this rank has added up itself: a flat array of all elements. A single part may
-/// be in its own dtype, a sum is in that of the computation.
+/// A node of the tree over all parts that this rank has added up itself: a flat array of all elements. A single part
+/// may be in its own dtype, a sum is in that of the computation.
 struct NodeSum {
   Span node;
   Tensor values;

@@ -46,7 +46,9 @@ TEST(Ranks, DifferencesAreNamed) {
 
 TEST(Ranks, BytesOfAnyLengthReachAll) {
   on_each_number([](const Ranks& ranks) {
-    const auto text = [](int rank) { return std::string(static_cast<std::size_t>(rank) * 70001, static_cast<char>('a' + rank)); };
+    const auto text = [](int rank) {
+      return std::string(static_cast<std::size_t>(rank) * 70001, static_cast<char>('a' + rank));
+    };
     const std::vector<std::string> all = ranks.gather(text(ranks.rank()));
     ASSERT_EQ(all.size(), static_cast<std::size_t>(ranks.size()));
     for (int r = 0; r < ranks.size(); ++r) EXPECT_EQ(all[static_cast<std::size_t>(r)], text(r));
@@ -76,8 +78,7 @@ TEST(SumOrdered, HasTheBitsOfOneProcess) {
         const Tensor expected = sum_ordered(some(0, count), count, Ranks());
         on_each_number([&](const Ranks& ranks) {
           const std::int64_t r = ranks.rank(), n = ranks.size();
-          EXPECT_TRUE(bits_equal(
-              sum_ordered(some(count * r / n, count * (r + 1) / n), count, ranks), expected))
+          EXPECT_TRUE(bits_equal(sum_ordered(some(count * r / n, count * (r + 1) / n), count, ranks), expected))
               << to_string(sizes) << " " << name_of(dtype) << ", " << count << " parts";
         });
       }
@@ -86,8 +87,7 @@ TEST(SumOrdered, HasTheBitsOfOneProcess) {
 
 TEST(SumOrdered, FollowsTheTree) {
   const std::vector<Tensor> p = parts(0, 7, {1000}, Dtype::f32);
-  EXPECT_TRUE(bits_equal(sum_ordered(p, 7, Ranks()),
-                         ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + p[6])));
+  EXPECT_TRUE(bits_equal(sum_ordered(p, 7, Ranks()), ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + p[6])));
 }
 
 TEST(SumOrdered, WrongPartsAtOneRankAreAnErrorAtAll) {
@@ -96,13 +96,18 @@ TEST(SumOrdered, WrongPartsAtOneRankAreAnErrorAtAll) {
         for (int guilty = 0; guilty < ranks.size(); ++guilty) {
           const bool mine = ranks.rank() == guilty;
           const std::string who = "rank " + std::to_string(guilty) + ": ";
-          EXPECT_EQ(rank_error(ranks, [&] { sum_ordered(parts(0, mine ? 2 : 1, {5}, Dtype::f32), ranks.size(), ranks); }),
-                    who + "sum_ordered: 2 parts are given; of " + std::to_string(ranks.size()) + " on " +
-                        std::to_string(ranks.size()) + " ranks this one must have 1");
-          EXPECT_EQ(rank_error(ranks, [&] { sum_ordered({mine ? Tensor() : part(0, {5}, Dtype::f32)}, ranks.size(), ranks); }),
+          EXPECT_EQ(
+              rank_error(ranks, [&] { sum_ordered(parts(0, mine ? 2 : 1, {5}, Dtype::f32), ranks.size(), ranks); }),
+              who + "sum_ordered: 2 parts are given; of " + std::to_string(ranks.size()) + " on " +
+                  std::to_string(ranks.size()) + " ranks this one must have 1");
+          EXPECT_EQ(rank_error(ranks,
+                               [&] { sum_ordered({mine ? Tensor() : part(0, {5}, Dtype::f32)}, ranks.size(), ranks); }),
                     who + "sum_ordered: a part must be a tensor of f32, f64, bf16 or f16");
-          EXPECT_NE(rank_error(ranks, [&] { sum_ordered(parts(0, 1, {mine ? 6 : 5}, Dtype::f32), ranks.size(), ranks); })
-                        .find("sum_ordered: a part is f32 of [5], but f32 of [6] at rank 0") == 0,
+          EXPECT_NE(rank_error(
+                        ranks,
+                        [&] {
+                          sum_ordered(parts(0, 1, {mine ? 6 : 5}, Dtype::f32), ranks.size(), ranks);
+                        }).find("sum_ordered: a part is f32 of [5], but f32 of [6] at rank 0") == 0,
                     true);
         }
       },

@@ -1,5 +1,5 @@
-// tests/mpi/training_test.cc: a training that ranks share has the bits of one process, is resumed on any number of ranks,
-// and sends the messages and bytes that docs/ranks.md counts.
+// tests/mpi/training_test.cc: a training that ranks share has the bits of one process, is resumed on any number of
+// ranks, and sends the messages and bytes that docs/ranks.md counts.
 #include "mpi/counted.h"
 #include "mpi/world.h"
 
@@ -130,15 +130,17 @@ TEST(SharedTraining, WhatDiffersAtOneRankIsAnErrorAtAll) {
         if (mine) ids[7] ^= 1;
         EXPECT_TRUE(said(ids, o).starts_with(who + "Trainer: the digest of the tokens is "));
         if (mine) ids[7] = 99;
-        EXPECT_EQ(said(ids, o), who + "Trainer: id 99 at 7 is not below vocab_size " +
-                                    std::to_string(o.model.vocab_size));
-        EXPECT_NE(said(training_ids(), in_parts(1)).find(": Trainer: " + std::to_string(ranks.size()) +
-                                                         " ranks share a training of 1 part; parts must be " +
-                                                         std::to_string(ranks.size()) + " or more"),
-                  std::string::npos);
+        EXPECT_EQ(said(ids, o),
+                  who + "Trainer: id 99 at 7 is not below vocab_size " + std::to_string(o.model.vocab_size));
+        EXPECT_NE(
+            said(training_ids(), in_parts(1))
+                .find(": Trainer: " + std::to_string(ranks.size()) +
+                      " ranks share a training of 1 part; parts must be " + std::to_string(ranks.size()) + " or more"),
+            std::string::npos);
         // No folder at rank 0; a folder that cannot be written.
-        EXPECT_TRUE(rank_error(ranks, [&] { Trainer::resume("/no/such/folder", training_ids(), ranks); })
-                        .starts_with("rank 0: "));
+        EXPECT_TRUE(rank_error(ranks, [&] {
+                      Trainer::resume("/no/such/folder", training_ids(), ranks);
+                    }).starts_with("rank 0: "));
         const Trainer trainer(training_ids(), o, ranks);
         EXPECT_TRUE(rank_error(ranks, [&] { trainer.save("/proc/nowhere"); }).starts_with("rank 0: Trainer::save: "));
         EXPECT_TRUE(rank_error(ranks, [&] { trainer.save_model("/proc/nowhere"); }).starts_with("rank 0: "));
