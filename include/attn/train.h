@@ -85,8 +85,8 @@ class ATTN_API Trainer {
 
   /// The same training, shared by ranks, with the bits of one process (docs/ranks.md). Each computes some parts of
   /// every batch and keeps the optimiser's state of its share of the weights. Collective, as are `advance`, `validate`,
-  /// `save` and `save_model` from then on. Rank 0 alone reads and writes the folder, and no file names a rank: any other
-  /// number of ranks can resume it.
+  /// `save` and `save_model` from then on. Rank 0 alone reads and writes the folder, and no file names a rank: any
+  /// other number of ranks can resume it.
   /// Errors   RankError, at every rank, for what fails at one of them, and when they differ in version, options, ids,
   ///          weights, or (bf16) the processor's kind of product; ValueError for more ranks than parts.
   Trainer(std::vector<std::int64_t> ids, const TrainOptions& options, const Ranks& ranks);

@@ -182,6 +182,14 @@ TEST(SharedTraining, SendsWhatTheDocumentsCount) {
           EXPECT_EQ(bytes, (r - 1) * (2 * 4 * weights + 8 * r + 4 * rows + 4 * blocks)) << parts << " parts";
           EXPECT_EQ(messages, 3 * r * (r - 1)) << "each piece is one bucket";
           EXPECT_EQ(mine.gathers, 3) << "two agreements, and the lengths of the losses";
+          // What a rank sends to be saved is what it keeps of the optimiser: both moments of its piece.
+          const SharedFolder folder(ranks);
+          testing::counted = {};
+          trainer.save(folder.path());
+          if (ranks.rank() != 0) {
+            EXPECT_NEAR(static_cast<double>(testing::counted.bytes), 8.0 * static_cast<double>(weights / r),
+                        8.0 * 4096);
+          }
         }
       },
       2);
