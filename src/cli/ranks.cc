@@ -22,10 +22,12 @@ namespace {
 
 constexpr std::string_view usage_mark = "usage: ";
 
+/// Returns the number that a launcher has set; nothing for a text that is none, which is not a launcher's.
 std::optional<int> number(const char* name) {
-  constexpr std::int64_t most = std::numeric_limits<int>::max();
-  const auto value = runtime::environment_integer(name, 0, most);
-  return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
+  try {
+    const auto value = runtime::environment_integer(name, 0, std::numeric_limits<int>::max());
+    return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
+  } catch (const ValueError&) { return std::nullopt; }
 }
 
 Launch read_launch() {
