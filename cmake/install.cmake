@@ -4,6 +4,14 @@ include(CMakePackageConfigHelpers)
 install(TARGETS attn attn_static attn_model EXPORT attn_targets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libattn NAMELINK_COMPONENT libattn-dev
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libattn-dev)
+if(TARGET attn_mpi)
+  # An export of its own: find_package(attn COMPONENTS mpi) alone looks for an MPI.
+  install(TARGETS attn_mpi EXPORT attn_mpi_targets
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT libattn-dev)
+  install(TARGETS attn_mpi_plugin LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/attn COMPONENT attn)
+  install(EXPORT attn_mpi_targets NAMESPACE attn:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/attn
+    FILE attn-mpi-targets.cmake COMPONENT libattn-dev)
+endif()
 if(TARGET attn_cli)
   install(TARGETS attn_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT attn)
 endif()
@@ -26,6 +34,13 @@ foreach(kind LIB INCLUDE)  # some distributions give absolute paths
 endforeach()
 configure_file(cmake/attn.pc.in attn.pc @ONLY)
 configure_file(cmake/attn_model.pc.in attn_model.pc @ONLY)
+if(TARGET attn_mpi)
+  list(JOIN MPI_CXX_INCLUDE_DIRS " -I" ATTN_PC_MPI_INCLUDES)
+  list(JOIN MPI_CXX_LIBRARIES " " ATTN_PC_MPI_LIBRARIES)
+  configure_file(cmake/attn_mpi.pc.in attn_mpi.pc @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn_mpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+    COMPONENT libattn-dev)
+endif()
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/attn.pc ${CMAKE_CURRENT_BINARY_DIR}/attn_model.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
   COMPONENT libattn-dev)

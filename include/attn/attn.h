@@ -1,4 +1,4 @@
-// include/attn/attn.h: includes every public header.
+// include/attn/attn.h: includes every public header but mpi.h.
 #pragma once
 #include <attn/attention.h>
 #include <attn/attention_backward.h>
@@ -25,6 +25,7 @@
 #include <attn/optim.h>
 #include <attn/plain.h>
 #include <attn/random.h>
+#include <attn/ranks.h>
 #include <attn/runtime.h>
 #include <attn/safetensors.h>
 #include <attn/score.h>

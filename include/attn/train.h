@@ -16,6 +16,8 @@
 // The declarations of this header are in the library attn::model, as those of model.h.
 namespace attn {
 
+class Ranks;
+
 /// Options of a training. Choices that are not options are nanoGPT's: weights of rank 2 decay, others do not.
 struct ATTN_API TrainOptions {
   ModelConfig model;  ///< must have the tokenizer's vocab_size
@@ -31,6 +33,12 @@ struct ATTN_API TrainOptions {
   double weight_decay = 0.1;
   double clip = 1.0;              ///< largest norm of all gradients together; 0: no clipping
   std::int64_t eval_every = 250;  ///< steps between validations; the last step always validates
+  /// Parts of a batch, each with a backward pass of its own (docs/training.md#parts); at most `batch`. It belongs to
+  /// the training and not to the machines that run it: another number gives other bits. 0: one for every 1,024 tokens
+  /// of a batch, from 1 to `batch`.
+  std::int64_t parts = 0;
+  /// Returns the number of parts, by the rule above if `parts` is 0.
+  std::int64_t part_count() const;
   /// Returns the number of warm-up steps.
   std::int64_t warmup_steps() const;
   /// Returns the learning rate of a step, counted from 1.
@@ -53,8 +61,9 @@ struct TrainStep {
 /// Trains one model: holds the model, its optimiser, its data and its progress.
 ///  The first 90 % of the ids are for training, the rest for validation. A batch is `batch` windows at random
 /// positions, drawn by torch's randint as nanoGPT draws them. Weights, batches and dropout draw from the global
-/// generator, which is seeded at the start. The gradients are adjacent in one buffer and are added in the order of the
-/// parameters.
+/// generator, which is seeded at the start; with several parts, dropout draws from a generator that the seed, the step
+/// and the part determine. The gradients are adjacent in one buffer, in the order of the parameters; those of the parts
+/// are added by a pairwise tree.
 ///
 /// Moving        leaves an empty object: every call on it throws ValueError.
 /// Bits          the same for any number of threads; a training that was saved and resumed goes on as if it had never
@@ -73,6 +82,15 @@ class ATTN_API Trainer {
   /// Returns the options of the training in that folder (after `extend`, with more steps) and its step; nullopt if
   /// there is none.
   static std::optional<std::pair<TrainOptions, std::int64_t>> find(const std::string& folder);
+
+  /// The same training, shared by ranks, with the bits of one process (docs/ranks.md). Each computes some parts of
+  /// every batch and keeps the optimiser's state of its share of the weights. Collective, as are `advance`, `validate`,
+  /// `save` and `save_model` from then on. Rank 0 alone reads and writes the folder, and no file names a rank: any
+  /// other number of ranks can resume it.
+  /// Errors   RankError, at every rank, for what fails at one of them, and when they differ in version, options, ids,
+  ///          weights, or (bf16) the processor's kind of product; ValueError for more ranks than parts.
+  Trainer(std::vector<std::int64_t> ids, const TrainOptions& options, const Ranks& ranks);
+  static Trainer resume(const std::string& folder, std::vector<std::int64_t> ids, const Ranks& ranks);
 
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;
@@ -101,6 +119,9 @@ class ATTN_API Trainer {
   /// version, so its next steps have other bits.
   const std::string& notice() const;
 
+  /// Returns a digest of all weights, 16 hexadecimal digits.
+  std::string weights_digest() const;
+
   const TrainOptions& options() const;
   const LanguageModel& model() const;
   std::int64_t step() const;
@@ -113,9 +134,11 @@ class ATTN_API Trainer {
   Tensor losses() const;
   Tensor validations() const;
 
+  struct State;  // internal
+
  private:
-  struct State;
   explicit Trainer(std::unique_ptr<State> state);
+  void write_state(const std::string& folder, const std::string& path, const optim::StateDict& optimizer) const;
   State& state() const;
   std::unique_ptr<State> state_;
 };

@@ -6,6 +6,29 @@ namespace attn::cli {
 namespace {
 
 constexpr Translation kModelErrors[] = {
+    // attn train in parts, which general patterns below would take for something else
+    {"Trainer: parts is {}; it must be from 1 to the {} windows of a batch, or 0 to choose by its tokens",
+     "Trainer：parts 是 {0}；必须在 1 到一批的窗口数 {1} 之间，或为 0（按词元数决定）"},
+    // several processes
+    {"{} ranks, but a batch has {} part: give --parts {} or more, or --batch {}",
+     "有 {0} 个进程，而一批只有 {1} 份：请给 --parts {2} 或更多，或 --batch {3}"},
+    {"{} ranks, but a batch has {} parts: give --parts {} or more, or --batch {}",
+     "有 {0} 个进程，而一批只有 {1} 份：请给 --parts {2} 或更多，或 --batch {3}"},
+    {"{} ranks, but a batch has {}: give --parts {} or more{}",
+     "有 {0} 个进程，而一批只有 {1*}：请给 --parts {2} 或更多{3}"},
+    {"{} ranks, but the training in {} has {} a batch: start as many or fewer",
+     "有 {0} 个进程，而 {1} 中的训练每批只有 {2*}：请启动不多于此的进程"},
+    {"several processes were started, and attn {} knows one: start it alone",
+     "启动了多个进程，而 attn {0} 只能是一个：请单独启动"},
+    {"{} started several processes, and {} cannot be loaded: build attn with -DATTN_WITH_MPI=ON, or start one",
+     "{0} 启动了多个进程，但无法加载 {1}：请用 -DATTN_WITH_MPI=ON 编译 attn，或只启动一个"},
+    {"{} is not of this build of attn", "{0} 与这个 attn 不是同一次编译"},
+    {"{} cannot initialise MPI", "{0} 无法初始化 MPI"},
+    {"--ranks goes alone: it compares several processes with one, as text",
+     "--ranks 要单独使用：它把多个进程与一个进程比较，以文本输出"},
+    {"verify: {} cases differ from one process", "verify：{0} 项与单个进程不同"},
+    {"{} is {}, but {} at rank 0; all ranks must have the same", "{0} 是 {1}，而进程 0 的是 {2}；各进程必须相同"},
+    {"rank {}: {}", "进程 {0}：{1*}"},
     // attn run
     {"a file is missing: JSON or safetensors with q, k and v", "缺少文件：需要含 q、k、v 的 JSON 或 safetensors 文件"},
     {"run: {} is missing; a call needs q, k and v", "run：缺少 {0}；一次调用需要 q、k、v"},

@@ -1,6 +1,7 @@
 // src/cli/main.cc: runs the command attn: finds the verb, and reports every failure by one line and an exit code.
 #include "cli/chinese.h"
 #include "cli/output.h"
+#include "cli/ranks.h"
 #include "cli/suggest.h"
 #include "cli/verbs.h"
 
@@ -28,7 +29,9 @@ constexpr int kFailed = 1, kUsage = 2;
 
 constexpr std::size_t kLongest = 500;  // the most bytes of an error line
 
+/// Of several processes the first speaks for all: what ends one ends them all, with the same text.
 int complain(int code, const std::string& who, std::string_view what, Language language) {
+  if (launch().rank != 0) return code;
   const std::string text = language == Language::zh ? error_in_chinese(what) : std::string(what);
   const std::string line = shortened(one_line(runtime::format("{}: {}", who, text)), kLongest - 1) + "\n";
   say(line);
@@ -73,6 +76,7 @@ void rewrite_help(const Parser& app, std::vector<std::string>& arguments) {
 
 /// A verb's parser, and what runs it: empty unless the command line names the verb.
 struct NamedVerb {
+  const Verb* verb;
   Parser parser;
   Run run;
 };
@@ -82,7 +86,7 @@ int run(int argc, char** argv) {
                       [] { return "attn " + version(); });
   Parser app = command.parser();
   std::vector<NamedVerb> verbs;
-  for (const Verb* verb : all_verbs) verbs.push_back({app.add_verb(verb->name, verb->description), {}});
+  for (const Verb* verb : all_verbs) verbs.push_back({verb, app.add_verb(verb->name, verb->description), {}});
   // The footer is set after the verbs are added, because they would inherit it.
   app.footer("attn VERB --help says more.  attn explain \"Life is short, eat dessert first\"");
   const auto given = [&] {
@@ -99,15 +103,15 @@ int run(int argc, char** argv) {
     if (dashes != arguments.end()) rest.assign(dashes + 1, arguments.end());
     arguments.erase(dashes, arguments.end());
     rewrite_help(app, arguments);
-    for (std::size_t n = 0; n < verbs.size(); ++n)
-      if (std::find(arguments.begin(), arguments.end(), all_verbs[n]->name) != arguments.end())
-        verbs[n].run = all_verbs[n]->add_options(verbs[n].parser);
+    for (NamedVerb& each : verbs)
+      if (std::find(arguments.begin(), arguments.end(), each.verb->name) != arguments.end())
+        each.run = each.verb->add_options(each.parser);
     if (arguments.empty() && rest.empty()) {
       say(help(app.help()));
       return kUsage;
     }
     if (const std::string text = app.parse(std::move(arguments)); !text.empty()) {
-      print(help(text));
+      if (launch().rank == 0) print(help(text));
       return 0;
     }
     const bool none = given() == verbs.end();
@@ -117,10 +121,14 @@ int run(int argc, char** argv) {
       throw UsageError{
           "which verb? explain, run, info, verify, bench, train, generate, chat, embed, rank, perplexity, convert or "
           "completion (attn --help)"};
+    if (!given()->verb->knows_ranks) one_process(given()->parser.name());
     given()->run(rest);
     return 0;
   } catch (const ReaderGone&) { return 0; } catch (const UsageError& error) {
     return complain(kUsage, who(), error.text, language());
+  } catch (const RankError& error) {
+    const Complaint what = complaint_of(error);
+    return complain(what.usage ? kUsage : kFailed, what.usage ? who() : "attn", what.text, language());
   } catch (const Error& error) {
     return complain(kFailed, "attn", first_line(error.what()), language());
   } catch (const std::bad_alloc&) {

@@ -5,8 +5,9 @@
 
 namespace attn::cli {
 
-/// During its lifetime, the first Ctrl-C, SIGTERM or SIGHUP (terminal closed) only sets a flag; a second one ends the
-/// command as usual. A signal that the parent process set to be ignored, as nohup does, stays ignored.
+/// During its lifetime, the first Ctrl-C, SIGTERM, SIGHUP (terminal closed) or SIGUSR1 (what launchers pass on, and job
+/// queues send before the time is over) only sets a flag; a second one ends the command as usual. A signal that the
+/// parent process set to be ignored, as nohup does, stays ignored.
 class StopSignals {
  public:
   StopSignals();
@@ -19,7 +20,7 @@ class StopSignals {
   int descriptor() const;
 
  private:
-  static constexpr std::array signals_ = {SIGINT, SIGTERM, SIGHUP};
+  static constexpr std::array signals_ = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
   std::array<struct sigaction, signals_.size()> before_;
 };
 

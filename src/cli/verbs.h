@@ -34,6 +34,7 @@ struct Verb {
   const char* description;
   /// Adds the verb's options to its parser. Called only for the verbs that the command line names.
   Run (*add_options)(Parser parser);
+  bool knows_ranks = false;  // several processes can share its work
 };
 
 extern const Verb explain_verb, run_verb, info_verb, verify_verb, bench_verb, train_verb, generate_verb, chat_verb,

@@ -1,5 +1,6 @@
 // src/cli/verify.cc: implements attn verify: compares every kernel of this machine with the reference code, bit by bit.
 #include "cli/output.h"
+#include "cli/ranks.h"
 #include "cli/verbs.h"
 
 #include <attn/error.h>
@@ -9,6 +10,7 @@
 #include "runtime/format.h"
 #include <nlohmann/json.hpp>
 
+#include "ranks/verify.h"
 #include "verify/coverage.h"
 
 #include <unistd.h>
@@ -93,16 +95,37 @@ void run_verify(VerifyOptions options, bool json) {
     throw Error(runtime::format("verify: {}; again: attn verify '{}'", report.difference, report.line));
 }
 
+/// Compares what the ranks compute together with one process; rank 0 prints.
+void run_ranks(const Ranks& ranks) {
+  std::int64_t different = 0;
+  std::string text = runtime::format("{} rank{}\n", ranks.size(), ranks.size() == 1 ? "" : "s");
+  for (const RankRow& row : verify_ranks(ranks)) {
+    text += runtime::format("{:<24} {:>4} cases   {}\n", row.name, row.cases,
+                            row.different == 0 ? "same" : runtime::format("{} DIFFERENT", row.different));
+    different += row.different;
+  }
+  at_first(ranks, [&] {
+    print(text);
+    if (different != 0) throw Error(runtime::format("verify: {} cases differ from one process", different));
+  });
+}
+
 Run add_verify_options(Parser parser) {
   auto options = std::make_shared<VerifyOptions>();
-  auto json = std::make_shared<bool>(false), list = std::make_shared<bool>(false);
+  auto json = std::make_shared<bool>(false), list = std::make_shared<bool>(false),
+       ranks = std::make_shared<bool>(false);
   parser.option("LINE", options->line, "One case instead of the table, as a failure names it").type_name("");
   parser.flag("--quick", options->quick, "The small table");
   parser.flag("--list", *list, "How many cases each option has on each path in each dtype, without running them");
   parser.flag("--json", *json, "The same as JSON");
+  parser.flag("--ranks", *ranks, "Sums and trainings on the processes of mpirun against one of them");
   parser.footer("Exit status 1 when a bit differs.\n\nExample\n  attn verify --quick");
-  return [options, json, list](const std::vector<std::string>& rest) {
+  return [options, json, list, ranks](const std::vector<std::string>& rest) {
     no_more(rest);
+    if (*ranks && (*json || *list || options->quick || !options->line.empty()))
+      throw UsageError{"--ranks goes alone: it compares several processes with one, as text"};
+    if (*ranks) return with_ranks(run_ranks, /*timeout=*/600);
+    one_process("verify");
     if (*list && (*json || options->quick || !options->line.empty()))
       throw UsageError{"--list goes alone: it lists the whole table, as text"};
     if (*list) return print(coverage());
@@ -112,6 +135,7 @@ Run add_verify_options(Parser parser) {
 
 }  // namespace
 
-const Verb verify_verb{"verify", "Every kernel of this machine against the specification", add_verify_options};
+const Verb verify_verb{"verify", "Every kernel of this machine against the specification", add_verify_options,
+                       /*knows_ranks=*/true};
 
 }  // namespace attn::cli

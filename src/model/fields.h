@@ -52,11 +52,11 @@ void each_field(T& config, F&& visit) {
 
 template <Fields<TrainOptions> T, typename F>
 void each_field(T& options, F&& visit) {
-  auto& [model, dtype, steps, batch, seed, lr, warmup, betas, weight_decay, clip, eval_every] = options;
+  auto& [model, dtype, steps, batch, seed, lr, warmup, betas, weight_decay, clip, eval_every, parts] = options;
   visit("model", model), visit("dtype", dtype), visit("steps", steps), visit("batch", batch), visit("seed", seed),
       visit("lr", lr);
   visit("warmup", warmup), visit("betas", betas), visit("weight_decay", weight_decay), visit("clip", clip),
-      visit("eval_every", eval_every);
+      visit("eval_every", eval_every), visit("parts", parts);
 }
 
 /// Return whether the enumeration has this value, because a file or a caller's cast may give any number.

@@ -4,12 +4,14 @@
 #include <attn/error.h>
 #include <attn/train.h>
 
+#include "io/checksum.h"
 #include "model/train_internal.h"
 
 #include "runtime/format.h"
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 namespace attn {
 namespace {
@@ -19,20 +21,6 @@ LanguageModel make_model(const TrainOptions& options) {
   options.check();
   manual_seed(options.seed);
   return LanguageModel(options.model, options.dtype);
-}
-
-/// Groups the parameters as nanoGPT does: matrices and tables get weight decay, biases and norms do not.
-std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tensor>& parameters,
-                                                         const TrainOptions& options) {
-  std::vector<Tensor> matrices, vectors;
-  for (const Tensor& x : parameters) (x.dim() >= 2 ? matrices : vectors).push_back(x);
-  const optim::AdamWOptions adamw{.lr = options.lr, .betas = options.betas, .weight_decay = options.weight_decay};
-  optim::AdamWOptions without_decay = adamw;
-  without_decay.weight_decay = 0;
-  std::vector<optim::Group<optim::AdamWOptions>> groups;
-  if (!matrices.empty()) groups.push_back({matrices, adamw});
-  if (!vectors.empty()) groups.push_back({vectors, without_decay});
-  return groups;
 }
 
 [[noreturn]] void diverged(std::int64_t step, const std::string& what) {
@@ -50,7 +38,43 @@ Tensor as_tensor(const std::vector<LossPoint>& points) {
   return result;
 }
 
+/// Computes the gradients of a step without ranks, and clips them. Returns the loss and the norm before that.
+std::pair<double, double> gradients_alone(const Trainer::State& s, std::int64_t step,
+                                          const std::vector<std::int64_t>& starts) {
+  const std::int64_t parts = s.options.part_count();
+  double loss = 0;
+  if (parts == 1) {  // one graph, whose dropout goes on drawing from the global generator
+    s.gradients.zero();
+    const auto [inputs, targets] = s.data.windows_at(starts);
+    const Tensor mean = s.model.loss(inputs, targets);
+    mean.backward();
+    loss = mean.item();
+  } else {
+    PartGradients gradients(s.source(), step, starts);
+    const Tensor sum = gradients.sum({0, parts}, /*in_buffer=*/true);
+    if (const Tensor& buffer = s.gradients.buffers().front(); sum.data() != buffer.data()) buffer.copy_(sum);
+    loss = mean_loss(gradients.losses());
+  }
+  const double clip = s.options.clip;
+  return {loss, optim::clip_grad_norm_(s.parameters, clip > 0 ? clip : std::numeric_limits<double>::infinity())};
+}
+
 }  // namespace
+
+std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tensor>& parameters,
+                                                         const std::vector<Tensor>& shares,
+                                                         const TrainOptions& options) {
+  std::vector<Tensor> matrices, vectors;
+  for (std::size_t i = 0; i < parameters.size(); ++i)
+    if (shares[i].defined()) (parameters[i].dim() >= 2 ? matrices : vectors).push_back(shares[i]);
+  const optim::AdamWOptions adamw{.lr = options.lr, .betas = options.betas, .weight_decay = options.weight_decay};
+  optim::AdamWOptions without_decay = adamw;
+  without_decay.weight_decay = 0;
+  std::vector<optim::Group<optim::AdamWOptions>> groups;
+  if (!matrices.empty()) groups.push_back({matrices, adamw});
+  if (!vectors.empty()) groups.push_back({vectors, without_decay});
+  return groups;
+}
 
 void TrainOptions::check() const {
   const auto at_least = [](const char* name, double value, double least) {
@@ -62,6 +86,10 @@ void TrainOptions::check() const {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (batch < 1 || batch > most)
     throw ValueError(runtime::format("Trainer: batch is {}; it must be from 1 to {}", batch, most));
+  if (parts < 0 || parts > batch)
+    throw ValueError(runtime::format(
+        "Trainer: parts is {}; it must be from 1 to the {} windows of a batch, or 0 to choose by its tokens", parts,
+        batch));
   at_least("eval_every", static_cast<double>(eval_every), 1);
   at_least("warmup", static_cast<double>(warmup_steps()), 0);
   at_least("lr", lr, 0);
@@ -80,13 +108,19 @@ void TrainOptions::check() const {
 
 std::int64_t TrainOptions::warmup_steps() const { return warmup.value_or(std::min<std::int64_t>(100, steps / 10)); }
 
+std::int64_t TrainOptions::part_count() const {
+  // a thousand tokens keep the products of a part as fast as those of a whole batch
+  constexpr std::int64_t tokens = 1024;
+  return parts != 0 ? parts : std::clamp<std::int64_t>(batch * model.context / tokens, 1, batch);
+}
+
 double TrainOptions::lr_of(std::int64_t step) const {
   return optim::Schedule{.peak = lr, .last = lr / 10, .warmup = warmup_steps(), .steps = steps}(step - 1);
 }
 
 Trainer::State::State(std::vector<std::int64_t> ids, const TrainOptions& given)
     : options(given), data(std::move(ids), given.model.vocab_size, given.model.context), model(make_model(given)),
-      parameters(model.parameters()), gradients(parameters), adamw(groups_of(parameters, given)) {}
+      parameters(model.parameters()), gradients(parameters), adamw(groups_of(parameters, parameters, given)) {}
 
 Trainer::Trainer(std::vector<std::int64_t> ids, const TrainOptions& options)
     : state_(std::make_unique<State>(std::move(ids), options)) {}
@@ -109,17 +143,17 @@ TrainStep Trainer::advance() {
   report.lr = o.lr_of(report.step);
 
   s.model.train();
-  s.gradients.zero();
-  const auto [inputs, targets] = s.data.draw(o.batch);
-  const Tensor loss = s.model.loss(inputs, targets);
-  loss.backward();
-  report.loss = loss.item();
-  report.gradient_norm =
-      optim::clip_grad_norm_(s.parameters, o.clip > 0 ? o.clip : std::numeric_limits<double>::infinity());
+  const std::vector<std::int64_t> starts = s.data.starts(o.batch);
+  std::tie(report.loss, report.gradient_norm) =
+      s.ranks ? s.ranks->gradients(report.step, starts) : gradients_alone(s, report.step, starts);
   if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
     diverged(report.step, runtime::format("loss {} and gradients of norm {}", report.loss, report.gradient_norm));
-  for (auto& group : s.adamw.groups) group.options.lr = report.lr;
-  s.adamw.step();
+  if (s.ranks) {
+    s.ranks->update(report.lr);
+  } else {
+    for (auto& group : s.adamw.groups) group.options.lr = report.lr;
+    s.adamw.step();
+  }
 
   s.step = report.step;
   s.losses.push_back({s.step, report.loss});
@@ -149,14 +183,35 @@ double Trainer::validate() const {
   const NoGrad guard;
   const bool training = s.model.is_training();
   s.model.eval();
+  const std::vector<Batch> batches = s.data.validation(s.options.batch);
+  const auto loss = [&](std::int64_t i) {
+    const auto& [inputs, targets] = batches[static_cast<std::size_t>(i)];
+    return s.model.loss(inputs, targets).item();
+  };
+  const auto number = static_cast<std::int64_t>(batches.size());
+  std::vector<double> losses;
+  if (s.ranks) losses = s.ranks->validation(number, loss);
+  else
+    for (std::int64_t i = 0; i < number; ++i) losses.push_back(loss(i));
   double sum = 0;
   std::int64_t count = 0;
-  for (const auto& [inputs, targets] : s.data.validation(s.options.batch)) {
-    sum += s.model.loss(inputs, targets).item() * static_cast<double>(inputs.numel());
-    count += inputs.numel();
+  for (std::size_t i = 0; i < batches.size(); ++i) {
+    sum += losses[i] * static_cast<double>(batches[i].first.numel());
+    count += batches[i].first.numel();
   }
   s.model.train(training);
   return sum / static_cast<double>(count);
+}
+
+std::string Trainer::weights_digest() const {
+  std::uint64_t digest = 0;
+  for (const Tensor& x : state().parameters) {
+    const Tensor values = x.detach().contiguous();
+    digest = io::xxh64({static_cast<const std::byte*>(values.data()),
+                        static_cast<std::size_t>(values.numel()) * size_of(values.dtype())},
+                       digest);
+  }
+  return runtime::format("{:016x}", digest);
 }
 
 const std::string& Trainer::notice() const { return state().notice; }

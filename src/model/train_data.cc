@@ -39,8 +39,8 @@ Batch TrainData::windows(const std::vector<std::int64_t>& starts, std::int64_t l
   return {inputs, targets};
 }
 
-Batch TrainData::draw(std::int64_t count) const {
-  return windows(randint(0, border_ - context_, {count}).to_int_vector(), context_);
+std::vector<std::int64_t> TrainData::starts(std::int64_t count) const {
+  return randint(0, border_ - context_, {count}).to_int_vector();
 }
 
 std::vector<Batch> TrainData::validation(std::int64_t count) const {

@@ -20,7 +20,11 @@ class TrainData {
 
   /// Draws `windows` windows of `context` ids from the first 90 %; they begin where torch's randint with the same
   /// generator says. Advances the global generator.
-  Batch draw(std::int64_t windows) const;
+  Batch draw(std::int64_t windows) const { return windows_at(starts(windows)); }
+  /// Returns where the windows of `draw` begin. Advances the global generator.
+  std::vector<std::int64_t> starts(std::int64_t windows) const;
+  /// Returns the windows of `context` ids that begin there.
+  Batch windows_at(const std::vector<std::int64_t>& starts) const { return windows(starts, context_); }
   /// Returns the validation part in batches of `windows` windows. A rest that is shorter than a window is a batch of
   /// its own. Every id of the part except the first is a target once.
   std::vector<Batch> validation(std::int64_t windows) const;

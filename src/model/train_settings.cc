@@ -86,7 +86,7 @@ struct FieldReader {
   template <typename T>
   void of_later(const char* name, T& value) {
     for (const std::string_view later : {"qk_norm", "sliding_window", "rotary_dim", "query_scalar", "attention_softcap",
-                                         "post_norms", "scaled_embedding", "final_softcap"})
+                                         "post_norms", "scaled_embedding", "final_softcap", "parts"})
       if (later == name) return if_there(name, value);
     take(name, json.at(name), value);
   }
@@ -135,6 +135,7 @@ Json settings_of(const TrainOptions& options) {
 
 TrainOptions options_of(const Json& settings) {
   TrainOptions options;
+  options.parts = 1;  // files without the field are of trainings whose batch was one graph
   FieldReader reader{settings};
   each_field(options, reader);
   reader.nothing_left();

@@ -108,11 +108,18 @@ nn::StateDict part_of(const Safetensors& file, const std::string& prefix) {
 void Trainer::save(const std::string& folder) const {
   const State& s = state();
   const std::string path = file_in("Trainer::save", folder);
+  if (!s.ranks) return write_state(folder, path, s.adamw.state_dict());
+  const optim::StateDict optimizer = s.ranks->optimizer_state();
+  s.ranks->write([&] { write_state(folder, path, optimizer); });
+}
+
+void Trainer::write_state(const std::string& folder, const std::string& path, const optim::StateDict& optimizer) const {
+  const State& s = state();
   if (std::error_code failure; std::filesystem::create_directories(folder, failure), failure)
     throw IoError(runtime::format("Trainer::save: {}: {}", folder, failure.message()));
   nn::StateDict tensors;
   for (const auto& [name, value] : s.model.state_dict()) tensors.emplace_back("model." + name, value);
-  for (const auto& [name, value] : s.adamw.state_dict()) tensors.emplace_back("optimizer." + name, value);
+  for (const auto& [name, value] : optimizer) tensors.emplace_back("optimizer." + name, value);
   tensors.emplace_back("generator", generator_state());
   tensors.emplace_back("losses", losses());
   tensors.emplace_back("validations", validations());
@@ -122,7 +129,10 @@ void Trainer::save(const std::string& folder) const {
   io::save_with_checksum("Trainer::save", path, tensors, {{kKey, facts.dump()}});
 }
 
-void Trainer::save_model(const std::string& folder) const { state().model.save(folder); }
+void Trainer::save_model(const std::string& folder) const {
+  const State& s = state();
+  s.ranks ? s.ranks->write([&] { s.model.save(folder); }) : s.model.save(folder);
+}
 
 std::optional<std::pair<TrainOptions, std::int64_t>> Trainer::find(const std::string& folder) {
   const std::string path = file_in("Trainer::find", folder);

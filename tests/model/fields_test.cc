@@ -102,7 +102,8 @@ TrainOptions options() {
                  .betas = {0.8, 0.95},
                  .weight_decay = 0.2,
                  .clip = 0.5,
-                 .eval_every = 2};
+                 .eval_every = 2,
+                 .parts = 2};
   return o;
 }
 
@@ -203,6 +204,7 @@ TEST(Fields, TrainingsOfBeforeAreRead) {
     "steps":6,"tied_head":true,"vocab_size":13,"warmup":2,"weight_decay":0.2,"width":8})";
   TrainOptions expected = options();
   expected.model = {.vocab_size = 13, .context = 12, .layers = 2, .heads = 2, .width = 8, .dropout = 0.1};
+  expected.parts = 1;  // their batches were one graph
   nlohmann::json json = nlohmann::json::parse(before);
   EXPECT_EQ(options_of(json), expected);
   json["later"] = 1;

@@ -1,6 +1,7 @@
 // tests/model/train_test.cc: a training learns, gives the same bits on any number of threads, and resumes to the bit.
 #include "io/files.h"
 #include "model/flat_gradients.h"
+#include "model/small_training.h"
 #include "model/train_data.h"
 #include "support/errors.h"
 #include "support/golden.h"
@@ -21,41 +22,12 @@ namespace {
 using testing::bits_equal;
 using testing::error_of;
 using testing::Folder;
+using testing::same_weights;
+using testing::trained;
 using Ids = std::vector<std::int64_t>;
 
-/// Fourteen characters in an order that a model can learn.
-Ids ids() {
-  return Tokenizer::train("how much wood would a woodchuck chuck. ", Tokenizer::Kind::characters).encode([] {
-    std::string text;
-    for (int i = 0; i < 40; ++i)
-      text += i % 3 ? "how much wood would a woodchuck chuck. " : "a woodchuck would chuck wood. ";
-    return text;
-  }());
-}
-
-TrainOptions options() {
-  TrainOptions o;
-  const Ids all = ids();
-  o.model = ModelConfig::nano(1 + *std::max_element(all.begin(), all.end()));
-  o.model.layers = 2, o.model.heads = 2, o.model.width = 16, o.model.context = 12, o.model.dropout = 0.1;
-  o.steps = 12, o.batch = 4, o.warmup = 3, o.eval_every = 5, o.lr = 1e-2;
-  return o;
-}
-
-::testing::AssertionResult same_weights(const Trainer& a, const Trainer& b) {
-  const auto x = a.model().state_dict(), y = b.model().state_dict();
-  if (x.size() != y.size()) return ::testing::AssertionFailure() << "other names";
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (const auto same = bits_equal(x[i].second, y[i].second); !same)
-      return ::testing::AssertionFailure() << x[i].first << ": " << same.message();
-  return ::testing::AssertionSuccess();
-}
-
-Trainer trained(std::int64_t steps, const TrainOptions& o = options()) {
-  Trainer trainer(ids(), o);
-  while (trainer.step() < steps) trainer.advance();
-  return trainer;
-}
+Ids ids() { return testing::training_ids(); }
+TrainOptions options() { return testing::training_options(); }
 
 TEST(Train, TheLossFalls) {
   TrainOptions o = options();

@@ -1,0 +1,93 @@
+// include/attn/ranks.h: several processes that share one job: what carries their bytes, how they agree, and a sum whose
+// bits do not depend on how many they are.
+#pragma once
+#include <attn/error.h>
+#include <attn/tensor.h>
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+// The definitions of this header are in the library attn::model. <attn/mpi.h> makes Ranks from an MPI communicator.
+namespace attn {
+
+/// Carries bytes between the ranks of a job. It moves them and never adds: a sum of floating-point numbers in the order
+/// of a network has other bits for another number of ranks.
+///  Messages from one rank to another with the same channel arrive in the order in which they were sent. All functions
+/// are called from one thread.
+class Transport {
+ public:
+  using Request = std::size_t;
+  virtual ~Transport() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// Writes everybody's `bytes` bytes to `all`, in the order of the ranks. Called by all ranks, with one number.
+  virtual void all_gather(const void* mine, std::size_t bytes, void* all) = 0;
+  /// Start a message of less than 2^31 bytes. The memory must stay until `wait` has returned for the request.
+  virtual Request send(int to, int channel, const void* data, std::size_t bytes) = 0;
+  virtual Request receive(int from, int channel, void* data, std::size_t bytes) = 0;
+  virtual void wait(Request request) = 0;
+  /// Ends the processes of all ranks.
+  [[noreturn]] virtual void abort(int code) noexcept = 0;
+};
+
+/// An error that every rank throws, with the same text, although it came up at one of them.
+class ATTN_API RankError : public Error {
+ public:
+  RankError(int rank, const std::string& text);
+  /// Returns the rank at which it came up, the lowest if there are several; the text begins with it: "rank 2: ...".
+  int rank() const { return rank_; }
+
+ private:
+  int rank_;
+};
+
+/// The ranks of a job, as one of them sees it. Copies share the same transport.
+///  The functions are collective: every rank calls them, in the same order. Before others wait for a rank, it tells
+/// them by `agree` whether it has failed, so that an error ends all of them and none waits for ever.
+class ATTN_API Ranks {
+ public:
+  /// One rank, which is alone: nothing is sent.
+  Ranks();
+  /// Compares version and numerics version of all ranks: RankError when they differ.
+  explicit Ranks(std::shared_ptr<Transport> transport);
+
+  int rank() const;
+  int size() const;
+  Transport& transport() const { return *transport_; }
+
+  /// Throws a RankError at every rank if any of them gives an exception; alone, throws that exception itself.
+  void agree(const std::exception_ptr& mine = nullptr) const;
+  /// The same, and returns whether `flag` is true at any rank.
+  bool any(bool flag, const std::exception_ptr& mine = nullptr) const;
+  /// Throws a RankError at every rank unless all give the same value; the text names who differs.
+  void same(std::string_view what, std::string_view value) const;
+  /// Returns the bytes of every rank, of any lengths.
+  std::vector<std::string> gather(std::string_view mine) const;
+  /// Returns the bytes of rank 0.
+  std::string from_first(std::string_view mine) const;
+
+  /// From now on ends this process, with one line and exit status 1, when no `agree` or `any` has returned for that
+  /// many seconds: the only way out when a rank is frozen or cut off. 0: wait for ever.
+  void set_timeout(double seconds);
+
+ private:
+  struct Watch;
+  void beat() const;
+  std::shared_ptr<Transport> transport_;
+  std::shared_ptr<Watch> watch_;
+};
+
+/// Adds the parts that the ranks have, by the pairwise tree of docs/numerics.md section 5.2 over all parts: its left
+/// side holds the largest power of two below their number. The bits depend on the parts, not on who has them.
+///
+/// Shapes   each part has the same shape at every rank; the result has it too, at every rank.
+/// Dtypes   f32, f64, bf16, f16; sums of the last two are in f32 and rounded once.
+/// parts    those of rank r, in order, are number n r / R to before n (r + 1) / R of all n; `count` is n, at least R.
+/// Errors   RankError, at every rank, when a rank's parts are not those.
+ATTN_API Tensor sum_ordered(const std::vector<Tensor>& parts, std::int64_t count, const Ranks& ranks);
+
+}  // namespace attn

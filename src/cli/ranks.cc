@@ -1,0 +1,126 @@
+// src/cli/ranks.cc: recognises launchers, and loads the library of the MPI to which they belong.
+#include "cli/ranks.h"
+
+#include "cli/output.h"
+
+#include "mpi/plugin.h"
+#include "runtime/environment.h"
+#include "runtime/format.h"
+
+#include <attn/error.h>
+
+#include <dlfcn.h>
+
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace attn::cli {
+namespace {
+
+constexpr std::string_view usage_mark = "usage: ";
+
+/// Returns the number that a launcher has set; nothing for a text that is none, which is not a launcher's.
+std::optional<int> number(const char* name) {
+  try {
+    const auto value = runtime::environment_integer(name, 0, std::numeric_limits<int>::max());
+    return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
+  } catch (const ValueError&) { return std::nullopt; }
+}
+
+Launch read_launch() {
+  if (const auto size = number("OMPI_COMM_WORLD_SIZE"))  // Open MPI's mpirun
+    return {"openmpi", number("OMPI_COMM_WORLD_RANK").value_or(0), *size};
+  if (const auto size = number("PMI_SIZE"))  // MPICH's, Intel's, and Slurm's srun --mpi=pmi2
+    return {"mpich", number("PMI_RANK").value_or(0), *size};
+  if (const auto rank = number("PMIX_RANK")) return {"openmpi", *rank, 0};  // srun --mpi=pmix
+  return {};
+}
+
+/// Returns the places in which the library of an MPI may be.
+std::vector<std::string> places_of(const std::string& name) {
+  if (const auto chosen = runtime::environment("ATTN_MPI_LIBRARY")) return {*chosen};
+  std::error_code unknown;
+  const std::filesystem::path folder = std::filesystem::read_symlink("/proc/self/exe", unknown).parent_path();
+  return {(folder / name).string(), (folder / ATTN_LIBRARIES / name).lexically_normal().string()};
+}
+
+std::shared_ptr<Transport> open_transport() {
+  const std::string name = runtime::format("libattn_mpi_{}.so", launch().family);
+  void* library = nullptr;
+  for (const std::string& place : places_of(name))
+    // its own plugins look for the symbols of MPI among those of the process
+    if (library == nullptr) library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr)
+    throw UsageError{runtime::format(
+        "{} started several processes, and {} cannot be loaded: build attn with -DATTN_WITH_MPI=ON, or start one",
+        launch().family == "openmpi" ? "Open MPI" : "MPICH", name)};
+  const auto interface_of = reinterpret_cast<decltype(&attn_mpi_interface)>(::dlsym(library, "attn_mpi_interface"));
+  const auto begin = reinterpret_cast<decltype(&attn_mpi_begin)>(::dlsym(library, "attn_mpi_begin"));
+  const auto end = reinterpret_cast<decltype(&attn_mpi_end)>(::dlsym(library, "attn_mpi_end"));
+  if (interface_of == nullptr || begin == nullptr || end == nullptr || interface_of() != mpi::plugin_interface)
+    throw UsageError{runtime::format("{} is not of this build of attn", name)};
+  Transport* transport = begin();
+  if (transport == nullptr) throw UsageError{runtime::format("{} cannot initialise MPI", name)};
+  return {transport, end};
+}
+
+}  // namespace
+
+const Launch& launch() {
+  static const Launch found = read_launch();
+  return found;
+}
+
+void one_process(const std::string& verb) {
+  if (launch().several())
+    throw UsageError{runtime::format("several processes were started, and attn {} knows one: start it alone", verb)};
+}
+
+void with_ranks(const std::function<void(const Ranks& ranks)>& work, double timeout) {
+  if (!launch().several()) return work(Ranks());
+  Ranks ranks(open_transport());
+  ranks.set_timeout(timeout);
+  try {
+    work(ranks);
+  } catch (const RankError&) { throw; } catch (const ReaderGone&) {
+    throw;
+  } catch (const UsageError& error) {
+    ranks.agree(std::make_exception_ptr(Error(std::string(usage_mark) + error.text)));
+    throw;
+  } catch (...) {
+    ranks.agree(std::current_exception());
+    throw;
+  }
+}
+
+void everywhere(const Ranks& ranks, const std::function<void()>& work) {
+  if (ranks.size() == 1) return work();
+  std::exception_ptr failure;
+  try {
+    work();
+  } catch (const ReaderGone&) {  // nobody reads what rank 0 prints, which is no error
+  } catch (const UsageError& error) {
+    failure = std::make_exception_ptr(Error(std::string(usage_mark) + error.text));
+  } catch (...) { failure = std::current_exception(); }
+  ranks.agree(failure);
+}
+
+void at_first(const Ranks& ranks, const std::function<void()>& work) {
+  everywhere(ranks, [&] {
+    if (ranks.rank() == 0) work();
+  });
+}
+
+Complaint complaint_of(const RankError& error) {
+  std::string_view text = error.what();
+  const std::string prefix = runtime::format("rank {}: ", error.rank());
+  if (text.starts_with(prefix)) text.remove_prefix(prefix.size());
+  const bool usage = text.starts_with(usage_mark);
+  if (usage) text.remove_prefix(usage_mark.size());
+  return {(error.rank() == 0 ? "" : prefix) + std::string(text), usage};
+}
+
+}  // namespace attn::cli

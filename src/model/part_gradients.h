@@ -1,0 +1,44 @@
+// src/model/part_gradients.h: the gradients of one step, each part of the batch by a backward pass of its own.
+#pragma once
+#include <attn/train.h>
+
+#include "model/flat_gradients.h"
+#include "model/part_tree.h"
+#include "model/train_data.h"
+
+#include <vector>
+
+namespace attn {
+
+/// What the parts of every step share; it must outlive them.
+struct PartSource {
+  const TrainOptions& options;
+  const TrainData& data;
+  const LanguageModel& model;
+  const FlatGradients& gradients;
+};
+
+/// The parts of one step. Each row's loss has the gradient 1 / (rows of the batch), whatever the part.
+class PartGradients {
+ public:
+  /// `step` counts from 1; `starts`: where the batch's windows begin.
+  PartGradients(const PartSource& source, std::int64_t step, std::vector<std::int64_t> starts);
+  /// Returns the sum of the gradients over a node of the tree, [all parameters]. A single part has the dtype of the
+  /// gradients; sums of several are f32. `in_buffer`: the result may be the buffer of the gradients, so that it holds
+  /// only until the next call.
+  Tensor sum(const Span& node, bool in_buffer);
+  /// Returns the losses of the rows of the parts so far, f32 [rows of the batch]; the others are 0.
+  const Tensor& losses() const { return losses_; }
+
+ private:
+  void run(std::int64_t part);
+  PartSource source_;
+  std::int64_t step_;
+  std::vector<std::int64_t> starts_;
+  Tensor losses_;
+};
+
+/// Returns the mean of the losses of all rows, in the order of docs/numerics.md section 5.2.
+double mean_loss(const Tensor& losses);
+
+}  // namespace attn

@@ -1,0 +1,58 @@
+// src/mpi/transport.cc: implements the transport with MPI's messages of bytes.
+#include "mpi/transport.h"
+
+#include <unistd.h>
+
+namespace attn::mpi {
+
+MpiTransport::MpiTransport(MPI_Comm communicator) {
+  MPI_Comm_dup(communicator, &communicator_);
+  MPI_Comm_rank(communicator_, &rank_);
+  MPI_Comm_size(communicator_, &size_);
+}
+
+MpiTransport::~MpiTransport() {
+  int over = 0;
+  MPI_Finalized(&over);
+  if (over == 0) MPI_Comm_free(&communicator_);
+}
+
+void MpiTransport::all_gather(const void* mine, std::size_t bytes, void* all) {
+  const int count = static_cast<int>(bytes);
+  MPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, communicator_);
+}
+
+Transport::Request MpiTransport::keep(MPI_Request request) {
+  if (free_.empty()) {
+    requests_.push_back(request);
+    return requests_.size() - 1;
+  }
+  const Request number = free_.back();
+  free_.pop_back();
+  requests_[number] = request;
+  return number;
+}
+
+Transport::Request MpiTransport::send(int to, int channel, const void* data, std::size_t bytes) {
+  MPI_Request request;
+  MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, channel, communicator_, &request);
+  return keep(request);
+}
+
+Transport::Request MpiTransport::receive(int from, int channel, void* data, std::size_t bytes) {
+  MPI_Request request;
+  MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, channel, communicator_, &request);
+  return keep(request);
+}
+
+void MpiTransport::wait(Request request) {
+  MPI_Wait(&requests_[request], MPI_STATUS_IGNORE);
+  free_.push_back(request);
+}
+
+void MpiTransport::abort(int code) noexcept {
+  MPI_Abort(communicator_, code);
+  ::_exit(code);
+}
+
+}  // namespace attn::mpi

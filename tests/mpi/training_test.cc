@@ -1,0 +1,199 @@
+// tests/mpi/training_test.cc: a training that ranks share has the bits of one process, is resumed on any number of
+// ranks, and sends the messages and bytes that docs/ranks.md counts.
+#include "mpi/counted.h"
+#include "mpi/world.h"
+
+#include "model/small_training.h"
+#include "support/folder.h"
+
+#include <attn/random.h>
+#include <attn/runtime.h>
+
+namespace attn {
+namespace {
+
+using testing::bits_equal;
+using testing::Folder;
+using testing::on_each_number;
+using testing::rank_error;
+using testing::same_weights;
+using testing::trained;
+using testing::training_ids;
+using testing::training_options;
+
+TrainOptions in_parts(std::int64_t parts, Dtype dtype = Dtype::f32) {
+  TrainOptions o = training_options();
+  o.batch = 12, o.parts = parts, o.dtype = dtype, o.steps = 6, o.eval_every = 3;
+  o.model.mlp_width = 300;  // a parameter of more than one block
+  return o;
+}
+
+Trainer shared(std::int64_t steps, const TrainOptions& o, const Ranks& ranks) {
+  Trainer trainer(training_ids(), o, ranks);
+  while (trainer.step() < steps) trainer.advance();
+  return trainer;
+}
+
+::testing::AssertionResult same(const Trainer& a, const Trainer& b) {
+  if (const auto weights = same_weights(a, b); !weights) return weights;
+  if (!bits_equal(a.losses(), b.losses())) return ::testing::AssertionFailure() << "other losses";
+  if (!bits_equal(a.validations(), b.validations())) return ::testing::AssertionFailure() << "other validations";
+  return ::testing::AssertionSuccess();
+}
+
+TEST(SharedTraining, HasTheBitsOfOneProcess) {
+  for (const std::int64_t parts : {1, 2, 3, 4, 6, 8, 12}) {
+    const Trainer alone = trained(4, in_parts(parts));
+    on_each_number([&](const Ranks& ranks) {
+      if (ranks.size() > parts) return;
+      EXPECT_TRUE(same(shared(4, in_parts(parts), ranks), alone)) << parts << " parts";
+    });
+  }
+}
+
+TEST(SharedTraining, HasTheBitsOfOneProcessWithHalfFloatsAndWithoutClipping) {
+  TrainOptions half = in_parts(6, Dtype::bf16), wild = in_parts(5);
+  wild.clip = 0, wild.model.tied_head = false, wild.model.dropout = 0;
+  for (const TrainOptions& o : {half, wild}) {
+    const Trainer alone = trained(4, o);
+    on_each_number([&](const Ranks& ranks) { EXPECT_TRUE(same(shared(4, o, ranks), alone)); });
+  }
+}
+
+/// A folder whose path every rank has.
+class SharedFolder {
+ public:
+  explicit SharedFolder(const Ranks& ranks) : path_(ranks.from_first(own_.path())) {}
+  const std::string& path() const { return path_; }
+
+ private:
+  Folder own_;
+  std::string path_;
+};
+
+TEST(SharedTraining, IsResumedOnAnyNumberOfRanks) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    const TrainOptions o = in_parts(6, dtype);
+    const Trainer alone = trained(6, o);
+    on_each_number([&](const Ranks& before) {
+      const SharedFolder folder(before);
+      shared(3, o, before).save(folder.path());
+      before.agree();
+      if (before.rank() == 0) {  // alone
+        Trainer one = Trainer::resume(folder.path(), training_ids());
+        EXPECT_EQ(one.step(), 3);
+        while (!one.done()) one.advance();
+        EXPECT_TRUE(same(one, alone));
+      }
+      before.agree();
+    });
+    const Ranks world = mpi::Ranks(MPI_COMM_WORLD);
+    const SharedFolder folder(world);
+    if (world.rank() == 0) trained(3, o).save(folder.path());
+    world.agree();
+    on_each_number([&](const Ranks& after) {
+      Trainer trainer = Trainer::resume(folder.path(), training_ids(), after);
+      while (!trainer.done()) trainer.advance();
+      EXPECT_TRUE(same(trainer, alone));
+      EXPECT_EQ(trainer.best_step(), alone.best_step());
+    });
+  }
+}
+
+TEST(SharedTraining, TheFileHasNoRankInIt) {
+  const Ranks world = mpi::Ranks(MPI_COMM_WORLD);
+  const SharedFolder one(world), many(world);
+  const TrainOptions o = in_parts(12);
+  if (world.rank() == 0) trained(3, o).save(one.path());
+  shared(3, o, world).save(many.path());
+  world.agree();
+  if (world.rank() == 0) {
+    EXPECT_TRUE(testing::content_of(one.path() + "/train_state.safetensors") ==
+                testing::content_of(many.path() + "/train_state.safetensors"));
+  }
+  world.agree();
+}
+
+TEST(SharedTraining, WhatDiffersAtOneRankIsAnErrorAtAll) {
+  on_each_number(
+      [](const Ranks& ranks) {
+        const int last = ranks.size() - 1;
+        const bool mine = ranks.rank() == last;
+        const std::string who = "rank " + std::to_string(last) + ": ";
+        const auto said = [&](std::vector<std::int64_t> ids, const TrainOptions& o) {
+          return rank_error(ranks, [&] { Trainer(std::move(ids), o, ranks); });
+        };
+        TrainOptions o = in_parts(12), other = o;
+        other.lr *= 2;
+        EXPECT_TRUE(said(training_ids(), mine ? other : o).starts_with(who + "Trainer: the options is "));
+        std::vector<std::int64_t> ids = training_ids();
+        if (mine) ids[7] ^= 1;
+        EXPECT_TRUE(said(ids, o).starts_with(who + "Trainer: the digest of the tokens is "));
+        if (mine) ids[7] = 99;
+        EXPECT_EQ(said(ids, o),
+                  who + "Trainer: id 99 at 7 is not below vocab_size " + std::to_string(o.model.vocab_size));
+        EXPECT_NE(
+            said(training_ids(), in_parts(1))
+                .find(": Trainer: " + std::to_string(ranks.size()) +
+                      " ranks share a training of 1 part; parts must be " + std::to_string(ranks.size()) + " or more"),
+            std::string::npos);
+        // No folder at rank 0; a folder that cannot be written.
+        EXPECT_TRUE(rank_error(ranks, [&] {
+                      Trainer::resume("/no/such/folder", training_ids(), ranks);
+                    }).starts_with("rank 0: "));
+        const Trainer trainer(training_ids(), o, ranks);
+        EXPECT_TRUE(rank_error(ranks, [&] { trainer.save("/proc/nowhere"); }).starts_with("rank 0: Trainer::save: "));
+        EXPECT_TRUE(rank_error(ranks, [&] { trainer.save_model("/proc/nowhere"); }).starts_with("rank 0: "));
+      },
+      2);
+}
+
+TEST(SharedTraining, ADivergedOneEndsEverywhere) {
+  on_each_number(
+      [](const Ranks& ranks) {
+        TrainOptions o = in_parts(12);
+        o.lr = 1e30, o.clip = 0;
+        EXPECT_THROW(shared(6, o, ranks), ValueError);
+        ranks.agree();
+      },
+      2);
+}
+
+TEST(SharedTraining, SendsWhatTheDocumentsCount) {
+  on_each_number(
+      [](const Ranks& ranks) {
+        const std::int64_t r = ranks.size();
+        TrainOptions o = in_parts(0);
+        o.batch = 2 * r, o.eval_every = 100, o.model.mlp_width = 3000;
+        for (const std::int64_t parts : {r, 2 * r}) {  // in both each rank has one node of the tree
+          o.parts = parts;
+          Trainer trainer(training_ids(), o, ranks);
+          trainer.advance();
+          testing::counted = {};
+          trainer.advance();
+          const testing::Counted mine = testing::counted;
+          std::int64_t weights = 0, blocks = 0, bytes = 0, messages = 0;
+          for (const Tensor& x : trainer.model().parameters())
+            weights += x.numel(), blocks += (x.numel() + 4095) / 4096;
+          for (const std::string& each : ranks.gather(std::to_string(mine.bytes))) bytes += std::stoll(each);
+          for (const std::string& each : ranks.gather(std::to_string(mine.messages))) messages += std::stoll(each);
+          const std::int64_t rows = o.batch * o.model.context;
+          // gradients to their owners, weights to everybody, and each rank's losses and sums of squares
+          EXPECT_EQ(bytes, (r - 1) * (2 * 4 * weights + 8 * r + 4 * rows + 4 * blocks)) << parts << " parts";
+          EXPECT_EQ(messages, 3 * r * (r - 1)) << "each piece is one bucket";
+          EXPECT_EQ(mine.gathers, 3) << "two agreements, and the lengths of the losses";
+          // What a rank sends to be saved is what it keeps of the optimiser: both moments of its piece.
+          const SharedFolder folder(ranks);
+          testing::counted = {};
+          trainer.save(folder.path());
+          if (ranks.rank() != 0) {
+            EXPECT_NEAR(static_cast<double>(testing::counted.bytes), 8.0 * static_cast<double>(weights / r),
+                        8.0 * 4096);
+          }
+        }
+      },
+      2);
+}
+
+}  // namespace
+}  // namespace attn

@@ -1,0 +1,47 @@
+// tests/mpi/world.h: a test on each number of ranks that the launched processes can be.
+#pragma once
+#include <attn/mpi.h>
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace attn::testing {
+
+inline int world_size() {
+  int size = 0;
+  MPI_Comm_size(MPI_COMM_WORLD, &size);
+  return size;
+}
+
+/// Calls `test` with the first 1, 2, 3 ... ranks of the world; the others wait.
+inline void on_each_number(const std::function<void(const Ranks&)>& test, int least = 1) {
+  int rank = 0;
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  for (int count = least; count <= world_size(); ++count) {
+    MPI_Comm some = MPI_COMM_NULL;
+    MPI_Comm_split(MPI_COMM_WORLD, rank < count ? 0 : MPI_UNDEFINED, 0, &some);
+    if (some != MPI_COMM_NULL) {
+      SCOPED_TRACE(std::to_string(count) + " ranks");
+      test(mpi::Ranks(some));
+      MPI_Comm_free(&some);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+  }
+}
+
+/// Returns the text of the RankError that `work` throws; every rank must throw the same.
+inline std::string rank_error(const Ranks& ranks, const std::function<void()>& work) {
+  std::string text;
+  try {
+    work();
+  } catch (const RankError& error) { text = error.what(); } catch (const std::exception& other) {
+    text = std::string("no RankError: ") + other.what();
+  }
+  for (const std::string& each : ranks.gather(text)) EXPECT_EQ(each, text);
+  return text;
+}
+
+}  // namespace attn::testing
