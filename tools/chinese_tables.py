@@ -58,7 +58,7 @@ def tables():
     found = {"Errors": [], "Reasons": []}
     for path in files():
         table = re.sub(r"^\s*//[^\n]*", "", path.read_text(encoding="utf-8"), flags=re.M)
-        for match in re.finditer(r"k(Errors|Reasons)\[\] = \{", table):
+        for match in re.finditer(r"k\w*(Errors|Reasons)\[\] = \{", table):
             entries = [entry.strip()[1:-1] for entry in split(balanced(table, match.end()), ",") if entry.strip()]
             found[match[1]] += [tuple(map(literals, split(entry, ","))) for entry in entries]
     return found["Errors"], found["Reasons"]
