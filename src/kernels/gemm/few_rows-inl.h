@@ -21,13 +21,17 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// Returns the number of rows that a kernel computes for m rows: 1, 4 or 8 (f64: 1 or 8). Reading B takes most of the
-/// time, so a kernel for each number of rows would only add code. The extra rows repeat the last one and are not
-/// stored.
+/// Returns the number of rows that a kernel computes for m rows: 1, 4 or 8 (f64: 1 or 8), or 2 on AVX-512. Only the
+/// kernel that transposes columns of a B beyond the caches computes 2; for the others `without_two` makes 4 of it.
+/// Reading B takes most of the time, so a kernel for each number of rows would only add code. The extra rows repeat the
+/// last one and are not stored.
 template <class Kind>
 constexpr int computed_rows(std::int64_t m) {
-  return m <= 1 ? 1 : sizeof(typename Kind::Sum) == 4 && m <= 4 ? 4 : 8;
+  if (m <= 1) return 1;
+  if (sizeof(typename Kind::Sum) == 8 || m > 4) return 8;
+  return m == 2 && HWY_TARGET == HWY_AVX3 ? 2 : 4;
 }
+constexpr int without_two(int rows) { return rows == 2 ? 4 : rows; }
 
 /// Computes columns [first, last) of y if the rows of B are contiguous: 8 words of k at a time, for all columns of the
 /// part. `scratch` holds the sums of the current block of k, [M][width], then the totals of the blocks before it,
@@ -134,9 +138,10 @@ struct FewRowsSplit {
   }
   std::int64_t column(std::int64_t part) const { return std::min(p.n, even_cut(units, parts, part) * unit); }
   std::size_t scratch_bytes() const {
-    return transposed ? 0
-                      : 2 * sizeof(typename Kind::Sum) *
-                            static_cast<std::size_t>(computed_rows<Kind>(p.m) * pieces_of(units, parts) * unit);
+    return transposed
+               ? 0
+               : 2 * sizeof(typename Kind::Sum) *
+                     static_cast<std::size_t>(without_two(computed_rows<Kind>(p.m)) * pieces_of(units, parts) * unit);
   }
 };
 
@@ -144,8 +149,9 @@ struct FewRowsSplit {
 /// an FMA's latency, as far as registers allow. `far`: B exceeds the caches.
 template <class Kind, int M>
 void transposed_part(const GemmProblem& p, std::int64_t first, std::int64_t last, bool far) {
+  constexpr bool widens = !std::is_same_v<typename Kind::Left, typename Kind::Item>;
   constexpr int groups = HWY_TARGET == HWY_AVX3 || M > 4 ? 1 : M == 1 ? 4 : 2;
-  few_rows_transposed<Kind, M, groups>(p, first, last, far);
+  few_rows_transposed<Kind, widens ? without_two(M) : M, groups>(p, first, last, far);
 }
 
 template <class Kind, int M>
@@ -156,7 +162,7 @@ void few_rows_part(const GemmProblem& p, std::int64_t part, void* scratch) {
   if constexpr (std::is_same_v<typename Kind::Sum, float>) {
     if (p.has_blocks())
       return with_loader(p.b_blocks, [&](auto loader) HWY_ATTR {
-        few_rows_by_blocks<Kind, typename decltype(loader)::Type, M, M == 1 ? 2 : 1>(p, first, last);
+        few_rows_by_blocks<Kind, typename decltype(loader)::Type, without_two(M), M == 1 ? 2 : 1>(p, first, last);
       });
   }
   if constexpr (std::is_same_v<Kind, Plain<float>>) {
@@ -168,7 +174,7 @@ void few_rows_part(const GemmProblem& p, std::int64_t part, void* scratch) {
   if constexpr (sizeof(typename Kind::Word) == 4) {
     if (cut.transposed) return transposed_part<Kind, M>(p, first, last, far);
   }
-  multiply_few_rows<Kind, M>(p, first, last, static_cast<typename Kind::Sum*>(scratch));
+  multiply_few_rows<Kind, without_two(M)>(p, first, last, static_cast<typename Kind::Sum*>(scratch));
 }
 
 template <class Kind>
@@ -176,6 +182,9 @@ using FewRowsFunction = void (*)(const GemmProblem&, std::int64_t, void*);
 
 template <class Kind>
 FewRowsFunction<Kind> few_rows_part_of(std::int64_t rows) {
+  if constexpr (computed_rows<Kind>(2) == 2) {
+    if (computed_rows<Kind>(rows) == 2) return few_rows_part<Kind, 2>;
+  }
   if constexpr (computed_rows<Kind>(4) == 4) {
     if (computed_rows<Kind>(rows) == 4) return few_rows_part<Kind, 4>;
   }

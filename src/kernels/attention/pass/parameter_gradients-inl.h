@@ -150,6 +150,8 @@ class GradientSums : public SoftmaxBackward<T> {
       T* place = data + i * to.stride[2] + keys.first * to.stride[3];
       if (to.stride[2] == 0)
         for (int r = 0; r < keys.count; ++r) of_key[r] += row[r];
+      else if (to.stride[3] == 1)
+        for (int r = 0; r < keys.count; ++r) add_to_result(place[r], row[r]);
       else
         for (int r = 0; r < keys.count; ++r) add_to_result(place[r * to.stride[3]], row[r]);
     }
