@@ -15,7 +15,7 @@ import numpy as np
 import encoders
 import native
 
-COUNT = 512
+COUNT = 128
 LONG = "a long text that stands beside each of them " * 20
 
 
