@@ -36,6 +36,7 @@ NB_MODULE(_core, m) {
   add_cache(m);
   add_explain(m);
   add_verify(m);
+  add_xla(m);
   add_runtime(m);
   add_random(m);
   add_checksum(m);

@@ -88,6 +88,7 @@ void add_cache(nb::module_& m);
 void add_explain(nb::module_& m);
 void add_runtime(nb::module_& m);
 void add_verify(nb::module_& m);
+void add_xla(nb::module_& m);
 void add_random(nb::module_& m);
 void add_checksum(nb::module_& m);
 void add_tokenizer(nb::module_& m);

@@ -149,13 +149,15 @@ def test_the_package_type_checks(tmp_path):
 
 @pytest.mark.parametrize("module",
                          ["attn", "attn.plot", "attn.torch", "attn.integrations.transformers",
-                          "attn.integrations.flash_attn", "attn.integrations.onnx"])
+                          "attn.integrations.flash_attn", "attn.integrations.jax", "attn.integrations.onnx"])
 def test_what_is_called_has_types(module):
     """py.typed says so; a program that is checked strictly may not call a function without them."""
     for needed in {"attn.torch": ["torch"], "attn.integrations.transformers": ["torch", "transformers"],
-                   "attn.integrations.flash_attn": ["torch"],
+                   "attn.integrations.flash_attn": ["torch"], "attn.integrations.jax": ["jax"],
                    "attn.integrations.onnx": ["onnx"]}.get(module, []):
         pytest.importorskip(needed)
+    if module == "attn.integrations.jax" and attn._core._xla_handlers() is None:
+        pytest.skip("not installed: jaxlib where attn was built")
     module = importlib.import_module(module)
     names = {"attn.integrations.transformers": ["register"],
              "attn.integrations.onnx": ["attention", "flex_attention", "rotary_embedding"],
