@@ -23,7 +23,7 @@ namespace {
 constexpr std::string_view usage_mark = "usage: ";
 
 /// Returns the number that a launcher has set; nothing for a text that is none, which is not a launcher's.
-std::optional<int> number(const char* name) {
+std::optional<int> number_of_launcher(const char* name) {
   try {
     const auto value = runtime::environment_integer(name, 0, std::numeric_limits<int>::max());
     return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
@@ -31,11 +31,11 @@ std::optional<int> number(const char* name) {
 }
 
 Launch read_launch() {
-  if (const auto size = number("OMPI_COMM_WORLD_SIZE"))  // Open MPI's mpirun
-    return {"openmpi", number("OMPI_COMM_WORLD_RANK").value_or(0), *size};
-  if (const auto size = number("PMI_SIZE"))  // MPICH's, Intel's, and Slurm's srun --mpi=pmi2
-    return {"mpich", number("PMI_RANK").value_or(0), *size};
-  if (const auto rank = number("PMIX_RANK")) return {"openmpi", *rank, 0};  // srun --mpi=pmix
+  if (const auto size = number_of_launcher("OMPI_COMM_WORLD_SIZE"))  // Open MPI's mpirun
+    return {"openmpi", number_of_launcher("OMPI_COMM_WORLD_RANK").value_or(0), *size};
+  if (const auto size = number_of_launcher("PMI_SIZE"))  // MPICH's, Intel's, and Slurm's srun --mpi=pmi2
+    return {"mpich", number_of_launcher("PMI_RANK").value_or(0), *size};
+  if (const auto rank = number_of_launcher("PMIX_RANK")) return {"openmpi", *rank, 0};  // srun --mpi=pmix
   return {};
 }
 

@@ -99,13 +99,16 @@ void check_memory(const TrainOptions& o, const char* what_helps) {
   const std::int64_t windows = (o.batch + o.part_count() - 1) / o.part_count();  // the parts follow each other
   const double needed =
       static_cast<double>(windows) * static_cast<double>(o.model.context) * numbers * (o.dtype == Dtype::bf16 ? 2 : 4);
+  // of the whole batch: where its windows begin, and a loss for each token
+  const double whole = static_cast<double>(o.batch) * (8 + 4 * static_cast<double>(o.model.context));
   struct sysinfo about = {};
   ::sysinfo(&about);
   const double there = (static_cast<double>(about.totalram) + static_cast<double>(about.totalswap)) * about.mem_unit;
-  if (there > 0 && needed > there)
-    throw ValueError(runtime::format(
-        "a step of {} of {} needs more than {:.1f} GiB of memory, this machine has {:.1f}{}",
-        counted(o.batch, "window"), counted(o.model.context, "token"), needed / 0x1p30, there / 0x1p30, what_helps));
+  if (there > 0 && needed + whole > there)
+    throw ValueError(
+        runtime::format("a step of {} of {} needs more than {:.1f} GiB of memory, this machine has {:.1f}{}",
+                        counted(o.batch, "window"), counted(o.model.context, "token"), (needed + whole) / 0x1p30,
+                        there / 0x1p30, what_helps));
 }
 
 /// Throws a UsageError if there are more ranks than parts of a batch.
