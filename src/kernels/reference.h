@@ -3,6 +3,7 @@
 #pragma once
 #include "kernels/attention/problem.h"  // Element
 #include "kernels/block_format.h"
+#include "kernels/recurrence.h"
 
 #include <cstdint>
 
@@ -91,6 +92,7 @@ struct Reference {
   /// Computes mean and sum of squared deviations of one row.
   void (*moments_row)(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean,
                       void* deviations) noexcept;
+  const RecurrentKernels* recurrent;
 };
 
 /// Returns the build for this processor: with FMA instructions if it has them.

@@ -19,6 +19,7 @@ const Reference table = {
     .rms_norm_row = rms_norm_row,
     .norm_gradient_row = norm_gradient_row,
     .moments_row = moments_row,
+    .recurrent = &recurrent_kernels,
 };
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -16,5 +16,6 @@ void rms_norm_row(Element element, const void* x, const void* weight, double eps
 void norm_gradient_row(const NormGradientRow& row) noexcept;
 void moments_row(Element element, const void* x, std::int64_t x_stride, std::int64_t n, void* mean,
                  void* deviations) noexcept;
+extern const RecurrentKernels recurrent_kernels;
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE
