@@ -115,6 +115,13 @@ def test_mistakes():
         attn.causal_conv1d(x[0, :, :, :].transpose(1, 0, 2)[:1, :2], np.zeros((3, 2), np.float32))
 
 
+def test_second_gradients_are_refused():
+    x = torch.randn(1, 1, 3, 4, requires_grad=True)
+    for output in (attn.linear_attention(x, x, x)[0], attn.causal_conv1d(x[0], torch.randn(3, 2))[0]):
+        with pytest.raises(RuntimeError, match="its gradient has no gradient here; create_graph must be False$"):
+            torch.autograd.grad(output.sum(), x, create_graph=True)
+
+
 @pytest.mark.parametrize("by_rows", (False, True))
 def test_convolution_is_torchs(by_rows):
     torch.manual_seed(1)

@@ -10,6 +10,12 @@ from attn.torch import _call
 _NAMES = ("q", "k", "v", "g", "beta", "initial_state")
 
 
+def _refuse_graph(function):
+    """Raises an error where gradients are recorded: these are constants for a second pass, which would lose a part."""
+    if torch.is_grad_enabled():
+        raise RuntimeError(f"{function}: its gradient has no gradient here; create_graph must be False")
+
+
 class _LinearAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scale, l2norm, lengths, cu_seqlens, *tensors):
@@ -20,8 +26,8 @@ class _LinearAttention(torch.autograd.Function):
         return output, state
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad_output, grad_state):
+        _refuse_graph("linear_attention")
         *tensors, states = ctx.saved_tensors
         found = _core.linear_attention_backward((*tensors, *ctx.rows), *ctx.numbers, states, grad_output, grad_state)
         return None, None, None, None, *(x if need else None for x, need in zip(found, ctx.needs_input_grad[4:]))
@@ -36,8 +42,8 @@ class _CausalConv(torch.autograd.Function):
         return _core.causal_conv1d(*tensors, silu)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx, grad_output, grad_state):
+        _refuse_graph("causal_conv1d")
         found = _core.causal_conv1d_backward(*ctx.saved_tensors, ctx.silu, grad_output, grad_state)
         return None, *(x if need else None for x, need in zip(found, ctx.needs_input_grad[1:]))
 
