@@ -38,6 +38,7 @@ from attn._explain import Explanation, ExplainStep, explain
 from attn._functions import (additive_attention, attention, attention_cached, attention_scores,
                              scaled_dot_product_attention)
 from attn._language import Chat, GeneratedText, LanguageModel, TextStream
+from attn._recurrent import causal_conv1d, gated_delta_rule, linear_attention
 from attn._score import ScoreTable, exp, maximum, minimum, tanh, where
 
 __version__ = _version()
@@ -66,10 +67,13 @@ __all__ = [
     "attention",
     "attention_cached",
     "attention_scores",
+    "causal_conv1d",
     "exp",
     "explain",
+    "gated_delta_rule",
     "info",
     "keep_freed_memory",
+    "linear_attention",
     "manual_seed",
     "maximum",
     "minimum",

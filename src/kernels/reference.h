@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels/attention/problem.h"  // Element
 #include "kernels/block_format.h"
+#include "kernels/recurrence.h"
 
 #include <cstdint>
 
@@ -98,6 +99,7 @@ struct Reference {
   /// AMX tiles (index 1).
   const GradientKernel* gradient;
   const GradientKernel* bf16_gradient[2];
+  const RecurrentKernels* recurrent;
 };
 
 /// Returns the build for this processor: with FMA instructions if it has them.

@@ -20,6 +20,7 @@ from attn._arguments import shown
 from attn.integrations._eager_mask import EagerMask, blind_rows, eager_mask
 from attn.integrations._model_source import asks_for_flash, calls_attention, lacks_a_class
 from attn.integrations._packed import is_packed, packed_attention
+from attn.integrations._recurrent_layers import adopt
 from attn.torch import _call
 from attn.torch.functional import _FULL, _NONE, attend
 
@@ -297,6 +298,7 @@ def _watch():
     def get_correct_attn_implementation(self, requested_attention, *args, **kwargs):
         if requested_attention in _names:
             requested_attention = _suited(self, requested_attention)
+            adopt(self, _names.__contains__)
         return original(self, requested_attention, *args, **kwargs)
 
     PreTrainedModel.get_correct_attn_implementation = get_correct_attn_implementation
@@ -324,7 +326,8 @@ def register(name: str = "attn") -> None:
     The masks are needed: without a mask function transformers passes no mask at all, so padding would take part. They
     have the form of "eager" for all code but attn's function, so models and layers that compute attention themselves
     read them correctly. A model whose code never calls the function is refused when it is made or the implementation is
-    set. Raises TypeError for a name that is not a one-line text.
+    set. Layers of the gated delta rule (Qwen3-Next, Qwen3.5) of other models compute it, and their convolution, by
+    attn. Raises TypeError for a name that is not a one-line text.
     """
     if not isinstance(name, str) or not name.isprintable():
         given = f'"{shown(name)}"' if isinstance(name, str) else f"a {type(name).__name__}"

@@ -21,5 +21,6 @@ void moments_row(Element element, const void* x, std::int64_t x_stride, std::int
 extern const AttentionReference attention_table;
 extern const GradientKernel gradient_table;
 extern const GradientKernel bf16_gradient_tables[2];
+extern const RecurrentKernels recurrent_kernels;
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE
