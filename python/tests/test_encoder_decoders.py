@@ -6,6 +6,7 @@ import pathlib
 import pickle
 import re
 import subprocess
+from random import Random
 
 import numpy as np
 import pytest
@@ -48,8 +49,9 @@ def test_logits_texts_and_scores(name, tmp_path):
 
 
 # --- tokenizers ------------------------------------------------------------------------------------------------------
-def random_texts(random, count, words):
+def random_texts(generator, count, words):
     """Words of the corpus, letters of many scripts, spaces, combining marks, special tokens."""
+    random = Random(int(generator.integers(2**32)))
     odd = [" ", "  ", "\t", "\u00a0", "\u3000", "\u200b", "é", "e\u0301", "ﬁ", "Å", "½", "①", "ｶﾞ", "한국어", "漢字",
            "😀", "👩‍👩‍👧", "İ", "ß", "ﷺ", "</s>", "<unk>", "<pad>", ">>fra<<", "▁", "<s>", "\u00ad", "\ufeff",
            "…", "“", "``"]

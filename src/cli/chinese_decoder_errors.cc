@@ -36,7 +36,7 @@ constexpr Translation kErrors[] = {
      "explain：没有起始词元；它写在 generation_config.json 或 config.json 里（decoder_start_token_id）"},
     {"{}: it must name the id of each piece", "{0}：必须写明每个词片的编号"},
     {"{}: the id of \"{}\" is {}; it must be from 0 to {}", "{0}：“{1}”的编号是 {2}；必须在 0 到 {3} 之间"},
-    {"{}: there is no {}", "{0}：没有 {1}"},
+    {"{}: there is no piece {}", "{0}：没有词片 {1}"},
     {"translate: {} is {}; it must be at least {}", "translate：{0} 是 {1}；必须不小于 {2}"},
     {"translate: {} is {}; the model says ids from 0 to {}", "translate：{0} 是 {1}；模型给出的编号在 0 到 {2} 之间"},
     {"translate: beams is {}, returned {}; at most {} are possible",

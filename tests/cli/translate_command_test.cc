@@ -1,5 +1,5 @@
-// tests/cli/translate_command_test.cc: attn generate and attn explain with an encoder-decoder: lines, beams, samples, the
-// alignment of two texts; mistakes.
+// tests/cli/translate_command_test.cc: attn generate and attn explain with an encoder-decoder: lines, beams, samples,
+// the alignment of two texts; mistakes.
 #include "cli/command.h"
 #include "support/golden.h"
 

@@ -145,7 +145,7 @@ TEST(Translator, DamagedFilesAreSaidInOneLine) {
   EXPECT_EQ(said("source.spm", [](std::string text) { return text.substr(0, text.size() / 2 + 1); }).substr(0, 30),
             "F: it is no SentencePiece mode");
   EXPECT_EQ(said("vocab.json", replaced("[]")), "F: it must name the id of each piece");
-  EXPECT_EQ(said("vocab.json", replaced(R"({"<unk>": 1})")), "F: there is no </s>");
+  EXPECT_EQ(said("vocab.json", replaced(R"({"<unk>": 1})")), "F: there is no piece </s>");
   EXPECT_EQ(said("vocab.json", replaced(R"({"<unk>": -1})")),
             "F: the id of \"<unk>\" is -1; it must be from 0 to 4194303");
 }

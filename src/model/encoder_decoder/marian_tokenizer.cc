@@ -43,7 +43,7 @@ PieceIds read_pieces(const fs::path& path, const std::string& unknown, const std
   }
   for (const auto& [special, to] : {std::pair(unknown, &result.unknown), std::pair(end, &result.end)}) {
     const auto found = result.ids.find(special);
-    if (found == result.ids.end()) throw ValueError(path.string() + ": there is no " + text::error_text(special));
+    if (found == result.ids.end()) throw ValueError(path.string() + ": there is no piece " + text::error_text(special));
     *to = found->second;
   }
   return result;

@@ -120,7 +120,7 @@ std::string json_of_t5(const text::SentencePieceFile& file, std::int64_t extra_i
     if (piece.text == "</s>") end = vocab.size() - 1;
     add(piece.text, piece.type == Type::unknown || piece.type == Type::control);
   }
-  if (!end) throw ValueError(path + ": there is no </s>");
+  if (!end) throw ValueError(path + ": there is no piece </s>");
   for (std::int64_t n = extra_ids; n-- > 0;) {
     const std::string token = "<extra_id_" + std::to_string(n) + ">";
     vocab.push_back(Json::array({token, 0.0}));
