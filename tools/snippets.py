@@ -6,7 +6,8 @@ import shutil
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-MODELS = ("model", "encoder", "generate", "train", "tokenizer")  # headers of a separate static library
+# headers of a separate static library
+MODELS = ("model", "encoder", "encoder_decoder", "translation", "generate", "train", "tokenizer")
 
 
 def as_program(code):
@@ -72,6 +73,9 @@ class Snippets:
             if weights.is_dir():
                 (pathlib.Path(folder) / "all-MiniLM-L6-v2").symlink_to(weights)
             return weights.is_dir()
+        if what == "numbers":
+            (pathlib.Path(folder) / "numbers").symlink_to(ROOT / "tests/golden/model/numbers")
+            return True
         needs = {"python": "import attn", "torch": "import attn, torch"}.get(what)
         return needs is None or (shutil.which(self.python) is not None
                                  and self.run([self.python, "-c", needs], folder).returncode == 0)

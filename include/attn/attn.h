@@ -34,4 +34,5 @@
 #include <attn/text.h>
 #include <attn/tokenizer.h>
 #include <attn/train.h>
+#include <attn/translation.h>
 #include <attn/verify.h>

@@ -133,16 +133,16 @@ class ATTN_API EncoderDecoder : public nn::Module {
   /// a text.
   Tensor forward(const Tensor& ids, const Tensor& cu_seqlens, const Tensor& target_ids,
                  const Tensor& target_cu_seqlens) const;
-  /// Returns log p(targets[i] | source, target_ids up to i), [total] in f32 (f64 for f64), with gradients; 0 for targets
-  /// of -100.
+  /// Returns log p(targets[i] | source, target_ids up to i), [total] in f32 (f64 for f64), with gradients; 0 for
+  /// targets of -100.
   Tensor log_probabilities(const Tensor& ids, const Tensor& cu_seqlens, const Tensor& target_ids,
                            const Tensor& target_cu_seqlens, const Tensor& targets) const;
   /// Returns the mean cross entropy of targets i64 [total] (targets of -100 are left out).
   Tensor loss(const Tensor& ids, const Tensor& cu_seqlens, const Tensor& target_ids, const Tensor& target_cu_seqlens,
               const Tensor& targets) const;
 
-  /// The q, k and v of one layer's cross-attention for one target text, beside text 0 of the memory: q [1, H, Tq, D], k,
-  /// v [1, H, Tk, D]; their scores are q . k * scale.
+  /// The q, k and v of one layer's cross-attention for one target text, beside text 0 of the memory: q [1, H, Tq, D],
+  /// k, v [1, H, Tk, D]; their scores are q . k * scale.
   struct CrossHeads {
     Tensor q, k, v;
     double scale = 1;

@@ -1,11 +1,13 @@
-// include/attn/explain_model.h: explains the attention of one head of a trained language model on a text; reads the
-// options of an explanation from JSON.
+// include/attn/explain_model.h: explains the attention of one head of a trained language model on a text, and the
+// cross-attention of an encoder-decoder between two; reads the options of an explanation from JSON.
 #pragma once
 #include <attn/explain.h>
 #include <attn/model.h>
 #include <attn/tokenizer.h>
+#include <attn/translation.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,5 +34,23 @@ struct TrainedHead {
 ///          than 2048 tokens).
 Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer, const std::string& text,
                           const TrainedHead& at = {});
+
+/// Which cross-attention of an encoder-decoder is explained, and how.
+struct TrainedCross {
+  std::int64_t layer = 0;                           ///< of the decoder, from 0
+  std::optional<std::int64_t> head = std::nullopt;  ///< from 0; none: the mean of the weights of all heads
+  std::vector<std::string> only = {};               ///< as in ExplainOptions
+  Language language = Language::en;
+};
+
+/// Shows which tokens of a source text a target text looks at while it is said: the weights of a layer's
+/// cross-attention, as the model computes them. The rows are the tokens of the target, from the start token on (the
+/// last row is the place after its last token), the columns those of the source. With a head: also its queries, keys,
+/// values, scores and context. In the result `texts` holds the target, which asks, and `to` the source, which
+/// answers. `target`: by default what the model says of the source.
+/// Errors   ValueError (a layer or head that does not exist, a text without tokens, too long for the model or longer
+///          than 2048 tokens)
+Explanation explain_translation(const Translator& translator, const std::string& source,
+                                const std::optional<std::string>& target, const TrainedCross& at = {});
 
 }  // namespace attn

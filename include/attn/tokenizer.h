@@ -55,13 +55,13 @@ class ATTN_API Tokenizer {
   /// byte-level BPE with the patterns of GPT-2, Llama 3 and Qwen 2, the normalizer NFC, added tokens, and merges in
   /// both spellings; character BPE with byte_fallback, the normalizers NFC, Prepend and Replace of a text, Metaspace or
   /// a Split by a text, and the decoders Replace, ByteFallback, Fuse, Strip of a space; and the tokenizers of encoders,
-  /// WordPiece and Unigram, with their normalizers, pre-tokenizers and decoders (docs/tokenizers.md). Post-processors
-  /// are those of Hugging Face's library; a template for one text must contain the text once. Truncation and padding
-  /// are kept, and not applied. An added token of a byte-level BPE decodes to its own text, whatever its letters, also
-  /// if the file has no decoder; the bytes of the tokens are then joined.
-  /// Or reads the tokenizer of a GGUF file, as Hugging Face's library has it: byte-level BPE with the pre-tokenizers
-  /// llama-bpe, qwen2, gpt-2, smollm and default, SentencePiece's BPE by scores (tokenizer.ggml.model llama), WordPiece
-  /// (bert; a vocabulary with capital letters is that of a cased model) or Unigram (t5).
+  /// WordPiece, Unigram and NLLB's BPE, with their normalizers, pre-tokenizers and decoders (docs/tokenizers.md).
+  /// Post-processors are those of Hugging Face's library; a template for one text must contain the text once.
+  /// Truncation and padding are kept, and not applied. An added token of a byte-level BPE decodes to its own text,
+  /// whatever its letters, also if the file has no decoder; the bytes of the tokens are then joined. Or reads the
+  /// tokenizer of a GGUF file, as Hugging Face's library has it: byte-level BPE with the pre-tokenizers llama-bpe,
+  /// qwen2, gpt-2, smollm and default, SentencePiece's BPE by scores (tokenizer.ggml.model llama), WordPiece (bert; a
+  /// vocabulary with capital letters is that of a cased model) or Unigram (t5).
   /// Errors   IoError; FormatError with the byte offset for JSON that is damaged, inconsistent or uses a feature that
   ///          is not supported; for a GGUF file also ValueError, which names the key of its metadata.
   static Tokenizer load(const std::string& path);

@@ -24,7 +24,7 @@ enum class EarlyStopping {
 };
 
 /// How a text is said, with the meanings and, but for `sample`, the defaults of transformers' generate.
-struct TranslateOptions {
+struct ATTN_API TranslateOptions {
   std::int64_t tokens = 20;     ///< at most this many new tokens, the end token included (max_length - 1)
   std::int64_t min_tokens = 0;  ///< no end token before there are that many (min_length - 1)
   std::int64_t beams = 1;       ///< num_beams; 1: greedy, or sampling
@@ -70,6 +70,10 @@ ATTN_API std::vector<std::vector<Translated>> translate(const EncoderDecoder& mo
                                                         const std::vector<std::vector<std::int64_t>>& sources,
                                                         const TranslateOptions& options);
 
+/// Returns whether a folder's config.json is that of an encoder-decoder that `Translator` reads. Throws nothing: a file
+/// that is missing or damaged is none.
+ATTN_API bool is_encoder_decoder(const std::string& folder);
+
 struct TranslatedText : Translated {
   std::string text = {};
 };
@@ -77,8 +81,9 @@ struct TranslatedText : Translated {
 /// A model's folder with its tokenizers, its languages and its settings of generation.
 class ATTN_API Translator {
  public:
-  /// Loads a folder of transformers: config.json, model.safetensors (or parts), generation_config.json, and tokenizer.json
-  /// or, of Marian, source.spm, target.spm and vocab.json, or, of T5 and others, a SentencePiece model alone.
+  /// Loads a folder of transformers: config.json, model.safetensors (or parts), generation_config.json, and
+  /// tokenizer.json or, of Marian, source.spm, target.spm and vocab.json, or, of T5 and others, a SentencePiece model
+  /// alone.
   /// Errors   as EncoderDecoder::load and Tokenizer::load
   static Translator load(const std::string& folder, std::optional<Dtype> dtype = std::nullopt);
 
@@ -89,8 +94,8 @@ class ATTN_API Translator {
   std::vector<std::vector<TranslatedText>> translate(const std::vector<std::string>& texts) const {
     return translate(texts, defaults);
   }
-  /// Returns the ids that the encoder reads for a text, with the special tokens and, where the model has languages, that
-  /// of the source.
+  /// Returns the ids that the encoder reads for a text, with the special tokens and, where the model has languages,
+  /// that of the source.
   std::vector<std::int64_t> encode(const std::string& text) const;
   /// Returns the ids of a text as the decoder says it, without start and end token.
   std::vector<std::int64_t> encode_target(const std::string& text) const;
@@ -106,6 +111,7 @@ class ATTN_API Translator {
   TranslateOptions defaults;
 
   struct Parts;
+  const Parts& parts() const { return *parts_; }
 
  private:
   Translator(EncoderDecoder loaded, std::shared_ptr<const Parts> parts);

@@ -45,6 +45,7 @@ NB_MODULE(_core, m) {
   add_models(m);
   add_generation(m);
   add_encoder(m);
+  add_encoder_decoder(m);
   add_chat(m);
   add_refusals(m);  // last, because it reads the functions that were added before
 }

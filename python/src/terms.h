@@ -96,6 +96,7 @@ void add_tokenizer(nb::module_& m);
 void add_models(nb::module_& m);
 void add_generation(nb::module_& m);
 void add_encoder(nb::module_& m);
+void add_encoder_decoder(nb::module_& m);
 void add_chat(nb::module_& m);
 void add_refusals(nb::module_& m);
 

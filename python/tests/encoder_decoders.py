@@ -1,5 +1,5 @@
-# python/tests/encoder_decoders.py: tiny encoder-decoders made with transformers, with their rows and logits of some texts,
-# and the texts and scores that generate finds for them.
+# python/tests/encoder_decoders.py: tiny encoder-decoders made with transformers, with their rows and logits of some
+# texts, and the texts and scores that generate finds for them.
 import json
 import pathlib
 
@@ -88,14 +88,21 @@ def cut(tokens, ends):
     return tokens[:next((i for i, token in enumerate(tokens) if token in ends), len(tokens))]
 
 
+def decodes_more(model):
+    """Whether the decoder has more layers: transformers' cache has as many as the encoder."""
+    layers = getattr(model.config, "decoder_layers", None) or model.config.num_decoder_layers
+    return layers > model.config.num_hidden_layers
+
+
 def generated(model, sources, settings):
     """For each source the texts that generate returns, without begin and end, and their scores."""
     ends = settings.get("eos_token_id", model.generation_config.eos_token_id)
     ends = ends if isinstance(ends, list) else [ends]
+    cache = not decodes_more(model)
     texts, scores = [], []
     for source in sources:
         found = model.generate(torch.tensor([source]), **settings, do_sample=False, return_dict_in_generate=True,
-                               output_scores=True, use_cache=False)  # its cache has as many layers as the encoder
+                               output_scores=True, use_cache=cache)
         texts.append([cut(row, ends) for row in found.sequences.tolist()])
         if settings.get("num_beams", 1) > 1:
             scores.append([float(f"{score:.9g}") for score in found.sequences_scores.tolist()])

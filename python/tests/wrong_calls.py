@@ -29,10 +29,12 @@ CONFIG = {"model_type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_layer":
           "eos_token_id": list(range(256))}
 PARTS = ["ScoreExpression", "ScoreTable", "Mask", "Bias", "Score.additive"]  # which a call makes of its arguments
 # Something to call the methods of.
+NUMBERS = text_encoders.ENCODERS.parent / "numbers"
 OBJECTS = {
     "AttnBackend": lambda: sys.modules["attn.integrations.onnx"].AttnBackend,
     "Bias": lambda: attn.Bias.alibi(3),
     "Chat": lambda: attn.Chat(small(), format={"user_begin": "Q", "answer_begin": "A"}),
+    "EncoderDecoder": lambda: attn.EncoderDecoder.load(NUMBERS),
     "ExplainStep": lambda: attn.explain("a b c")["weights"],
     "Explanation": lambda: attn.explain(["a b", "c"]),
     "GeneratedText": lambda: small().generate([1]),
@@ -49,6 +51,7 @@ OBJECTS = {
     "TextStream": lambda: small().stream("abc"),
     "TextEncoder": lambda: encoder(),
     "Tokenizer": lambda: small().tokenizer,
+    "TranslatedText": lambda: attn.EncoderDecoder.load(NUMBERS).generate("one"),
     "VerifyReport": lambda: attn.verify("attention f32 Tq=2"),
     "Weights": lambda: attn.Weights.top_k(2),
 }
@@ -67,6 +70,9 @@ RIGHT = {
     "Tokenizer.decode": ([1, 2],), "Tokenizer.bytes": (1,), "Tokenizer.find": ("a",), "ModelCache.truncate": (0, 0),
     "ModelCache.length": (0,), "ModelCache.reorder": ([0],), "TextEncoder.load": (text_encoders.ENCODERS / "bert",),
     "TextEncoder.embed": (["a b", "c"],), "TextEncoder.scores": ([("a b", "c")],),
+    "EncoderDecoder.load": (NUMBERS,), "EncoderDecoder.generate": ("one",), "EncoderDecoder.encode": ("one",),
+    "EncoderDecoder.logits": ("one", [2]), "EncoderDecoder.log_probabilities": ("one", [2]),
+    "EncoderDecoder.encode_ids": ("one",), "EncoderDecoder.decode": ([1],),
 }  # fmt: skip
 
 

@@ -53,8 +53,9 @@ std::string translated(std::initializer_list<Table> tables, std::string_view tex
       }
       const std::string_view given = holes.at(static_cast<std::size_t>(chinese.at(at + 1) - '0'));
       const bool marked = chinese.at(at + 2) == '*';
-      result += marked ? translated({chinese_encoder_reasons(), chinese_reasons(), chinese_model_reasons(),
-                                     chinese_encoder_errors(), chinese_errors(), chinese_model_errors()},
+      result += marked ? translated({chinese_decoder_reasons(), chinese_encoder_reasons(), chinese_reasons(),
+                                     chinese_model_reasons(), chinese_decoder_errors(), chinese_encoder_errors(),
+                                     chinese_errors(), chinese_model_errors()},
                                     given)
                        : std::string(given);
       at += marked ? 3 : 2;
@@ -79,7 +80,8 @@ Language command_language(const std::vector<std::string>& arguments) {
 }
 
 std::string error_in_chinese(std::string_view english) {
-  return translated({chinese_encoder_errors(), chinese_errors(), chinese_model_errors()}, english);
+  return translated({chinese_decoder_errors(), chinese_encoder_errors(), chinese_errors(), chinese_model_errors()},
+                    english);
 }
 
 std::string help_in_chinese(std::string_view english) {

@@ -15,15 +15,17 @@ struct Translation {
   std::string_view english, chinese;
 };
 /// The help's lines and descriptions of options; the errors of the command line and of explain, those of calls, models
-/// and files, and those of encoders of texts; what stands inside those errors and is no word of the user: why a number
-/// or an expression is refused.
+/// and files, those of encoders of texts and of encoder-decoders; what stands inside those errors and is no word of
+/// the user: why a number or an expression is refused.
 std::span<const Translation> chinese_help();
 std::span<const Translation> chinese_errors();
 std::span<const Translation> chinese_model_errors();
 std::span<const Translation> chinese_encoder_errors();
+std::span<const Translation> chinese_decoder_errors();
 std::span<const Translation> chinese_reasons();
 std::span<const Translation> chinese_model_reasons();
 std::span<const Translation> chinese_encoder_reasons();
+std::span<const Translation> chinese_decoder_reasons();
 
 /// Returns the language that --lang among the arguments before -- names, else that of the environment.
 Language command_language(const std::vector<std::string>& arguments);

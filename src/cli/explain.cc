@@ -113,13 +113,24 @@ ExplainOptions options_of(const ExplainArguments& arguments) {
   return options;
 }
 
+/// Explains the cross-attention of an encoder-decoder.
+Explanation explain_cross(const ExplainArguments& arguments) {
+  if (arguments.explain.gradients) throw UsageError{"--gradients is for language models, not for an encoder-decoder"};
+  TrainedCross at{.layer = arguments.at.layer, .only = only_of(arguments.only), .language = language_of(arguments)};
+  if (arguments.head_given.given()) at.head = arguments.at.head;
+  return explain_translation(Translator::load(arguments.model), arguments.texts[0],
+                             arguments.to_given.given() ? std::optional(arguments.to) : std::nullopt, at);
+}
+
 /// Explains one head of a trained model.
 Explanation explain_trained(const ExplainArguments& arguments) {
+  const bool crosses = is_encoder_decoder(arguments.model);
   for (const Option& option : arguments.all)
-    if (option.given() &&
+    if (option.given() && !(crosses && option == arguments.to_given) &&
         std::find(arguments.with_model.begin(), arguments.with_model.end(), option) == arguments.with_model.end())
       throw UsageError{runtime::format("{} and --model do not go together: the model says it", option.name())};
   if (arguments.texts.size() > 1) throw UsageError{"--model takes one text"};
+  if (crosses) return explain_cross(arguments);
   TrainedHead at = arguments.at;
   at.gradients = arguments.explain.gradients;
   at.only = only_of(arguments.only);
@@ -262,6 +273,7 @@ Run add_explain_options(Parser parser) {
       "  attn explain \"Life is short\" --gradients\n"
       "  attn explain \"Life is short\" --bias alibi --sink 1 --return-weights 'top_k(2)' --cache int8\n"
       "  attn explain --model FOLDER \"Life is short\" --layer 3 --head 1\n"
+      "  attn explain --model opus-mt-en-de \"Life is short\" --to \"Das Leben ist kurz\" --layer 5 --svg who.svg\n"
       "  attn explain \"Life is short\" --to \"eat dessert first\"\n"
       "  attn explain --batch \"我叫张三\" \"他是谁\" \"李四\" --lang zh\n"
       "  attn explain \"to be or not to be\" --heads 2 --positions sinusoidal --dim 4 --svg be.svg\n"

@@ -1,7 +1,9 @@
-// src/cli/generate.cc: implements attn generate: continues prompts with a model from a folder.
+// src/cli/generate.cc: implements attn generate: continues prompts with a model from a folder, or answers them with an
+// encoder-decoder.
 #include "cli/memory.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/translate.h"
 #include "cli/verbs.h"
 
 #include <attn/error.h>
@@ -22,6 +24,7 @@ namespace {
 
 struct GenerateArguments {
   ModelOptions model;
+  TranslationOptions translation;
   std::string prompt = "\n", prompts;
   std::vector<std::string> stop;
   std::int64_t samples = 1;
@@ -105,6 +108,10 @@ void run(const GenerateArguments& arguments) {
     throw UsageError{"--prompt and --prompts do not go together"};
   const std::vector<std::string> prompts =
       arguments.prompts_given.given() ? lines_of(arguments.prompts) : std::vector{arguments.prompt};
+  if (is_encoder_decoder(arguments.model.folder))
+    return run_translation(arguments.model, arguments.translation,
+                           {.texts = prompts, .samples = arguments.samples, .json = arguments.json});
+  check_no_translation(arguments.translation);
   const bool one = prompts.size() == 1 && arguments.samples == 1;
   if (arguments.stream && !one) throw UsageError{"--stream is for one text"};
   if (arguments.stream && arguments.json) throw UsageError{"--stream and --json do not go together"};
@@ -160,12 +167,15 @@ Run add_generate_options(Parser parser) {
   parser.option("--stop", a.stop, "The text ends before this one; may be given more than once")
       .type_name("TEXT")
       .one_value();
+  add_translation_options(parser, a.translation);
   parser.flag("--stream", a.stream, "Each piece as soon as it is there, as on a terminal");
   parser.flag("--json", a.json, "Texts, tokens, why each ended, tokens a second, as JSON");
   parser.flag("--log-probabilities", a.log_probabilities, "In the JSON, log p of each token, as in training");
+  a.translation.all = parser.options();
   parser.footer(
       "What is printed depends neither on the other prompts, nor on a draft, nor on the number of threads.\n"
-      "\nExample\n  attn generate model --prompt \"The licenses for\" --tokens 100 --temperature 0.8 --top-k 40");
+      "\nExample\n  attn generate model --prompt \"The licenses for\" --tokens 100 --temperature 0.8 --top-k 40\n"
+      "  attn generate opus-mt-en-de --prompts lines.txt --beams 4");
   return [arguments](const std::vector<std::string>& rest) {
     if (arguments->model.folder.empty() && rest.size() == 1) arguments->model.folder = rest[0];
     else no_more(rest);
@@ -175,6 +185,8 @@ Run add_generate_options(Parser parser) {
 
 }  // namespace
 
-const Verb generate_verb{"generate", "A language model goes on with a text", add_generate_options};
+const Verb generate_verb{"generate",
+                         "A language model goes on with a text; an encoder-decoder answers or translates it",
+                         add_generate_options};
 
 }  // namespace attn::cli

@@ -1,11 +1,12 @@
-// src/model/encoder_tokenizer.cc: the tokenizers of encoders: steps of a normalizer and a pre-tokenizer, WordPiece or
-// Unigram, steps of a decoder.
+// src/model/encoder_tokenizer.cc: the tokenizers of encoders: steps of a normalizer and a pre-tokenizer, WordPiece,
+// Unigram or a BPE of characters, steps of a decoder.
 #include "model/encoder_tokenizer.h"
 
 #include "model/encoder_steps_json.h"
 #include "text/error_text.h"
 #include "text/tokenizer/bpe.h"
 #include "text/tokenizer/byte_level.h"
+#include "text/tokenizer/character_bpe.h"
 #include "text/tokenizer/unigram.h"
 #include "text/tokenizer/wordpiece.h"
 
@@ -19,7 +20,7 @@ namespace {
 
 using Json = TokenizerFields::Json;
 using Ordered = nlohmann::ordered_json;
-using Model = std::variant<text::WordPiece, text::Unigram>;
+using Model = std::variant<text::WordPiece, text::Unigram, text::CharacterBpe>;
 
 class StepsInTurn final : public EncoderTokenizer {
  public:
@@ -64,16 +65,13 @@ class StepsInTurn final : public EncoderTokenizer {
 
   Ordered model() const override {
     if (const auto* const words = std::get_if<text::WordPiece>(&model_)) {
-      Ordered vocab = Ordered::object();
-      auto& entries = vocab.get_ref<Ordered::object_t&>();
-      for (std::size_t id = 0; id < tokens_.size(); ++id)
-        if (!tokens_[id].empty()) entries.Ordered::object_t::Container::emplace_back(tokens_[id], id);
       return {{"type", "WordPiece"},
               {"unk_token", tokens_[static_cast<std::size_t>(words->options().unknown)]},
               {"continuing_subword_prefix", words->options().prefix},
               {"max_input_chars_per_word", words->options().longest},
-              {"vocab", std::move(vocab)}};
+              {"vocab", ids_by_token()}};
     }
+    if (const auto* const pairs = std::get_if<text::CharacterBpe>(&model_)) return bpe_model(*pairs);
     const auto& unigram = std::get<text::Unigram>(model_);
     Ordered vocab = Ordered::array();
     for (std::size_t id = 0; id < tokens_.size(); ++id)
@@ -86,6 +84,30 @@ class StepsInTurn final : public EncoderTokenizer {
   }
 
  private:
+  Ordered ids_by_token() const {
+    Ordered vocab = Ordered::object();
+    auto& entries = vocab.get_ref<Ordered::object_t&>();
+    for (std::size_t id = 0; id < tokens_.size(); ++id)
+      if (!tokens_[id].empty()) entries.Ordered::object_t::Container::emplace_back(tokens_[id], id);
+    return vocab;
+  }
+  Ordered bpe_model(const text::CharacterBpe& pairs) const {
+    Ordered merges = Ordered::array();
+    const auto& unknown = pairs.options().unknown;
+    for (const text::Merge& merge : pairs.merges().merges())
+      merges.push_back(Ordered::array(
+          {tokens_[static_cast<std::size_t>(merge.left)], tokens_[static_cast<std::size_t>(merge.right)]}));
+    return {{"type", "BPE"},
+            {"dropout", nullptr},
+            {"unk_token", unknown ? Ordered(tokens_[static_cast<std::size_t>(*unknown)]) : Ordered()},
+            {"continuing_subword_prefix", nullptr},
+            {"end_of_word_suffix", nullptr},
+            {"fuse_unk", pairs.options().fuse_unknown},
+            {"byte_fallback", false},
+            {"ignore_merges", pairs.options().whole_first},
+            {"vocab", ids_by_token()},
+            {"merges", std::move(merges)}};
+  }
   bool has(text::DecoderStep::Kind kind) const {
     return decoder_ && std::any_of(decoder_->begin(), decoder_->end(),
                                    [&](const text::DecoderStep& step) { return step.kind == kind; });
@@ -158,13 +180,44 @@ Model read_unigram(const TokenizerFields& file, const Json& model, std::vector<s
   return text::Unigram(names, std::move(lists.scores), options);
 }
 
+Model read_character_bpe(const TokenizerFields& file, const Json& model, std::vector<std::string>& names) {
+  for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
+    file.refuse_unless_absent(model, key);
+  names = file.vocabulary_of(model);
+  text::TextIndex known(names.size());
+  for (std::size_t id = 0; id < names.size(); ++id)
+    if (!names[id].empty()) known.put(names[id], static_cast<std::int64_t>(id));
+  const auto id_of = [&](const std::string& name, const char* field) {
+    const auto found = known.find(name);
+    if (!found)
+      file.fail(
+          runtime::format("{} speaks of \"{}\", which is not in the vocabulary", field, text::beginning(name, 60)),
+          field);
+    return *found;
+  };
+  text::CharacterBpe::Options options{.unknown = {},
+                                      .fuse_unknown = file.flag(model, "fuse_unk", false),
+                                      .whole_first = file.flag(model, "ignore_merges", false)};
+  if (model.contains("unk_token") && !model["unk_token"].is_null())
+    options.unknown = id_of(file.text_of(model, "unk_token"), "unk_token");
+  std::vector<text::Merge> merges;
+  for (const Json& given : file.member(model, "merges", Json::value_t::array)) {
+    const auto [left, right] = file.pair_of_merge(given);
+    merges.push_back({static_cast<std::int32_t>(id_of(left, "merges")),
+                      static_cast<std::int32_t>(id_of(right, "merges")),
+                      static_cast<std::int32_t>(id_of(left + right, "merges"))});
+  }
+  return text::CharacterBpe(names, std::move(merges), options);
+}
+
 }  // namespace
 
 std::shared_ptr<const EncoderTokenizer> read_encoder_tokenizer(const TokenizerFields& file,
                                                                std::vector<std::string>& names) {
   const Json& model = file.member(file.document(), "model", Json::value_t::object);
-  Model read =
-      TokenizerFields::is(model, "WordPiece") ? read_word_piece(file, model, names) : read_unigram(file, model, names);
+  Model read = TokenizerFields::is(model, "WordPiece") ? read_word_piece(file, model, names)
+               : TokenizerFields::is(model, "Unigram") ? read_unigram(file, model, names)
+                                                       : read_character_bpe(file, model, names);
   return std::make_shared<StepsInTurn>(file, names, std::move(read));
 }
 

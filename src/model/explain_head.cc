@@ -13,6 +13,7 @@
 #include "explain/tokens.h"
 #include "io/source.h"
 #include "model/blocks.h"
+#include "model/explain_steps.h"
 #include "model/generate_internal.h"
 
 #include "runtime/format.h"
@@ -24,35 +25,6 @@ namespace {
 
 using explain_detail::Phrase;
 using StepKind = ExplainStep::Kind;
-
-/// Makes a token's bytes visible: a space as ␣, line ends and incomplete characters as escapes such as \x0A.
-std::string shown(const std::string& bytes) {
-  std::string text;
-  for (const char c : io::one_line(bytes)) text += c == ' ' ? "\xE2\x90\xA3" : std::string(1, c);
-  return text;
-}
-
-struct Steps {
-  Language language;
-  std::vector<std::string> tokens;
-  std::vector<ExplainStep> all = {};
-
-  ExplainStep& add(StepKind kind, const char* name, Phrase title, Phrase note, const std::string& formula,
-                   ExplainStep::Operation operation, const Tensor& values) {
-    ExplainStep step;
-    step.kind = kind;
-    step.name = name;
-    step.title = say(language, title);
-    step.formula = kind == StepKind::pairs && *name == 'm' ? formula : explain_detail::in_words(language, formula);
-    step.note = say(language, note);
-    step.operation = std::move(operation);
-    if (values.defined()) step.shape = values.sizes();
-    step.values = values;
-    step.rows = {tokens};
-    if (kind == StepKind::pairs || kind == StepKind::weights) step.columns = {tokens};
-    return all.emplace_back(std::move(step));
-  }
-};
 
 }  // namespace
 
@@ -89,8 +61,9 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
   const Tensor scaled = attention_scores(q, k, {.scale = options.scale}),
                scores = attention_scores(q, k, {.score = Score::dot()});
 
-  Steps steps{language, {}};
-  for (const std::int64_t id : ids) steps.tokens.push_back(shown(tokenizer.bytes(id)));
+  TrainedSteps steps{language, {}, {}};
+  for (const std::int64_t id : ids) steps.tokens.push_back(shown_token(tokenizer.bytes(id)));
+  steps.tokens_to = steps.tokens;
   const auto wide = [](const Tensor& x) {
     return x.to(x.dtype() == Dtype::f64 ? Dtype::f64 : Dtype::f32).contiguous();
   };

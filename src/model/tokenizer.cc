@@ -150,7 +150,8 @@ bool Tokenizer::State::index() {
   std::vector<bool> from_text(names.size(), false);  // whether an id is a single byte or the result of a merge
   for (std::size_t id = 0; id < names.size(); ++id) {
     if (names[id].empty()) continue;
-    const auto from_bytes = kind == Kind::bpe && !byte_fallback ? text::from_byte_characters(names[id]) : std::nullopt;
+    const auto from_bytes =
+        kind == Kind::bpe && !byte_fallback && !encoder ? text::from_byte_characters(names[id]) : std::nullopt;
     bytes[id] = from_bytes ? *from_bytes : decoded(id, names[id]);
     const bool is_new = ids.put(byte_fallback ? names[id] : bytes[id], static_cast<std::int64_t>(id));
     if (encoder != nullptr) continue;
@@ -184,7 +185,7 @@ namespace {
 
 /// Returns the ids of a text without special tokens.
 std::vector<std::int64_t> ids_of(const State& state, std::string_view text) {
-  if (state.kind != Tokenizer::Kind::bpe) text::check_utf8("encode", text);
+  if (state.kind != Tokenizer::Kind::bpe || state.encoder) text::check_utf8("encode", text);
   std::vector<std::int64_t> ids;
   Encoder encoder(state, ids);
   // the parts that a normalizer changed; a deque does not move them while the encoder refers to their pieces

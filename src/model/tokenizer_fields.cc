@@ -125,4 +125,26 @@ std::string TokenizerFields::sought(const Json& step) {
   return text.is_string() ? text.get<std::string>() : "";
 }
 
+std::pair<std::string, std::string> TokenizerFields::pair_of_merge(const Json& given) const {
+  if (given.is_array() && given.size() == 2 && given[0].is_string() && given[1].is_string())
+    return {given[0], given[1]};
+  const std::string text = given.is_string() ? given.get<std::string>() : "";
+  const std::size_t space = text.find(' ');
+  if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
+    fail(runtime::format("the merge {} is not two tokens", text::beginning(given.dump(), 60)), "merges");
+  return {text.substr(0, space), text.substr(space + 1)};
+}
+
+std::string to_base64(std::string_view bytes) {
+  constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (std::size_t at = 0; at < bytes.size(); at += 3) {
+    std::uint32_t held = 0;
+    for (std::size_t i = 0; i < 3; ++i)
+      held = held << 8 | (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0U);
+    for (std::size_t i = 0; i < 4; ++i) text += at + i > bytes.size() ? '=' : digits[held >> (18 - 6 * i) & 0x3F];
+  }
+  return text;
+}
+
 }  // namespace attn

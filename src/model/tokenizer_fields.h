@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace attn {
@@ -49,6 +50,9 @@ class TokenizerFields {
   /// and ids.
   std::vector<std::string> vocabulary_of(const Json& model) const;
 
+  /// Reads a merge: "a b", or ["a", "b"].
+  std::pair<std::string, std::string> pair_of_merge(const Json& given) const;
+
   struct Metaspace {
     std::string space;
     text::Prefix prefix;
@@ -68,5 +72,8 @@ class TokenizerFields {
   Json document_;
   std::optional<TokenizerLists> lists_;
 };
+
+/// Encodes bytes as Base64.
+std::string to_base64(std::string_view bytes);
 
 }  // namespace attn

@@ -34,7 +34,7 @@ class TokenizerReader : private TokenizerFields {
   std::shared_ptr<State> read() {
     const Json& model = member(document(), "model", Json::value_t::object);
     read_kind(model);
-    if (is_of_encoder(state_->kind)) {
+    if (has_steps()) {
       state_->encoder = read_encoder_tokenizer(*this, state_->names);
       state_->strip_space = state_->encoder->strips_space();
     } else {
@@ -44,7 +44,7 @@ class TokenizerReader : private TokenizerFields {
       state_->names = vocabulary_of(model);
     }
     read_added();
-    if (state_->kind == Tokenizer::Kind::bpe) read_merges(model);
+    if (state_->kind == Tokenizer::Kind::bpe && !state_->encoder) read_merges(model);
     if (!state_->index()) fail("two tokens of the vocabulary stand for the same bytes", "vocab");
     if (state_->kind == Tokenizer::Kind::words && !state_->ids.contains(unknown_word))
       fail("the vocabulary has no <unk>", "vocab");
@@ -85,13 +85,22 @@ class TokenizerReader : private TokenizerFields {
     return true;
   }
 
+  /// Returns whether the file's steps are read as those of encoders: WordPiece, Unigram, and NLLB's BPE of characters,
+  /// which are cut by a Metaspace alone.
+  bool has_steps() const {
+    if (is_of_encoder(state_->kind)) return true;
+    const Json& model = at("model");
+    return state_->kind == Tokenizer::Kind::bpe && model.value("byte_fallback", Json(false)) != true &&
+           is(only_step(at("pre_tokenizer"), "pretokenizers"), "Metaspace");
+  }
+
   void read_kind(const Json& model) {
     const std::string type = model.contains("type") ? text_of(model, "type") : "BPE";
     const auto at = std::find(std::begin(models) + 1, std::end(models), type);
     if (at == std::end(models))
       fail(runtime::format("the model is a {}; supported are BPE, WordLevel, WordPiece and Unigram", type), "type");
     state_->kind = static_cast<Tokenizer::Kind>(at - std::begin(models));
-    if (is_of_encoder(state_->kind)) return;
+    if (has_steps()) return;
     for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
       refuse_unless_absent(model, key);
     state_->byte_fallback = type == "BPE" && flag(model, "byte_fallback", false);
@@ -312,17 +321,6 @@ class TokenizerReader : private TokenizerFields {
     state_->cut_at_begin = truncation.value("direction", Json()) == "Left";
   }
 
-  /// Reads a merge: "a b", or ["a", "b"].
-  std::pair<std::string, std::string> pair_of(const Json& given) const {
-    if (given.is_array() && given.size() == 2 && given[0].is_string() && given[1].is_string())
-      return {given[0], given[1]};
-    const std::string text = given.is_string() ? given.get<std::string>() : "";
-    const std::size_t space = text.find(' ');
-    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos)
-      fail(runtime::format("the merge {} is not two tokens", text::beginning(given.dump(), 60)), "merges");
-    return {text.substr(0, space), text.substr(space + 1)};
-  }
-
   void read_merges(const Json& model) {
     if (lists() && !model.contains("merges")) {
       state_->bpe = text::Bpe(std::move(lists()->merges));
@@ -337,7 +335,7 @@ class TokenizerReader : private TokenizerFields {
     };
     std::vector<text::Merge> merges;
     for (const Json& given : member(model, "merges", Json::value_t::array)) {
-      const auto [left, right] = pair_of(given);
+      const auto [left, right] = pair_of_merge(given);
       merges.push_back({id_of_name(left), id_of_name(right), id_of_name(left + right)});
     }
     state_->bpe = text::Bpe(std::move(merges));

@@ -28,7 +28,7 @@ struct Tokenizer::State {
   Kind kind = Kind::characters;
   // bpe: tokens are characters, or bytes of characters without a token; false: tokens are bytes
   bool byte_fallback = false;
-  std::shared_ptr<const EncoderTokenizer> encoder;  // wordpiece and unigram: all steps and the model
+  std::shared_ptr<const EncoderTokenizer> encoder;  // wordpiece, unigram, NLLB's bpe: all steps, the model
   std::vector<text::Change> normalizer;
   std::string space;  // what the pre-tokenizer (Metaspace) puts in place of a space; empty: spaces stay
   Prefix prefix = Prefix::never;

@@ -1,5 +1,5 @@
-// tests/model/encoder_decoders.h: tiny encoder-decoders of transformers with their figures, the golden ones or those that
-// ATTN_ENCODER_DECODERS names.
+// tests/model/encoder_decoders.h: tiny encoder-decoders of transformers with their figures, the golden ones or those
+// that ATTN_ENCODER_DECODERS names.
 #pragma once
 #include <attn/encoder_decoder.h>
 

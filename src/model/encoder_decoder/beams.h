@@ -1,5 +1,5 @@
-// src/model/encoder_decoder/beams.h: declares beam search for one source, without the model: scores go in, which beams go
-// on with which token comes out.
+// src/model/encoder_decoder/beams.h: declares beam search for one source, without the model: scores go in, which
+// beams go on with which token comes out.
 #pragma once
 #include <attn/translation.h>
 

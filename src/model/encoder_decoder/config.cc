@@ -1,14 +1,16 @@
 // src/model/encoder_decoder/config.cc: reads the shape of an encoder-decoder from transformers' config.json, checks and
 // writes it.
-#include <attn/encoder_decoder.h>
+#include <attn/translation.h>
 
 #include "model/encoder/activation.h"
 #include "model/json_fields.h"
+#include "model/weights_files.h"
 
 #include "runtime/format.h"
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 
 namespace attn {
@@ -153,6 +155,17 @@ void EncoderDecoderConfig::check() const {
     throw ValueError(runtime::format("EncoderDecoderConfig: norm_eps is {}; it must be above 0, and finite", norm_eps));
   if (!(dropout >= 0 && dropout < 1))
     throw ValueError(runtime::format("EncoderDecoderConfig: dropout is {}; it must be from 0 to below 1", dropout));
+}
+
+bool is_encoder_decoder(const std::string& folder) {
+  try {
+    const auto fields = fields_of("is_encoder_decoder", std::filesystem::path(folder) / "config.json");
+    const std::string type = fields ? fields->text("model_type", "") : "";
+    return std::any_of(std::begin(pair_types), std::end(pair_types),
+                       [&](const auto& one) { return type == one.first; });
+  } catch (const std::exception&) {
+    return false;  // who loads the folder says what is wrong
+  }
 }
 
 EncoderDecoderConfig EncoderDecoderConfig::from_json(const std::string& text, const std::string& name) {

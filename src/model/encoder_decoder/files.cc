@@ -28,8 +28,9 @@ bool is_same(const Tensor& a, const Tensor& b) {
          same_bits(a.to(both), b.to(both));
 }
 
-/// Finds out which tables are one, and gives them the names of `pair_tensors`. A table that the file has twice, or lacks,
-/// is the one that another name has: the shared table, else that of the decoder, the encoder, the output layer.
+/// Finds out which tables are one, and gives them the names of `pair_tensors`. A table that the file has twice, or
+/// lacks, is the one that another name has: the shared table, else that of the decoder, the encoder, the output
+/// layer.
 void resolve_tables(Tensors& tensors, EncoderDecoderConfig& config) {
   std::map<std::string, Tensor> found;
   for (const char* name : {shared_table, decoder_table, encoder_table, head_table})

@@ -1,5 +1,5 @@
-// src/model/encoder_decoder/initial_weights.cc: draws the initial weights of an encoder-decoder, with the deviations that
-// transformers' classes have.
+// src/model/encoder_decoder/initial_weights.cc: draws the initial weights of an encoder-decoder, with the deviations
+// that transformers' classes have.
 #include "model/encoder_decoder/initial_weights.h"
 
 #include <attn/nn/init.h>

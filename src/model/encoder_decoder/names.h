@@ -9,8 +9,9 @@
 
 namespace attn {
 
-/// Lists the tensors under transformers' names, without the prefix "model." of BART's like. Tables: "shared.weight", or,
-/// if they are apart, "encoder.embed_tokens.weight" and "decoder.embed_tokens.weight"; "lm_head.weight" unless tied.
+/// Lists the tensors under transformers' names, without the prefix "model." of BART's like. Tables: "shared.weight",
+/// or, if they are apart, "encoder.embed_tokens.weight" and "decoder.embed_tokens.weight"; "lm_head.weight" unless
+/// tied.
 std::vector<StoredTensor> pair_tensors(const EncoderDecoderConfig& config);
 
 /// Returns the name of a tensor of the file as `pair_tensors` has it.
@@ -18,8 +19,8 @@ std::string pair_name(const EncoderDecoderConfig& config, const std::string& nam
 /// The same backwards: the name in a file of transformers.
 std::string pair_file_name(const EncoderDecoderConfig& config, const std::string& name);
 
-/// Returns whether the tensor of that name (of `pair_name`) is read: tables of computed positions, T5's unused biases of
-/// cross-attention and versions are not.
+/// Returns whether the tensor of that name (of `pair_name`) is read: tables of computed positions, T5's unused biases
+/// of cross-attention and versions are not.
 bool is_pair_weight(const EncoderDecoderConfig& config, const std::string& name);
 
 }  // namespace attn

@@ -1,5 +1,5 @@
-// src/model/encoder_decoder/scores.h: changes the scores of the next token as the options say, in f32 and in the order of
-// transformers' generate.
+// src/model/encoder_decoder/scores.h: changes the scores of the next token as the options say, in f32 and in the
+// order of transformers' generate.
 #pragma once
 #include <attn/translation.h>
 

@@ -1,4 +1,5 @@
-// src/model/encoder_decoder/texts.cc: checks the texts of a call, and says what the architecture fixes of its attention.
+// src/model/encoder_decoder/texts.cc: checks the texts of a call, and says what the architecture fixes of its
+// attention.
 #include "model/encoder_decoder/texts.h"
 
 #include "runtime/format.h"

@@ -35,7 +35,9 @@ TranslateOptions checked_options(const EncoderDecoder& model, TranslateOptions o
   check_at_least("returned", options.returned, 1);
   check_at_least("no_repeat_ngram", options.no_repeat_ngram, 0);
   check_at_least("batch_tokens", options.batch_tokens, 1);
-  constexpr std::int64_t most = 1 << 16;
+  constexpr std::int64_t most_said = 1 << 20, most = 1 << 16;
+  if (options.tokens > most_said)
+    throw ValueError(runtime::format("translate: tokens is {}; it must be at most {}", options.tokens, most_said));
   if (options.beams > most || options.returned > most)
     throw ValueError(runtime::format("translate: beams is {}, returned {}; at most {} are possible", options.beams,
                                      options.returned, most));

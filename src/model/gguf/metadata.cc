@@ -142,7 +142,7 @@ void add_tokenizer(Metadata& metadata, const Tokenizer& tokenizer, std::int64_t 
   const State& state = state_of(tokenizer);
   if (is_of_encoder(state.kind))
     refuse_tokenizer("is of an encoder, WordPiece or Unigram; a GGUF file can hold byte pairs");
-  if (state.kind != Tokenizer::Kind::bpe)
+  if (state.kind != Tokenizer::Kind::bpe || state.encoder)
     refuse_tokenizer("is of words or characters; a GGUF file can hold byte pairs");
   for (const AddedToken& token : state.added)
     if (token.single_word || token.lstrip || token.rstrip)

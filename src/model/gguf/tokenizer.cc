@@ -205,7 +205,7 @@ class Description {
     std::string table;
     for (const std::int64_t byte : file_.integers(charsmap_key)) table += static_cast<char>(byte & 0xFF);
     document_["normalizer"] = nullptr;
-    if (!table.empty()) document_["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", base64(table)}};
+    if (!table.empty()) document_["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(table)}};
     const Json space{{"type", "Metaspace"},
                      {"replacement", blank},
                      {"prepend_scheme", file_.boolean("tokenizer.ggml.add_space_prefix", true) ? "always" : "never"},
@@ -236,18 +236,6 @@ class Description {
     if (!file_.has(key)) key = otherwise;
     const std::int64_t id = file_.integer(key);
     return Json::array({token_of(key, id), static_cast<std::uint64_t>(id)});
-  }
-
-  static std::string base64(std::string_view bytes) {
-    constexpr std::string_view digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    std::string text;
-    for (std::size_t at = 0; at < bytes.size(); at += 3) {
-      std::uint32_t held = 0;
-      for (std::size_t i = 0; i < 3; ++i)
-        held = held << 8 | (at + i < bytes.size() ? static_cast<unsigned char>(bytes[at + i]) : 0U);
-      for (std::size_t i = 0; i < 4; ++i) text += at + i > bytes.size() ? '=' : digits[held >> (18 - 6 * i) & 0x3F];
-    }
-    return text;
   }
 
   std::vector<float> scores_of_tokens() const {

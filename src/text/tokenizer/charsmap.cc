@@ -56,21 +56,39 @@ std::string Charsmap::read(std::string_view bytes) {
   return "";
 }
 
-/// Returns the replacement of the shortest beginning of `part` that is in the table.
-std::optional<std::string_view> Charsmap::replacement(std::string_view part) const {
+template <typename Found>
+void Charsmap::beginnings(std::string_view text, const Found& found) const {
   std::size_t at = offset_of(units_[0]);
-  for (const char c : part) {
-    const auto label = static_cast<unsigned char>(c);
-    if (label == 0) break;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto label = static_cast<unsigned char>(text[i]);
+    if (label == 0) return;
     at ^= label;
     const std::uint32_t unit = units_[at];
-    if (label_of(unit) != label) break;
+    if (label_of(unit) != label) return;
     at ^= offset_of(unit);
     if (!has_value(unit)) continue;
     const std::string_view rest = std::string_view(replacements_).substr(value_of(units_[at]));
-    return rest.substr(0, rest.find('\0'));
+    if (!found(rest.substr(0, rest.find('\0')), i + 1)) return;
   }
-  return std::nullopt;
+}
+
+/// Returns the replacement of the shortest beginning of `part` that is in the table.
+std::optional<std::string_view> Charsmap::replacement(std::string_view part) const {
+  std::optional<std::string_view> shortest;
+  beginnings(part, [&](std::string_view by, std::size_t) {
+    shortest = by;
+    return false;
+  });
+  return shortest;
+}
+
+std::optional<std::pair<std::string_view, std::size_t>> Charsmap::longest(std::string_view text) const {
+  std::optional<std::pair<std::string_view, std::size_t>> result;
+  beginnings(text, [&](std::string_view by, std::size_t bytes) {
+    result = {by, bytes};
+    return true;
+  });
+  return result;
 }
 
 Rewritten Charsmap::applied(const Rewritten& from) const {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace attn::text {
@@ -22,9 +23,16 @@ class Charsmap {
   /// that is, as Hugging Face's library does: the shortest beginning counts, and the whole is replaced.
   Rewritten applied(const Rewritten& from) const;
 
+  /// Returns the replacement of the longest beginning of `text` that is in the table, with its bytes, as SentencePiece
+  /// itself replaces.
+  std::optional<std::pair<std::string_view, std::size_t>> longest(std::string_view text) const;
+
  private:
   std::string read(std::string_view bytes);
   std::optional<std::string_view> replacement(std::string_view part) const;
+  /// Calls found(replacement, bytes) for each beginning of `text` in the table, ascending, while it returns true.
+  template <typename Found>
+  void beginnings(std::string_view text, const Found& found) const;
   std::vector<std::uint32_t> units_;
   std::string replacements_, damage_;
 };
