@@ -1,14 +1,16 @@
-// src/cli/train.cc: implements attn train: trains a language model on a text and writes it to a folder.
+// src/cli/train.cc: implements attn train: trains a language model on a text, or an encoder-decoder on pairs, and
+// writes it to a folder.
 #include "cli/memory.h"
 #include "cli/output.h"
 #include "cli/stop.h"
 #include "cli/train_folder.h"
+#include "cli/train_options.h"
 #include "cli/train_report.h"
+#include "cli/train_texts.h"
 #include "cli/verbs.h"
 
 #include <attn/error.h>
 #include <attn/runtime.h>
-#include <attn/text.h>
 #include <attn/train.h>
 
 #include "io/write.h"
@@ -19,7 +21,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <new>
 #include <span>
@@ -27,83 +28,9 @@
 namespace attn::cli {
 namespace {
 
-struct Arguments {
-  std::vector<std::string> texts;
-  std::string out = "attn-model", log, size = "nano", tokens = "characters", dtype = "f32";
-  std::int64_t vocab = 0, save_every = 0;
-  std::int64_t steps = 0, batch = 0, context = 0, eval_every = 0, seed = 1337;
-  double lr = 0, dropout = 0;
-  bool resume = false;
-  std::map<std::string, Option> given;
-  bool has(const char* name) const { return given.at(name).given(); }
-};
-
-// --- options -------------------------------------------------------------------------------------------------------
-
-TrainOptions options_of(const Arguments& a, std::int64_t vocab_size) {
-  const std::size_t size = choose("--size", a.size, {"nano", "baby", "small"});
-  TrainOptions o;
-  o.model = size == 0   ? ModelConfig::nano(vocab_size)
-            : size == 1 ? ModelConfig::baby(vocab_size)
-                        : ModelConfig::small(vocab_size);
-  o.model.vocab_size = vocab_size;
-  constexpr std::int64_t steps[] = {2000, 5000, 20000}, batches[] = {12, 8, 4};
-  constexpr double rates[] = {1e-3, 1e-3, 6e-4}, dropouts[] = {0.1, 0.2, 0.1};
-  o.model.context = a.has("context") ? a.context : o.model.context;
-  o.model.dropout = a.has("dropout") ? a.dropout : dropouts[size];
-  o.dtype = choose("--dtype", a.dtype, {"f32", "bf16"}) == 0 ? Dtype::f32 : Dtype::bf16;
-  o.steps = a.has("steps") ? a.steps : steps[size];
-  o.batch = a.has("batch") ? a.batch : batches[size];
-  o.lr = a.has("lr") ? a.lr : rates[size];
-  o.eval_every =
-      a.has("eval-every") ? a.eval_every : std::max<std::int64_t>(1, std::min<std::int64_t>(250, o.steps / 4));
-  o.seed = static_cast<std::uint64_t>(a.seed);
-  return o;
-}
-
-/// Checks that the options given together with --resume equal those of the saved training; only --steps may be larger.
-void check_same(const Arguments& a, const TrainOptions& now) {
-  const TrainOptions as_given = options_of(a, now.model.vocab_size);
-  const auto same = [&](const char* name, const auto& given, const auto& then) {
-    if (a.has(name) && !(given == then))
-      throw UsageError{
-          runtime::format("--{} is {}, the training in {} has {}; leave it out, or begin anew in another --out", name,
-                          given, a.out, then)};
-  };
-  same("steps", std::min(as_given.steps, now.steps), now.steps);
-  same("batch", as_given.batch, now.batch);
-  same("context", as_given.model.context, now.model.context);
-  same("eval-every", as_given.eval_every, now.eval_every);
-  same("seed", as_given.seed, now.seed);
-  same("lr", as_given.lr, now.lr);
-  same("dropout", as_given.model.dropout, now.model.dropout);
-  same("dtype", std::string(name_of(as_given.dtype)), std::string(name_of(now.dtype)));
-  if (a.has("size") && (as_given.model.layers != now.model.layers || as_given.model.width != now.model.width))
-    throw UsageError{runtime::format(
-        "--size {} is not that of the training in {}; leave it out, or begin anew in another --out", a.size, a.out)};
-}
-
 void say(const std::string& line) { std::fwrite(line.data(), 1, line.size(), stderr); }
 
-// --- the text and the training -------------------------------------------------------------------------------------
-
-std::string read_texts(const std::vector<std::string>& paths, bool any_bytes) {
-  std::string all;
-  for (const std::string& path : paths) {
-    std::string text = read_file(path);
-    const auto wrong = any_bytes ? std::nullopt : text::invalid_utf8(text);
-    if (wrong)
-      throw ValueError(
-          runtime::format("{}: the byte at offset {} is not UTF-8; --tokens bpe takes any bytes", path, *wrong));
-    all += without_mark(std::move(text));
-  }
-  if (all.empty()) throw ValueError(runtime::format("{}: there is no text", runtime::join(paths, ", ")));
-  return all;
-}
-
-Tokenizer::Kind kind_of(const Arguments& a) {
-  return static_cast<Tokenizer::Kind>(choose("--tokens", a.tokens, {"characters", "words", "bpe"}));
-}
+// --- the training --------------------------------------------------------------------------------------------------
 
 /// A training, the lock of its folder, and its tokenizer.
 struct Running {
@@ -117,6 +44,7 @@ struct Running {
 /// in its first step. For the backward pass, a step keeps at least this for each token: eight rows of `width` numbers
 /// in each layer, and the logits.
 void check_memory(const TrainOptions& o, const char* what_helps) {
+  if (o.encoder_decoder) return;  // its texts are as long as they are
   const double numbers = 8 * static_cast<double>(o.model.layers) * static_cast<double>(o.model.width) +
                          static_cast<double>(o.model.vocab_size);
   const double needed =
@@ -130,20 +58,35 @@ void check_memory(const TrainOptions& o, const char* what_helps) {
         counted(o.batch, "window"), counted(o.model.context, "token"), needed / 0x1p30, there / 0x1p30, what_helps));
 }
 
+/// What a training reads: a text, or pairs.
+struct TrainTexts {
+  std::string text;
+  std::vector<TextPair> pairs;
+};
+
+TrainTexts read(const TrainArguments& a, Tokenizer::Kind kind) {
+  const bool any_bytes = kind == Tokenizer::Kind::bpe;
+  if (a.has("pairs")) return {.text = {}, .pairs = read_pairs(a.pairs, any_bytes)};
+  return {.text = read_texts(a.texts, any_bytes), .pairs = {}};
+}
+
+Tokenizer learn(const TrainTexts& texts, const TrainArguments& a) {
+  return a.has("pairs") ? train_pair_tokenizer(texts.pairs, kind_of(a), a.vocab)
+                        : Tokenizer::train(texts.text, kind_of(a), a.vocab);
+}
+
 /// Begins a new training. It writes the first checkpoint before the first step, so that a folder that cannot be written
 /// is reported at once.
-Running begin(const Arguments& a) {
-  const Tokenizer::Kind kind = kind_of(a);
-  if (a.has("vocab") && kind == Tokenizer::Kind::characters)
-    throw UsageError{"--vocab goes with --tokens words or bpe: characters take all there are"};
+Running begin(const TrainArguments& a) {
   options_of(a, 2).check();
   check_free(a.out);
-  const std::string text = read_texts(a.texts, kind == Tokenizer::Kind::bpe);
-  const Tokenizer tokenizer = Tokenizer::train(text, kind, a.vocab);
+  const TrainTexts texts = read(a, kind_of(a));
+  const Tokenizer tokenizer = learn(texts, a);
   const TrainOptions options = options_of(a, tokenizer.size());
   check_memory(options, "; a smaller --batch or --context needs less");
   check_tokenizer(a.out, tokenizer);
-  Trainer trainer(tokenizer.encode(text), options);
+  Trainer trainer = a.has("pairs") ? Trainer::of_pairs(encode_pairs(tokenizer, texts.pairs), options)
+                                   : Trainer(tokenizer.encode(texts.text), options);
   std::error_code failure;
   std::vector<std::filesystem::path> made = missing_files(a.out);
   std::filesystem::create_directories(a.out, failure);
@@ -162,18 +105,23 @@ Running begin(const Arguments& a) {
   return {std::move(lock), std::move(trainer), tokenizer, std::move(made)};
 }
 
-/// Encodes the text again for --resume. A character that the vocabulary lacks means that the text is another one.
-std::vector<std::int64_t> encode_again(const Tokenizer& tokenizer, const std::string& text, const std::string& out) {
+/// Resumes with the text encoded again. A character that the vocabulary lacks means that the text is another one.
+Trainer resume(const Tokenizer& tokenizer, const TrainTexts& texts, const TrainArguments& a) {
+  std::vector<IdPair> pairs;
+  std::vector<std::int64_t> ids;
   try {
-    return tokenizer.encode(text);
+    if (a.has("pairs")) pairs = encode_pairs(tokenizer, texts.pairs);
+    else ids = tokenizer.encode(texts.text);
   } catch (const ValueError& error) {
     const std::string_view what = error.what();
-    throw ValueError(runtime::format("{} was begun with another text: {}", out, what.substr(what.find(": ") + 2)));
+    const std::size_t first = a.has("pairs") ? 0 : what.find(": ") + 2;  // without "encode: "
+    throw ValueError(runtime::format("{} was begun with another text: {}", a.out, what.substr(first)));
   }
+  return a.has("pairs") ? Trainer::resume_pairs(a.out, std::move(pairs)) : Trainer::resume(a.out, std::move(ids));
 }
 
 /// Raises the number of steps and saves it, so that a later --resume without --steps uses it too.
-void extend(Trainer& trainer, const Arguments& a) {
+void extend(Trainer& trainer, const TrainArguments& a) {
   const std::int64_t before = trainer.options().steps, next = trainer.step() + 1;
   if (a.steps == before) return;
   const double rate = next <= before ? trainer.options().lr_of(next) : trainer.options().lr / 10;
@@ -183,7 +131,7 @@ void extend(Trainer& trainer, const Arguments& a) {
                       counted(before, "step"), a.steps, next, a.steps, trainer.options().lr_of(next), rate));
 }
 
-Running go_on(const Arguments& a) {
+Running go_on(const TrainArguments& a) {
   auto lock = std::make_unique<FolderLock>(a.out);
   const auto found = Trainer::find(a.out);
   if (!found) throw ValueError(runtime::format("{} holds no training to resume; without --resume one begins", a.out));
@@ -194,10 +142,9 @@ Running go_on(const Arguments& a) {
     throw UsageError{
         runtime::format("--tokens {} are not those of the training in {}; leave it out, or begin anew in another --out",
                         a.tokens, a.out)};
-  const std::string text = read_texts(a.texts, tokenizer.kind() == Tokenizer::Kind::bpe);
-  Trainer trainer = Trainer::resume(a.out, encode_again(tokenizer, text, a.out));
-  if (a.has("vocab") && (tokenizer.kind() == Tokenizer::Kind::characters ||
-                         Tokenizer::train(text, tokenizer.kind(), a.vocab).size() != tokenizer.size()))
+  const TrainTexts texts = read(a, tokenizer.kind());
+  Trainer trainer = resume(tokenizer, texts, a);
+  if (a.has("vocab") && (tokenizer.kind() == Tokenizer::Kind::characters || learn(texts, a).size() != tokenizer.size()))
     throw UsageError{runtime::format(
         "--vocab {} gives another vocabulary than that of the training in {} ({}); leave it out, or begin "
         "anew in another --out",
@@ -211,17 +158,22 @@ Running go_on(const Arguments& a) {
 void introduce(const Trainer& trainer, const Tokenizer& tokenizer) {
   const TrainOptions& o = trainer.options();
   constexpr const char* kinds[] = {"characters", "words", "byte pairs"};
-  say(runtime::format("{} parameters, {}, {}, width {}, context {}; {} {}; batch {}; {}; {}\n",
-                      count(static_cast<double>(o.model.parameters())), counted(o.model.layers, "layer"),
-                      counted(o.model.heads, "head"), o.model.width, o.model.context, tokenizer.size(),
-                      kinds[static_cast<std::size_t>(tokenizer.kind())], o.batch, name_of(o.dtype),
-                      counted(num_threads(), "thread")));
+  std::string shape;
+  if (const auto& pair = o.encoder_decoder)
+    shape = runtime::format("{} + {} layers, {}, width {}", pair->encoder_layers, pair->decoder_layers,
+                            counted(pair->encoder_heads, "head"), pair->width);
+  else
+    shape = runtime::format("{}, {}, width {}, context {}", counted(o.model.layers, "layer"),
+                            counted(o.model.heads, "head"), o.model.width, o.model.context);
+  say(runtime::format("{} parameters, {}; {} {}; batch {}; {}; {}\n", count(static_cast<double>(trainer.parameters())),
+                      shape, tokenizer.size(), kinds[static_cast<std::size_t>(tokenizer.kind())], o.batch,
+                      name_of(o.dtype), counted(num_threads(), "thread")));
   if (!trainer.notice().empty()) say(trainer.notice() + "\n");
 }
 
 /// Trains until all steps are done or a signal asks to stop. The best weights are saved before the state that refers to
 /// them, so that after a crash between the two only some steps are repeated.
-void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
+void steps(Trainer& trainer, const FolderLock& folder, const TrainArguments& a) {
   const std::int64_t save_every = a.has("save-every") ? a.save_every : trainer.options().eval_every;
   std::int64_t saved = trainer.step();
   TrainReport report(trainer, a.log);
@@ -249,23 +201,21 @@ void steps(Trainer& trainer, const FolderLock& folder, const Arguments& a) {
 
 /// Reports that the first step does not fit into memory. The files of a new training are removed, so that the folder
 /// can be used again with smaller options.
-[[noreturn]] void no_memory(const Running& running, const Arguments& a) {
+[[noreturn]] void no_memory(const Running& running, const TrainArguments& a) {
   const TrainOptions& o = running.trainer.options();
   const bool unbegun = !a.resume && running.trainer.step() == 0;
   if (unbegun) remove_all(running.made);
+  if (o.encoder_decoder)
+    throw ValueError(runtime::format("not enough memory for a step of {}{}", counted(o.batch, "pair"),
+                                     unbegun ? "; a smaller --batch needs less" : ""));
   throw ValueError(runtime::format("not enough memory for a step of {} of {}{}", counted(o.batch, "window"),
                                    counted(o.model.context, "token"),
                                    unbegun ? "; a smaller --batch or --context needs less" : ""));
 }
 
-void run(const Arguments& a) {
+void run(const TrainArguments& a) {
   keep_freed_memory();
-  if (a.texts.empty()) throw UsageError{"a text is missing, as in: attn train /usr/share/common-licenses/GPL-3"};
-  if (a.has("save-every") && a.save_every < 1)
-    throw ValueError(runtime::format("train: save_every is {}; it must be 1 or more", a.save_every));
-  if (a.out.empty()) throw UsageError{"--out is empty; it must name a folder"};
-  if (a.out == standard_stream)
-    throw UsageError{"--out is -, which is no folder; a model needs one (./- has that name)"};
+  check_train_options(a);
   check_log(a.log, a.out, a.resume);
   Running running = a.resume ? go_on(a) : begin(a);
   Trainer& trainer = running.trainer;
@@ -274,10 +224,11 @@ void run(const Arguments& a) {
     steps(trainer, *running.lock, a);
   } catch (const std::bad_alloc&) { no_memory(running, a); }
   running.lock->check();
-  const std::string curve =
-      loss_curve_svg(trainer, runtime::format("attn train {}: {} parameters",
-                                              one_line(std::filesystem::path(a.texts[0]).filename().string()),
-                                              count(static_cast<double>(trainer.options().model.parameters()))));
+  const std::string curve = loss_curve_svg(
+      trainer,
+      runtime::format("attn train {}: {} parameters",
+                      one_line(std::filesystem::path(a.has("pairs") ? a.pairs : a.texts[0]).filename().string()),
+                      count(static_cast<double>(trainer.parameters()))));
   io::write_whole("attn train", (std::filesystem::path(a.out) / "loss.svg").string(),
                   {std::as_bytes(std::span(curve))});
   const auto conclude = [&](const std::string& line) { a.log == standard_stream ? say(line) : print(line); };
@@ -291,34 +242,15 @@ void run(const Arguments& a) {
 }  // namespace
 
 Verb add_train(Parser app) {
-  Parser parser = app.add_verb("train", "A language model from a text, on this machine");
-  auto arguments = std::make_shared<Arguments>();
-  Arguments& a = *arguments;
-  parser.option("TEXT", a.texts, "Text files (- is stdin), one after the other: the last tenth is for validation")
-      .type_name("");
-  const auto add = [&](const char* name, auto& value, const char* type, const char* text) {
-    return a.given[name] = parser.option(std::string("--") + name, value, text).type_name(type);
-  };
-  add("out", a.out, "FOLDER", "Where the model goes: attn-model without it");
-  add("size", a.size, "NAME", "nano (4 layers, 128 wide), baby (6, 384) or small (12, 768: GPT-2's)");
-  add("tokens", a.tokens, "NAME", "characters, words or bpe (byte pairs, learnt from the text)");
-  add("vocab", a.vocab, "N", "How many words (all without it) or byte pairs (1024)").check(whole_number);
-  add("steps", a.steps, "N", "2000, 5000 or 20000 by size").check(whole_number);
-  add("batch", a.batch, "N", "Windows a step: 12, 8 or 4 by size").check(whole_number);
-  add("context", a.context, "N", "Tokens a window: 64, 256 or 1024 by size").check(whole_number);
-  add("lr", a.lr, "X", "The highest learning rate; a cosine takes it to a tenth").check(number);
-  add("dropout", a.dropout, "X", "0.1, 0.2 or 0.1 by size").check(number);
-  add("dtype", a.dtype, "NAME", "f32, or bf16 with the weights kept in f32 too");
-  add("seed", a.seed, "N", "Of weights, batches and dropout").check(whole_number);
-  add("eval-every", a.eval_every, "N", "Steps between validations; the best weights are kept").check(whole_number);
-  add("save-every", a.save_every, "N", "Steps between checkpoints: as --eval-every without it").check(whole_number);
-  add("log", a.log, "FILE", "One JSON line a step; - is stdout").check(file_name);
-  parser.flag("--resume", a.resume, "Go on with the training in --out, to the bit as if it had never stopped");
+  Parser parser = app.add_verb("train", "A language model from a text, or a translation from pairs, on this machine");
+  auto arguments = std::make_shared<TrainArguments>();
+  add_train_options(parser, *arguments);
   parser.footer(
       "Ctrl-C ends the step, saves and stops; --resume goes on. FOLDER holds config.json, tokenizer.json, "
       "model.safetensors (the best\n"
       "weights so far), train_state.safetensors (all that --resume needs) and, at the end, loss.svg.\n"
-      "\nExample\n  attn train /usr/share/common-licenses/GPL-3 --out gpl");
+      "\nExamples\n  attn train /usr/share/common-licenses/GPL-3 --out gpl\n"
+      "  attn train --pairs numbers.tsv --tokens words --out numbers");
   return {parser, [arguments](const std::vector<std::string>& rest) {
             arguments->texts.insert(arguments->texts.end(), rest.begin(), rest.end());
             run(*arguments);

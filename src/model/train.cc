@@ -14,13 +14,6 @@
 namespace attn {
 namespace {
 
-/// Seeds the global generator and makes the model, whose weights are the first numbers that it draws.
-LanguageModel make_model(const TrainOptions& options) {
-  options.check();
-  manual_seed(options.seed);
-  return LanguageModel(options.model, options.dtype);
-}
-
 /// Groups the parameters as nanoGPT does: matrices and tables get weight decay, biases and norms do not.
 std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tensor>& parameters,
                                                          const TrainOptions& options) {
@@ -71,6 +64,10 @@ void TrainOptions::check() const {
     throw ValueError(runtime::format("Trainer: warmup is {} of {} steps; it must be from 0 to that", *warmup, steps));
   if (dtype != Dtype::f32 && dtype != Dtype::bf16)
     throw DtypeError(runtime::format("Trainer: dtype is {}; it must be f32 or bf16", name_of(dtype)));
+  if (!(label_smoothing >= 0 && label_smoothing < 1))
+    throw ValueError(runtime::format("Trainer: label_smoothing is {}; it must be from 0 to below 1", label_smoothing));
+  if (encoder_decoder) return;  // the task checks it
+  if (label_smoothing > 0) throw ValueError("Trainer: label_smoothing is for pairs");
   const auto& layers = model.per_layer;
   if (model.rotary_scaling ||
       std::any_of(layers.begin(), layers.end(), [](const auto& one) { return one.rotary_scaling.has_value(); }))
@@ -84,12 +81,10 @@ double TrainOptions::lr_of(std::int64_t step) const {
   return optim::Schedule{.peak = lr, .last = lr / 10, .warmup = warmup_steps(), .steps = steps}(step - 1);
 }
 
-Trainer::State::State(std::vector<std::int64_t> ids, const TrainOptions& given)
-    : options(given), data(std::move(ids), given.model.vocab_size, given.model.context), model(make_model(given)),
-      parameters(model.parameters()), gradients(parameters), adamw(groups_of(parameters, given)) {}
+Trainer::State::State(std::unique_ptr<TrainTask> given_task, const TrainOptions& given)
+    : options(given), task(std::move(given_task)), parameters(task->module().parameters()), gradients(parameters),
+      adamw(groups_of(parameters, given)) {}
 
-Trainer::Trainer(std::vector<std::int64_t> ids, const TrainOptions& options)
-    : state_(std::make_unique<State>(std::move(ids), options)) {}
 Trainer::Trainer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
@@ -108,10 +103,9 @@ TrainStep Trainer::advance() {
   report.step = s.step + 1;
   report.lr = o.lr_of(report.step);
 
-  s.model.train();
+  s.task->module().train();
   s.gradients.zero();
-  const auto [inputs, targets] = s.data.draw(o.batch);
-  const Tensor loss = s.model.loss(inputs, targets);
+  const Tensor loss = s.task->draw_loss();
   loss.backward();
   report.loss = loss.item();
   report.gradient_norm =
@@ -147,21 +141,27 @@ void Trainer::extend(std::int64_t steps) {
 double Trainer::validate() const {
   const State& s = state();
   const NoGrad guard;
-  const bool training = s.model.is_training();
-  s.model.eval();
+  const nn::Module& model = s.task->module();
+  const bool training = model.is_training();
+  model.eval();
   double sum = 0;
   std::int64_t count = 0;
-  for (const auto& [inputs, targets] : s.data.validation(s.options.batch)) {
-    sum += s.model.loss(inputs, targets).item() * static_cast<double>(inputs.numel());
-    count += inputs.numel();
-  }
-  s.model.train(training);
+  s.task->validate([&](double loss, std::int64_t targets) {
+    sum += loss * static_cast<double>(targets);
+    count += targets;
+  });
+  model.train(training);
   return sum / static_cast<double>(count);
 }
 
 const std::string& Trainer::notice() const { return state().notice; }
 const TrainOptions& Trainer::options() const { return state().options; }
-const LanguageModel& Trainer::model() const { return state().model; }
+double Trainer::tokens_a_step() const { return state().task->tokens_a_step(); }
+std::int64_t Trainer::parameters() const {
+  std::int64_t count = 0;
+  for (const Tensor& x : state().parameters) count += x.numel();
+  return count;
+}
 std::int64_t Trainer::step() const { return state().step; }
 double Trainer::best_loss() const { return state().best; }
 std::int64_t Trainer::best_step() const { return state().best_step; }

@@ -3,8 +3,10 @@
 #include <attn/train.h>
 
 #include "model/flat_gradients.h"
-#include "model/train_data.h"
+#include "model/train_task.h"
 
+#include <functional>
+#include <memory>
 #include <vector>
 
 namespace attn {
@@ -15,11 +17,13 @@ struct LossPoint {
 };
 
 struct Trainer::State {
-  State(std::vector<std::int64_t> ids, const TrainOptions& options);
+  State(std::unique_ptr<TrainTask> task, const TrainOptions& options);
+  /// Reads the state that is saved in the folder. `make` makes the task of the options found there.
+  static std::unique_ptr<State> resumed(
+      const std::string& folder, const std::function<std::unique_ptr<TrainTask>(const TrainOptions& options)>& make);
 
   TrainOptions options;
-  TrainData data;
-  LanguageModel model;
+  std::unique_ptr<const TrainTask> task;
   std::vector<Tensor> parameters;
   FlatGradients gradients;
   optim::AdamW adamw;
