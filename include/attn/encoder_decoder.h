@@ -53,6 +53,12 @@ struct ATTN_API EncoderDecoderConfig {
   /// Returns whether norms stand before each part, and one last.
   bool norms_first() const { return family != Family::bart && family != Family::marian; }
 
+  /// Shapes to train from scratch, Marian's with one table and relu: 2 + 2 layers of width 128 with 4 heads, 4 + 4 of
+  /// 256 with 8, 6 + 6 of 512 with 8 (the base model of Vaswani 2017). Dropout 0.1; the padding token is the last.
+  static EncoderDecoderConfig nano(std::int64_t vocab_size);
+  static EncoderDecoderConfig baby(std::int64_t vocab_size);
+  static EncoderDecoderConfig small(std::int64_t vocab_size);
+
   /// Throws ValueError, one line, for an invalid architecture: a size below 1, heads that do not divide, a number that
   /// is not finite, an invalid enumerator.
   void check() const;

@@ -1,4 +1,5 @@
-// src/cli/train.cc: implements attn train: trains a language model on a text and writes it to a folder.
+// src/cli/train.cc: implements attn train: trains a language model on a text, or an encoder-decoder on pairs, and
+// writes it to a folder.
 #include "cli/memory.h"
 #include "cli/output.h"
 #include "cli/ranks.h"
@@ -26,11 +27,16 @@ namespace {
 void introduce(const Trainer& trainer, const Tokenizer& tokenizer, const Ranks& ranks) {
   const TrainOptions& o = trainer.options();
   constexpr const char* kinds[] = {"characters", "words", "byte pairs"};
+  std::string shape;
+  if (const auto& pair = o.encoder_decoder)
+    shape = runtime::format("{} + {} layers, {}, width {}", pair->encoder_layers, pair->decoder_layers,
+                            counted(pair->encoder_heads, "head"), pair->width);
+  else
+    shape = runtime::format("{}, {}, width {}, context {}", counted(o.model.layers, "layer"),
+                            counted(o.model.heads, "head"), o.model.width, o.model.context);
   say(runtime::format(
-      "{} parameters, {}, {}, width {}, context {}; {} {}; batch {}{}; {}; {}\n",
-      count(static_cast<double>(o.model.parameters())), counted(o.model.layers, "layer"),
-      counted(o.model.heads, "head"), o.model.width, o.model.context, tokenizer.size(),
-      kinds[static_cast<std::size_t>(tokenizer.kind())], o.batch,
+      "{} parameters, {}; {} {}; batch {}{}; {}; {}\n", count(static_cast<double>(trainer.parameters())), shape,
+      tokenizer.size(), kinds[static_cast<std::size_t>(tokenizer.kind())], o.batch,
       o.part_count() == 1 ? "" : runtime::format(" in {} parts", o.part_count()), name_of(o.dtype),
       (ranks.size() == 1 ? "" : runtime::format("{} ranks of ", ranks.size())) + counted(num_threads(), "thread")));
   if (!trainer.notice().empty()) say(trainer.notice() + "\n");
@@ -85,6 +91,9 @@ void steps(const Running& running, const TrainArguments& a, const Ranks& ranks) 
   const TrainOptions& o = running.trainer->options();
   const bool unbegun = !a.resume && running.trainer->step() == 0;
   if (unbegun) remove_all(running.made);
+  if (o.encoder_decoder)
+    throw ValueError(runtime::format("not enough memory for a step of {}{}", counted(o.batch, "pair"),
+                                     unbegun ? "; a smaller --batch needs less" : ""));
   throw ValueError(runtime::format("not enough memory for a step of {} of {}{}", counted(o.batch, "window"),
                                    counted(o.model.context, "token"),
                                    unbegun ? "; a smaller --batch or --context needs less" : ""));
@@ -101,10 +110,11 @@ void train(const TrainArguments& a, const Ranks& ranks) {
   const auto conclude = [&](const std::string& line) { a.log == standard_stream ? say(line) : print(line); };
   at_first(ranks, [&] {
     running.lock->check();
-    const std::string curve =
-        loss_curve_svg(trainer, runtime::format("attn train {}: {} parameters",
-                                                one_line(std::filesystem::path(a.texts[0]).filename().string()),
-                                                count(static_cast<double>(trainer.options().model.parameters()))));
+    const std::string curve = loss_curve_svg(
+        trainer,
+        runtime::format("attn train {}: {} parameters",
+                        one_line(std::filesystem::path(a.has("pairs") ? a.pairs : a.texts[0]).filename().string()),
+                        count(static_cast<double>(trainer.parameters()))));
     io::write_whole("attn train", (std::filesystem::path(a.out) / "loss.svg").string(),
                     {std::as_bytes(std::span(curve))});
     if (!trainer.done())
@@ -117,54 +127,21 @@ void train(const TrainArguments& a, const Ranks& ranks) {
 
 void run(const TrainArguments& a) {
   keep_freed_memory();
-  if (a.texts.empty()) throw UsageError{"a text is missing, as in: attn train /usr/share/common-licenses/GPL-3"};
-  for (const auto& [name, value] : {std::pair("save_every", a.save_every), {"check_every", a.check_every}})
-    if (const std::string option = name[0] == 's' ? "save-every" : "check-every";
-        a.given.at(option).given() && value < 1)
-      throw ValueError(runtime::format("train: {} is {}; it must be 1 or more", name, value));
-  if (!(a.rank_timeout >= 0))
-    throw ValueError(runtime::format("train: rank_timeout is {}; it must be 0 or more", a.rank_timeout));
-  if (a.out.empty()) throw UsageError{"--out is empty; it must name a folder"};
-  if (a.out == standard_stream)
-    throw UsageError{"--out is -, which is no folder; a model needs one (./- has that name)"};
+  check_train_options(a);
+  if (a.has("pairs")) one_process("train --pairs");
   with_ranks([&](const Ranks& ranks) { train(a, ranks); }, a.rank_timeout);
 }
 
-}  // namespace
-
-Verb add_train(Parser app) {
-  Parser parser = app.add_verb("train", "A language model from a text, on this machine");
+Run add_train(Parser parser) {
   auto arguments = std::make_shared<TrainArguments>();
-  TrainArguments& a = *arguments;
-  parser.option("TEXT", a.texts, "Text files (- is stdin), one after the other: the last tenth is for validation")
-      .type_name("");
-  const auto add = [&](const char* name, auto& value, const char* type, const char* text) {
-    return a.given[name] = parser.option(std::string("--") + name, value, text).type_name(type);
-  };
-  add("out", a.out, "FOLDER", "Where the model goes: attn-model without it");
-  add("size", a.size, "NAME", "nano (4 layers, 128 wide), baby (6, 384) or small (12, 768: GPT-2's)");
-  add("tokens", a.tokens, "NAME", "characters, words or bpe (byte pairs, learnt from the text)");
-  add("vocab", a.vocab, "N", "How many words (all without it) or byte pairs (1024)").check(whole_number);
-  add("steps", a.steps, "N", "2000, 5000 or 20000 by size").check(whole_number);
-  add("batch", a.batch, "N", "Windows a step: 12, 8 or 4 by size").check(whole_number);
-  add("parts", a.parts, "N", "Parts of a batch: 1, or one for 1024 tokens; more ranks need more").check(whole_number);
-  add("context", a.context, "N", "Tokens a window: 64, 256 or 1024 by size").check(whole_number);
-  add("lr", a.lr, "X", "The highest learning rate; a cosine takes it to a tenth").check(number);
-  add("dropout", a.dropout, "X", "0.1, 0.2 or 0.1 by size").check(number);
-  add("dtype", a.dtype, "NAME", "f32, or bf16 with the weights kept in f32 too");
-  add("seed", a.seed, "N", "Of weights, batches and dropout").check(whole_number);
-  add("eval-every", a.eval_every, "N", "Steps between validations; the best weights are kept").check(whole_number);
-  add("save-every", a.save_every, "N", "Steps between checkpoints: as --eval-every without it").check(whole_number);
-  add("check-every", a.check_every, "N", "Steps after which ranks compare their weights").check(whole_number);
-  add("rank-timeout", a.rank_timeout, "S", "Seconds without the other ranks that end one: 600; 0: none").check(number);
-  add("log", a.log, "FILE", "One JSON line a step; - is stdout").check(file_name);
-  parser.flag("--resume", a.resume, "Go on with the training in --out, to the bit as if it had never stopped");
+  add_train_options(parser, *arguments);
   parser.footer(
       "Ctrl-C ends the step, saves and stops; --resume goes on. FOLDER holds config.json, tokenizer.json, "
       "model.safetensors (the best\n"
       "weights so far), train_state.safetensors (all that --resume needs) and, at the end, loss.svg.\n"
       "mpirun -n 4 attn train ... shares the work among 4 ranks, with the same bits; any other number can resume it.\n"
-      "\nExample\n  attn train /usr/share/common-licenses/GPL-3 --out gpl");
+      "\nExamples\n  attn train /usr/share/common-licenses/GPL-3 --out gpl\n"
+      "  attn train --pairs numbers.tsv --tokens words --out numbers");
   return [arguments](const std::vector<std::string>& rest) {
     arguments->texts.insert(arguments->texts.end(), rest.begin(), rest.end());
     run(*arguments);
@@ -173,7 +150,7 @@ Verb add_train(Parser app) {
 
 }  // namespace
 
-const Verb train_verb{"train", "A language model from a text, on this machine", add_train_options,
+const Verb train_verb{"train", "A language model from a text, or a translation from pairs, on this machine", add_train,
                       /*knows_ranks=*/true};
 
 }  // namespace attn::cli

@@ -73,8 +73,8 @@ void check_tokenizer(const std::string& out, const Tokenizer& tokenizer) {
 std::vector<std::filesystem::path> missing_files(const std::filesystem::path& out) {
   std::vector<std::filesystem::path> missing;
   std::error_code unknown;
-  for (const char* file :
-       {"train_state.safetensors", "model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", ""})
+  for (const char* file : {"train_state.safetensors", "model.safetensors", "config.json", "generation_config.json",
+                           "tokenizer.json", "tokenizer_config.json", ""})
     if (const std::filesystem::path path = *file ? out / file : out; !std::filesystem::exists(path, unknown))
       missing.push_back(path);
   return missing;

@@ -106,8 +106,7 @@ std::string count(double number) {
 
 TrainReport::TrainReport(const Trainer& trainer, const std::string& log)
     : trainer_(trainer), first_step_(trainer.step()), steps_(trainer.options().steps),
-      tokens_a_step_(trainer.options().batch * trainer.options().model.context), terminal_(can_redraw()),
-      log_path_(log) {
+      tokens_a_step_(trainer.tokens_a_step()), terminal_(can_redraw()), log_path_(log) {
   if (const std::vector<double> before = trainer.validations().to_vector(); !before.empty())
     validation_ = before.back();
   if (log.empty() || log == standard_stream) return;
@@ -146,7 +145,7 @@ void TrainReport::draw(std::int64_t step) {
     const double per_step = drawn_ / static_cast<double>(step - first_step_);
     facts.push_back({runtime::format("loss {:.4f}", loss_), 1});
     if (validation_ > 0) facts.push_back({runtime::format("validation {:.4f}", validation_), 3});
-    facts.push_back({runtime::format("{} tokens/s", count(static_cast<double>(tokens_a_step_) / per_step)), 4});
+    facts.push_back({runtime::format("{} tokens/s", count(tokens_a_step_ / per_step)), 4});
     facts.push_back(
         {step == steps_ ? "in " + duration(drawn_) : duration(per_step * static_cast<double>(steps_ - step)) + " left",
          2});
@@ -162,8 +161,7 @@ void TrainReport::line(const TrainStep& done) {
       runtime::format("step {:>{}}/{}  loss {:.4f}", done.step, std::to_string(steps_).size(), steps_, loss_);
   if (done.validation) text += runtime::format("  validation {:.4f}{}", *done.validation, done.best ? " (best)" : "");
   const double per_step = seconds() / static_cast<double>(done.step - first_step_);
-  say(text + runtime::format("  lr {:.2e}  {} tokens/s  {} left\n", done.lr,
-                             count(static_cast<double>(tokens_a_step_) / per_step),
+  say(text + runtime::format("  lr {:.2e}  {} tokens/s  {} left\n", done.lr, count(tokens_a_step_ / per_step),
                              duration(per_step * static_cast<double>(steps_ - done.step))));
 }
 
@@ -171,7 +169,7 @@ void TrainReport::write_log(const TrainStep& done) {
   nlohmann::ordered_json json{
       {"step", done.step}, {"loss", done.loss}, {"lr", done.lr}, {"gradient_norm", done.gradient_norm}};
   if (done.validation) json["validation"] = *done.validation, json["best"] = done.best;
-  json["tokens"] = done.step * tokens_a_step_;
+  json["tokens"] = std::llround(static_cast<double>(done.step) * tokens_a_step_);
   json["seconds"] = std::round(seconds() * 1e3) / 1e3;
   const std::string line = json.dump() + "\n";
   if (log_path_ == standard_stream) {

@@ -35,7 +35,8 @@ class TrainReport {
   void write_log(const TrainStep& done);
 
   const Trainer& trainer_;
-  const std::int64_t first_step_, steps_, tokens_a_step_;
+  const std::int64_t first_step_, steps_;
+  const double tokens_a_step_;
   const bool terminal_;
   std::int64_t step_ = first_step_;
   int cells_ = 40;     // the most cells of the bar

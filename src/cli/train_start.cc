@@ -1,12 +1,11 @@
-// src/cli/train_start.cc: checks what a training is asked for, reads its text, and begins or resumes it.
+// src/cli/train_start.cc: reads the texts of a training, checks that it fits this machine, and begins or resumes it.
 #include "cli/train_start.h"
 
 #include "cli/output.h"
 #include "cli/ranks.h"
-#include "cli/verbs.h"
+#include "cli/train_texts.h"
 
 #include <attn/error.h>
-#include <attn/text.h>
 
 #include "runtime/format.h"
 
@@ -19,81 +18,37 @@
 namespace attn::cli {
 namespace {
 
-// --- options -------------------------------------------------------------------------------------------------------
+/// What a training reads: a text, or pairs; and their ids.
+struct TrainTexts {
+  std::string text;
+  std::vector<TextPair> pairs;
+};
+struct TrainIds {
+  std::vector<std::int64_t> text;
+  std::vector<IdPair> pairs;
+};
 
-TrainOptions options_of(const TrainArguments& a, std::int64_t vocab_size) {
-  const std::size_t size = choose("--size", a.size, {"nano", "baby", "small"});
-  TrainOptions o;
-  o.model = size == 0   ? ModelConfig::nano(vocab_size)
-            : size == 1 ? ModelConfig::baby(vocab_size)
-                        : ModelConfig::small(vocab_size);
-  o.model.vocab_size = vocab_size;
-  constexpr std::int64_t steps[] = {2000, 5000, 20000}, batches[] = {12, 8, 4};
-  constexpr double rates[] = {1e-3, 1e-3, 6e-4}, dropouts[] = {0.1, 0.2, 0.1};
-  o.model.context = a.has("context") ? a.context : o.model.context;
-  o.model.dropout = a.has("dropout") ? a.dropout : dropouts[size];
-  o.dtype = choose("--dtype", a.dtype, {"f32", "bf16"}) == 0 ? Dtype::f32 : Dtype::bf16;
-  o.steps = a.has("steps") ? a.steps : steps[size];
-  o.batch = a.has("batch") ? a.batch : batches[size];
-  o.lr = a.has("lr") ? a.lr : rates[size];
-  o.eval_every =
-      a.has("eval-every") ? a.eval_every : std::max<std::int64_t>(1, std::min<std::int64_t>(250, o.steps / 4));
-  o.seed = static_cast<std::uint64_t>(a.seed);
-  o.parts = a.parts;
-  return o;
+TrainTexts read_for(const TrainArguments& a, Tokenizer::Kind kind) {
+  const bool any_bytes = kind == Tokenizer::Kind::bpe;
+  if (a.has("pairs")) return {.text = {}, .pairs = read_pairs(a.pairs, any_bytes)};
+  return {.text = read_texts(a.texts, any_bytes), .pairs = {}};
 }
 
-/// Checks that the options given together with --resume equal those of the saved training; only --steps may be larger.
-void check_same(const TrainArguments& a, const TrainOptions& now) {
-  const TrainOptions as_given = options_of(a, now.model.vocab_size);
-  const auto same = [&](const char* name, const auto& given, const auto& then) {
-    if (a.has(name) && !(given == then))
-      throw UsageError{
-          runtime::format("--{} is {}, the training in {} has {}; leave it out, or begin anew in another --out", name,
-                          given, a.out, then)};
-  };
-  same("steps", std::min(as_given.steps, now.steps), now.steps);
-  same("batch", as_given.batch, now.batch);
-  if (a.has("parts")) {
-    TrainOptions then = now;
-    then.parts = a.parts;
-    same("parts", then.part_count(), now.part_count());
-  }
-  same("context", as_given.model.context, now.model.context);
-  same("eval-every", as_given.eval_every, now.eval_every);
-  same("seed", as_given.seed, now.seed);
-  same("lr", as_given.lr, now.lr);
-  same("dropout", as_given.model.dropout, now.model.dropout);
-  same("dtype", std::string(name_of(as_given.dtype)), std::string(name_of(now.dtype)));
-  if (a.has("size") && (as_given.model.layers != now.model.layers || as_given.model.width != now.model.width))
-    throw UsageError{runtime::format(
-        "--size {} is not that of the training in {}; leave it out, or begin anew in another --out", a.size, a.out)};
+Tokenizer learn(const TrainTexts& texts, const TrainArguments& a, Tokenizer::Kind kind) {
+  return a.has("pairs") ? train_pair_tokenizer(texts.pairs, kind, a.vocab)
+                        : Tokenizer::train(texts.text, kind, a.vocab);
 }
 
-// --- the text and the training -------------------------------------------------------------------------------------
-
-std::string read_texts(const std::vector<std::string>& paths, bool any_bytes) {
-  std::string all;
-  for (const std::string& path : paths) {
-    std::string text = read_file(path);
-    const auto wrong = any_bytes ? std::nullopt : text::invalid_utf8(text);
-    if (wrong)
-      throw ValueError(
-          runtime::format("{}: the byte at offset {} is not UTF-8; --tokens bpe takes any bytes", path, *wrong));
-    all += without_mark(std::move(text));
-  }
-  if (all.empty()) throw ValueError(runtime::format("{}: there is no text", runtime::join(paths, ", ")));
-  return all;
-}
-
-Tokenizer::Kind kind_of(const TrainArguments& a) {
-  return static_cast<Tokenizer::Kind>(choose("--tokens", a.tokens, {"characters", "words", "bpe"}));
+TrainIds encoded(const Tokenizer& tokenizer, const TrainTexts& texts, const TrainArguments& a) {
+  if (a.has("pairs")) return {.text = {}, .pairs = encode_pairs(tokenizer, texts.pairs)};
+  return {.text = tokenizer.encode(texts.text), .pairs = {}};
 }
 
 /// Throws a ValueError if one step needs more memory than this machine has, because the system would kill the command
 /// in its first step. For the backward pass, a step keeps at least this for each token: eight rows of `width` numbers
 /// in each layer, and the logits.
 void check_memory(const TrainOptions& o, const char* what_helps) {
+  if (o.encoder_decoder) return;  // its texts are as long as they are
   const double numbers = 8 * static_cast<double>(o.model.layers) * static_cast<double>(o.model.width) +
                          static_cast<double>(o.model.vocab_size);
   const std::int64_t windows = (o.batch + o.part_count() - 1) / o.part_count();  // the parts follow each other
@@ -123,13 +78,14 @@ void check_ranks(const TrainOptions& o, const Ranks& ranks) {
                                                       : "")};
 }
 
-/// Encodes the text again for --resume. A character that the vocabulary lacks means that the text is another one.
-std::vector<std::int64_t> encode_again(const Tokenizer& tokenizer, const std::string& text, const std::string& out) {
+/// Encodes the texts again for --resume. A character that the vocabulary lacks means that the text is another one.
+TrainIds encode_again(const Tokenizer& tokenizer, const TrainTexts& texts, const TrainArguments& a) {
   try {
-    return tokenizer.encode(text);
+    return encoded(tokenizer, texts, a);
   } catch (const ValueError& error) {
     const std::string_view what = error.what();
-    throw ValueError(runtime::format("{} was begun with another text: {}", out, what.substr(what.find(": ") + 2)));
+    const std::size_t first = a.has("pairs") ? 0 : what.find(": ") + 2;  // without "encode: "
+    throw ValueError(runtime::format("{} was begun with another text: {}", a.out, what.substr(first)));
   }
 }
 
@@ -159,24 +115,23 @@ std::vector<std::int64_t> from_first(const Ranks& ranks, const std::vector<std::
 }
 
 Running begin_training(const TrainArguments& a, const Ranks& ranks) {
-  const Tokenizer::Kind kind = kind_of(a);
-  if (a.has("vocab") && kind == Tokenizer::Kind::characters)
-    throw UsageError{"--vocab goes with --tokens words or bpe: characters take all there are"};
   options_of(a, 2).check();
   check_ranks(options_of(a, 2), ranks);
   Running running;
-  std::vector<std::int64_t> ids, vocab_size{0};
+  TrainIds ids;
+  std::vector<std::int64_t> vocab_size{0};
   at_first(ranks, [&] {
     check_free(a.out);
-    const std::string text = read_texts(a.texts, kind == Tokenizer::Kind::bpe);
-    running.tokenizer = Tokenizer::train(text, kind, a.vocab);
+    const TrainTexts texts = read_for(a, kind_of(a));
+    running.tokenizer = learn(texts, a, kind_of(a));
     vocab_size = {running.tokenizer->size()};
     check_memory(options_of(a, vocab_size[0]), "; a smaller --batch or --context needs less");
     check_tokenizer(a.out, *running.tokenizer);
-    ids = running.tokenizer->encode(text);
+    ids = encoded(*running.tokenizer, texts, a);
   });
   const TrainOptions options = options_of(a, from_first(ranks, vocab_size)[0]);
-  running.trainer = std::make_unique<Trainer>(from_first(ranks, ids), options, ranks);
+  running.trainer = std::make_unique<Trainer>(a.has("pairs") ? Trainer::of_pairs(std::move(ids.pairs), options)
+                                                             : Trainer(from_first(ranks, ids.text), options, ranks));
   try {
     at_first(ranks, [&] {
       std::error_code failure;
@@ -204,8 +159,8 @@ Running begin_training(const TrainArguments& a, const Ranks& ranks) {
 
 Running resume_training(const TrainArguments& a, const Ranks& ranks) {
   Running running;
-  std::vector<std::int64_t> ids;
-  std::string text;
+  TrainIds ids;
+  TrainTexts texts;
   at_first(ranks, [&] {
     running.lock = std::make_unique<FolderLock>(a.out);
     const auto found = Trainer::find(a.out);
@@ -220,14 +175,16 @@ Running resume_training(const TrainArguments& a, const Ranks& ranks) {
       throw UsageError{runtime::format(
           "--tokens {} are not those of the training in {}; leave it out, or begin anew in another --out", a.tokens,
           a.out)};
-    text = read_texts(a.texts, running.tokenizer->kind() == Tokenizer::Kind::bpe);
-    ids = encode_again(*running.tokenizer, text, a.out);
+    texts = read_for(a, running.tokenizer->kind());
+    ids = encode_again(*running.tokenizer, texts, a);
   });
-  running.trainer = std::make_unique<Trainer>(Trainer::resume(a.out, from_first(ranks, ids), ranks));
+  running.trainer =
+      std::make_unique<Trainer>(a.has("pairs") ? Trainer::resume_pairs(a.out, std::move(ids.pairs))
+                                               : Trainer::resume(a.out, from_first(ranks, ids.text), ranks));
   at_first(ranks, [&] {
     const Tokenizer& tokenizer = *running.tokenizer;
     if (a.has("vocab") && (tokenizer.kind() == Tokenizer::Kind::characters ||
-                           Tokenizer::train(text, tokenizer.kind(), a.vocab).size() != tokenizer.size()))
+                           learn(texts, a, tokenizer.kind()).size() != tokenizer.size()))
       throw UsageError{runtime::format(
           "--vocab {} gives another vocabulary than that of the training in {} ({}); leave it out, or begin "
           "anew in another --out",

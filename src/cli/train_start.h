@@ -1,7 +1,7 @@
 // src/cli/train_start.h: begins or resumes the training that the arguments of attn train ask for.
 #pragma once
-#include "cli/parser.h"
 #include "cli/train_folder.h"
+#include "cli/train_options.h"
 
 #include <attn/ranks.h>
 #include <attn/tokenizer.h>
@@ -9,24 +9,12 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 namespace attn::cli {
-
-struct TrainArguments {
-  std::vector<std::string> texts;
-  std::string out = "attn-model", log, size = "nano", tokens = "characters", dtype = "f32";
-  std::int64_t vocab = 0, save_every = 0, parts = 0, check_every = 0;
-  std::int64_t steps = 0, batch = 0, context = 0, eval_every = 0, seed = 1337;
-  double lr = 0, dropout = 0, rank_timeout = 600;
-  bool resume = false;
-  std::map<std::string, Option> given;
-  bool has(const char* name) const { return given.at(name).given(); }
-};
 
 /// A training and what rank 0 has of it: the lock of its folder, its tokenizer, and what it creates (files, then the
 /// folder).

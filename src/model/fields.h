@@ -50,13 +50,32 @@ void each_field(T& config, F&& visit) {
   visit("tied_head", tied_head), visit("dropout", dropout), visit("end_tokens", end_tokens);
 }
 
+template <Fields<EncoderDecoderConfig> T, typename F>
+void each_field(T& config, F&& visit) {
+  auto& [family, vocab_size, decoder_vocab_size, positions, encoder_layers, decoder_layers, encoder_heads,
+         decoder_heads, width, head_dim, encoder_mlp_width, decoder_mlp_width, activation, gated, norm_eps,
+         relative_buckets, relative_distance, scaled_embedding, scaled_output, shared_embedding, tied_head, padding_id,
+         dropout] = config;
+  visit("family", family), visit("vocab_size", vocab_size), visit("decoder_vocab_size", decoder_vocab_size);
+  visit("positions", positions), visit("encoder_layers", encoder_layers), visit("decoder_layers", decoder_layers);
+  visit("encoder_heads", encoder_heads), visit("decoder_heads", decoder_heads), visit("width", width);
+  visit("head_dim", head_dim), visit("encoder_mlp_width", encoder_mlp_width);
+  visit("decoder_mlp_width", decoder_mlp_width), visit("activation", activation), visit("gated", gated);
+  visit("norm_eps", norm_eps), visit("relative_buckets", relative_buckets);
+  visit("relative_distance", relative_distance), visit("scaled_embedding", scaled_embedding);
+  visit("scaled_output", scaled_output), visit("shared_embedding", shared_embedding), visit("tied_head", tied_head);
+  visit("padding_id", padding_id), visit("dropout", dropout);
+}
+
 template <Fields<TrainOptions> T, typename F>
 void each_field(T& options, F&& visit) {
-  auto& [model, dtype, steps, batch, seed, lr, warmup, betas, weight_decay, clip, eval_every, parts] = options;
+  auto& [model, dtype, steps, batch, seed, lr, warmup, betas, weight_decay, clip, eval_every, parts, encoder_decoder,
+         label_smoothing] = options;
   visit("model", model), visit("dtype", dtype), visit("steps", steps), visit("batch", batch), visit("seed", seed),
       visit("lr", lr);
   visit("warmup", warmup), visit("betas", betas), visit("weight_decay", weight_decay), visit("clip", clip),
       visit("eval_every", eval_every), visit("parts", parts);
+  visit("encoder_decoder", encoder_decoder), visit("label_smoothing", label_smoothing);
 }
 
 /// Return whether the enumeration has this value, because a file or a caller's cast may give any number.
@@ -71,6 +90,13 @@ constexpr bool has_value(ModelConfig::Activation x) {
 }
 constexpr bool has_value(nn::RotaryScaling::Kind x) {
   return x >= nn::RotaryScaling::Kind::llama3 && x <= nn::RotaryScaling::Kind::longrope;
+}
+
+constexpr bool has_value(EncoderDecoderConfig::Family x) {
+  return x >= EncoderDecoderConfig::Family::t5 && x <= EncoderDecoderConfig::Family::pegasus;
+}
+constexpr bool has_value(EncoderDecoderConfig::Activation x) {
+  return x >= EncoderDecoderConfig::Activation::gelu && x <= EncoderDecoderConfig::Activation::tanh;
 }
 
 /// Returns whether an MLP with this activation has a second projection, which gates the first.

@@ -140,6 +140,9 @@ void Tokenizer::save(const std::string& folder) const {
   // config.json.
   Ordered fields{{"tokenizer_class", "PreTrainedTokenizerFast"}};
   if (max_length() != 0) fields["model_max_length"] = max_length();
+  // those of a tokenizer that train_pair_tokenizer made
+  if (state_->encoder == nullptr && find("</s>") && find("<pad>") == size() - 1)
+    fields["eos_token"] = "</s>", fields["pad_token"] = "<pad>";
   const std::string config = fields.dump(2) + "\n";
   if (std::error_code unknown; !std::filesystem::exists(path / tokenizer_config_file, unknown))
     io::write_whole("Tokenizer::save", (path / tokenizer_config_file).string(), {std::as_bytes(std::span(config))});

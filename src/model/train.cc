@@ -16,13 +16,6 @@
 namespace attn {
 namespace {
 
-/// Seeds the global generator and makes the model, whose weights are the first numbers that it draws.
-LanguageModel make_model(const TrainOptions& options) {
-  options.check();
-  manual_seed(options.seed);
-  return LanguageModel(options.model, options.dtype);
-}
-
 [[noreturn]] void diverged(std::int64_t step, const std::string& what) {
   throw ValueError(
       runtime::format("Trainer: step {} has {}: the training has diverged; a smaller lr may help", step, what));
@@ -40,17 +33,16 @@ Tensor as_tensor(const std::vector<LossPoint>& points) {
 
 /// Computes the gradients of a step without ranks, and clips them. Returns the loss and the norm before that.
 std::pair<double, double> gradients_alone(const Trainer::State& s, std::int64_t step,
-                                          const std::vector<std::int64_t>& starts) {
+                                          const std::vector<std::int64_t>& batch) {
   const std::int64_t parts = s.options.part_count();
   double loss = 0;
   if (parts == 1) {  // one graph, whose dropout goes on drawing from the global generator
     s.gradients.zero();
-    const auto [inputs, targets] = s.data.windows_at(starts);
-    const Tensor mean = s.model.loss(inputs, targets);
+    const Tensor mean = s.task->loss(batch);
     mean.backward();
     loss = mean.item();
   } else {
-    PartGradients gradients(s.source(), step, starts);
+    PartGradients gradients(s.source(), step, batch);
     const Tensor sum = gradients.sum({0, parts}, /*in_buffer=*/true);
     if (const Tensor& buffer = s.gradients.buffers().front(); sum.data() != buffer.data()) buffer.copy_(sum);
     loss = mean_loss(gradients.losses());
@@ -90,6 +82,8 @@ void TrainOptions::check() const {
     throw ValueError(runtime::format(
         "Trainer: parts is {}; it must be from 1 to the {} windows of a batch, or 0 to choose by its tokens", parts,
         batch));
+  if (encoder_decoder && parts > 1)
+    throw ValueError(runtime::format("Trainer: parts is {}; a batch of pairs has one part", parts));
   at_least("eval_every", static_cast<double>(eval_every), 1);
   at_least("warmup", static_cast<double>(warmup_steps()), 0);
   at_least("lr", lr, 0);
@@ -99,6 +93,10 @@ void TrainOptions::check() const {
     throw ValueError(runtime::format("Trainer: warmup is {} of {} steps; it must be from 0 to that", *warmup, steps));
   if (dtype != Dtype::f32 && dtype != Dtype::bf16)
     throw DtypeError(runtime::format("Trainer: dtype is {}; it must be f32 or bf16", name_of(dtype)));
+  if (!(label_smoothing >= 0 && label_smoothing < 1))
+    throw ValueError(runtime::format("Trainer: label_smoothing is {}; it must be from 0 to below 1", label_smoothing));
+  if (encoder_decoder) return;  // the task checks it
+  if (label_smoothing > 0) throw ValueError("Trainer: label_smoothing is for pairs");
   const auto& layers = model.per_layer;
   if (model.rotary_scaling ||
       std::any_of(layers.begin(), layers.end(), [](const auto& one) { return one.rotary_scaling.has_value(); }))
@@ -111,6 +109,7 @@ std::int64_t TrainOptions::warmup_steps() const { return warmup.value_or(std::mi
 std::int64_t TrainOptions::part_count() const {
   // a thousand tokens keep the products of a part as fast as those of a whole batch
   constexpr std::int64_t tokens = 1024;
+  if (encoder_decoder) return 1;
   return parts != 0 ? parts : std::clamp<std::int64_t>(batch * model.context / tokens, 1, batch);
 }
 
@@ -118,12 +117,10 @@ double TrainOptions::lr_of(std::int64_t step) const {
   return optim::Schedule{.peak = lr, .last = lr / 10, .warmup = warmup_steps(), .steps = steps}(step - 1);
 }
 
-Trainer::State::State(std::vector<std::int64_t> ids, const TrainOptions& given)
-    : options(given), data(std::move(ids), given.model.vocab_size, given.model.context), model(make_model(given)),
-      parameters(model.parameters()), gradients(parameters), adamw(groups_of(parameters, parameters, given)) {}
+Trainer::State::State(std::unique_ptr<TrainTask> given_task, const TrainOptions& given)
+    : options(given), task(std::move(given_task)), parameters(task->module().parameters()), gradients(parameters),
+      adamw(groups_of(parameters, parameters, given)) {}
 
-Trainer::Trainer(std::vector<std::int64_t> ids, const TrainOptions& options)
-    : state_(std::make_unique<State>(std::move(ids), options)) {}
 Trainer::Trainer(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Trainer::Trainer(Trainer&&) noexcept = default;
 Trainer& Trainer::operator=(Trainer&&) noexcept = default;
@@ -142,10 +139,10 @@ TrainStep Trainer::advance() {
   report.step = s.step + 1;
   report.lr = o.lr_of(report.step);
 
-  s.model.train();
-  const std::vector<std::int64_t> starts = s.data.starts(o.batch);
+  s.task->module().train();
+  const std::vector<std::int64_t> batch = s.task->draw();
   std::tie(report.loss, report.gradient_norm) =
-      s.ranks ? s.ranks->gradients(report.step, starts) : gradients_alone(s, report.step, starts);
+      s.ranks ? s.ranks->gradients(report.step, batch) : gradients_alone(s, report.step, batch);
   if (!std::isfinite(report.loss) || !std::isfinite(report.gradient_norm))
     diverged(report.step, runtime::format("loss {} and gradients of norm {}", report.loss, report.gradient_norm));
   if (s.ranks) {
@@ -181,25 +178,22 @@ void Trainer::extend(std::int64_t steps) {
 double Trainer::validate() const {
   const State& s = state();
   const NoGrad guard;
-  const bool training = s.model.is_training();
-  s.model.eval();
-  const std::vector<Batch> batches = s.data.validation(s.options.batch);
-  const auto loss = [&](std::int64_t i) {
-    const auto& [inputs, targets] = batches[static_cast<std::size_t>(i)];
-    return s.model.loss(inputs, targets).item();
-  };
-  const auto number = static_cast<std::int64_t>(batches.size());
+  const nn::Module& model = s.task->module();
+  const bool training = model.is_training();
+  model.eval();
+  const ValidationBatches batches = s.task->validation();
+  const auto number = static_cast<std::int64_t>(batches.targets.size());
   std::vector<double> losses;
-  if (s.ranks) losses = s.ranks->validation(number, loss);
+  if (s.ranks) losses = s.ranks->validation(number, batches.loss);
   else
-    for (std::int64_t i = 0; i < number; ++i) losses.push_back(loss(i));
+    for (std::int64_t i = 0; i < number; ++i) losses.push_back(batches.loss(i));
   double sum = 0;
   std::int64_t count = 0;
-  for (std::size_t i = 0; i < batches.size(); ++i) {
-    sum += losses[i] * static_cast<double>(batches[i].first.numel());
-    count += batches[i].first.numel();
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    sum += losses[i] * static_cast<double>(batches.targets[i]);
+    count += batches.targets[i];
   }
-  s.model.train(training);
+  model.train(training);
   return sum / static_cast<double>(count);
 }
 
@@ -216,7 +210,12 @@ std::string Trainer::weights_digest() const {
 
 const std::string& Trainer::notice() const { return state().notice; }
 const TrainOptions& Trainer::options() const { return state().options; }
-const LanguageModel& Trainer::model() const { return state().model; }
+double Trainer::tokens_a_step() const { return state().task->tokens_a_step(); }
+std::int64_t Trainer::parameters() const {
+  std::int64_t count = 0;
+  for (const Tensor& x : state().parameters) count += x.numel();
+  return count;
+}
 std::int64_t Trainer::step() const { return state().step; }
 double Trainer::best_loss() const { return state().best; }
 std::int64_t Trainer::best_step() const { return state().best_step; }

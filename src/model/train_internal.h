@@ -4,6 +4,7 @@
 #include <attn/train.h>
 
 #include "model/part_gradients.h"
+#include "model/train_task.h"
 
 #include <functional>
 #include <memory>
@@ -22,7 +23,7 @@ class SharedSteps {
  public:
   virtual ~SharedSteps() = default;
   /// Computes the gradients of a step and clips them. Returns the loss and the norm of the gradients before that.
-  virtual std::pair<double, double> gradients(std::int64_t step, const std::vector<std::int64_t>& starts) = 0;
+  virtual std::pair<double, double> gradients(std::int64_t step, const std::vector<std::int64_t>& batch) = 0;
   /// Updates the weights.
   virtual void update(double lr) = 0;
   /// Returns the loss of each batch of `Trainer::validate`, given those that are this rank's.
@@ -34,13 +35,16 @@ class SharedSteps {
 };
 
 struct Trainer::State {
-  State(std::vector<std::int64_t> ids, const TrainOptions& options);
+  State(std::unique_ptr<TrainTask> task, const TrainOptions& options);
+  /// Reads the state that is saved in the folder. `make` makes the task of the options found there.
+  static std::unique_ptr<State> resumed(
+      const std::string& folder, const std::function<std::unique_ptr<TrainTask>(const TrainOptions& options)>& make);
 
-  PartSource source() const { return {options, data, model, gradients}; }
+  /// Returns what the parts of a batch of windows need.
+  PartSource source() const;
 
   TrainOptions options;
-  TrainData data;
-  LanguageModel model;
+  std::unique_ptr<const TrainTask> task;
   std::vector<Tensor> parameters;
   FlatGradients gradients;
   optim::AdamW adamw;  // has no state if the ranks keep it in shares

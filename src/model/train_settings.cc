@@ -28,7 +28,7 @@ struct Writer {
     if (value) (*this)(name, *value);
   }
   template <typename T>
-    requires Fields<T, nn::RotaryScaling>
+    requires(Fields<T, nn::RotaryScaling> || Fields<T, EncoderDecoderConfig>)
   void operator()(const char* name, const T& scaling) {
     json[name] = object_of(scaling);
   }
@@ -86,7 +86,7 @@ struct FieldReader {
   template <typename T>
   void of_later(const char* name, T& value) {
     for (const std::string_view later : {"qk_norm", "sliding_window", "rotary_dim", "query_scalar", "attention_softcap",
-                                         "post_norms", "scaled_embedding", "final_softcap", "parts"})
+                                         "post_norms", "scaled_embedding", "final_softcap", "parts", "label_smoothing"})
       if (later == name) return if_there(name, value);
     take(name, json.at(name), value);
   }
@@ -109,7 +109,7 @@ struct FieldReader {
       } else if (!has_value(value)) {
         throw ValueError(runtime::format("{} is {}", name, number));
       }
-    } else if constexpr (std::is_same_v<T, nn::RotaryScaling>) {
+    } else if constexpr (std::is_same_v<T, nn::RotaryScaling> || std::is_same_v<T, EncoderDecoderConfig>) {
       FieldReader inner{given};
       each_field(value, inner);
       inner.nothing_left();

@@ -95,6 +95,16 @@ std::vector<LossPoint> points_of(const Tensor& x, std::int64_t last) {
   return points;
 }
 
+/// Returns how many weights there are at least.
+double least_parameters(const TrainOptions& options) {
+  if (!options.encoder_decoder) return static_cast<double>(options.model.parameters());
+  const EncoderDecoderConfig& c = *options.encoder_decoder;
+  const auto of = [](std::int64_t n) { return static_cast<double>(n); };
+  return of(c.vocab_size) * of(c.width) +
+         2 * of(c.width) *
+             (of(c.encoder_layers) * of(c.encoder_mlp_width) + of(c.decoder_layers) * of(c.decoder_mlp_width));
+}
+
 /// Returns the tensors whose names begin with `prefix`, with the prefix removed.
 nn::StateDict part_of(const Safetensors& file, const std::string& prefix) {
   nn::StateDict part;
@@ -118,20 +128,20 @@ void Trainer::write_state(const std::string& folder, const std::string& path, co
   if (std::error_code failure; std::filesystem::create_directories(folder, failure), failure)
     throw IoError(runtime::format("Trainer::save: {}: {}", folder, failure.message()));
   nn::StateDict tensors;
-  for (const auto& [name, value] : s.model.state_dict()) tensors.emplace_back("model." + name, value);
+  for (const auto& [name, value] : s.task->module().state_dict()) tensors.emplace_back("model." + name, value);
   for (const auto& [name, value] : optimizer) tensors.emplace_back("optimizer." + name, value);
   tensors.emplace_back("generator", generator_state());
   tensors.emplace_back("losses", losses());
   tensors.emplace_back("validations", validations());
   // JSON has no infinity, so an infinite `best` is written as null.
-  const Json facts{{"options", settings_of(s.options)}, {"step", s.step},          {"best", s.best},
-                   {"best_step", s.best_step},          {"data", s.data.digest()}, {"numerics", numerics_version}};
+  const Json facts{{"options", settings_of(s.options)}, {"step", s.step},           {"best", s.best},
+                   {"best_step", s.best_step},          {"data", s.task->digest()}, {"numerics", numerics_version}};
   io::save_with_checksum("Trainer::save", path, tensors, {{kKey, facts.dump()}});
 }
 
 void Trainer::save_model(const std::string& folder) const {
   const State& s = state();
-  s.ranks ? s.ranks->write([&] { s.model.save(folder); }) : s.model.save(folder);
+  s.ranks ? s.ranks->write([&] { s.task->save(folder); }) : s.task->save(folder);
 }
 
 std::optional<std::pair<TrainOptions, std::int64_t>> Trainer::find(const std::string& folder) {
@@ -142,20 +152,21 @@ std::optional<std::pair<TrainOptions, std::int64_t>> Trainer::find(const std::st
   return std::pair(facts.options, facts.step);
 }
 
-Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids) {
+std::unique_ptr<Trainer::State> Trainer::State::resumed(
+    const std::string& folder, const std::function<std::unique_ptr<TrainTask>(const TrainOptions& options)>& make) {
   const std::string path = file_in("Trainer::resume", folder);
   const Safetensors file = load_state(path);
   const Facts facts = facts_of(path, file.metadata);
   std::int64_t numbers = 0;  // checked before memory is allocated, so that a file cannot claim more weights than it has
   for (const auto& [name, value] : file.tensors) numbers += value.numel();
-  if (facts.options.model.parameters() > numbers)
+  if (least_parameters(facts.options) > static_cast<double>(numbers))
     throw FormatError(runtime::format("Trainer: {}: the weights are not all there", path), 0);
-  auto state = std::make_unique<State>(std::move(ids), facts.options);
-  if (state->data.digest() != facts.digest)
+  auto state = std::make_unique<State>(make(facts.options), facts.options);
+  if (const std::string digest = state->task->digest(); digest != facts.digest)
     throw ValueError(runtime::format("Trainer: {} was begun with another text: its tokens have the digest {}, these {}",
-                                     folder, facts.digest, state->data.digest()));
+                                     folder, facts.digest, digest));
   try {
-    state->model.load_state_dict(part_of(file, "model."));
+    state->task->module().load_state_dict(part_of(file, "model."));
     const nn::StateDict moments = part_of(file, "optimizer.");
     state->adamw.load_state_dict(moments);
     // Each parameter needs step, exp_avg and exp_avg_sq, and a half float also the f32 master. The optimiser itself
@@ -180,7 +191,7 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
     state->notice = runtime::format(
         "{} was saved under numerics version {}; this is version {}: its bits will differ from those it would have had",
         io::one_line(folder), facts.numerics, numerics_version);
-  return Trainer(std::move(state));
+  return state;
 }
 
 }  // namespace attn

@@ -5,6 +5,7 @@
 #include <attn/train.h>
 
 #include "model/train_settings.h"
+#include "model/train_text.h"
 #include "ranks/messages.h"
 #include "ranks/shared_steps.h"
 
@@ -36,7 +37,7 @@ void check_count(const TrainOptions& options, const Ranks& ranks) {
 /// Compares what a training depends on. The weights come last, because a resumed training gets them from rank 0.
 void compare(const Trainer::State& state, const Ranks& ranks) {
   ranks.same("Trainer: the options", settings_of(state.options).dump());
-  ranks.same("Trainer: the digest of the tokens", state.data.digest());
+  ranks.same("Trainer: the digest of the tokens", state.task->digest());
   // f32 has the same bits on every processor
   if (state.options.dtype == Dtype::bf16)
     ranks.same("Trainer: the processor's bf16 product", info().target == "amx"       ? "that of tile registers"
@@ -79,7 +80,7 @@ void copy_from_first(Trainer::State& s, const Ranks& ranks) {
 Trainer::Trainer(std::vector<std::int64_t> ids, const TrainOptions& options, const Ranks& ranks) {
   std::exception_ptr failure;
   try {
-    state_ = std::make_unique<State>(std::move(ids), options);
+    state_ = std::make_unique<State>(std::make_unique<TextTask>(std::move(ids), options), options);
     check_count(options, ranks);
   } catch (...) { failure = std::current_exception(); }
   ranks.agree(failure);
@@ -100,7 +101,10 @@ Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids
   settings = ranks.from_first(settings);
   std::exception_ptr failure;
   try {
-    if (!state) state = std::make_unique<State>(std::move(ids), options_of(nlohmann::json::parse(settings)));
+    if (!state) {
+      const TrainOptions options = options_of(nlohmann::json::parse(settings));
+      state = std::make_unique<State>(std::make_unique<TextTask>(std::move(ids), options), options);
+    }
     check_count(state->options, ranks);
   } catch (...) { failure = std::current_exception(); }
   ranks.agree(failure);

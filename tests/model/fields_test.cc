@@ -45,6 +45,7 @@ TEST(Fields, AllAreVisited) {
   expect_all_visited<TrainOptions>();
   expect_all_visited<nn::RotaryScaling>();
   expect_all_visited<LayerConfig>();
+  expect_all_visited<EncoderDecoderConfig>();
 }
 
 /// Each field of `a` differs from that of `b`.
@@ -107,6 +108,33 @@ TrainOptions options() {
   return o;
 }
 
+/// An encoder-decoder without a field that is as by default.
+EncoderDecoderConfig pair_model() {
+  return {.family = EncoderDecoderConfig::Family::t5,
+          .vocab_size = 13,
+          .decoder_vocab_size = 12,
+          .positions = 11,
+          .encoder_layers = 1,
+          .decoder_layers = 2,
+          .encoder_heads = 3,
+          .decoder_heads = 4,
+          .width = 24,
+          .head_dim = 8,
+          .encoder_mlp_width = 5,
+          .decoder_mlp_width = 6,
+          .activation = EncoderDecoderConfig::Activation::relu,
+          .gated = true,
+          .norm_eps = 1e-6,
+          .relative_buckets = 8,
+          .relative_distance = 20,
+          .scaled_embedding = true,
+          .scaled_output = true,
+          .shared_embedding = false,
+          .tied_head = false,
+          .padding_id = 3,
+          .dropout = 0.2};
+}
+
 std::vector<std::int64_t> ids() {
   std::vector<std::int64_t> ids;
   for (int i = 0; i < 200; ++i) ids.push_back(i * i % 13);
@@ -115,7 +143,13 @@ std::vector<std::int64_t> ids() {
 
 TEST(Fields, EachGoesThroughATraining) {
   expect_all_differ(model(), ModelConfig{});
-  expect_all_differ(options(), TrainOptions{});
+  TrainOptions of_pairs = options();
+  of_pairs.encoder_decoder = pair_model();
+  of_pairs.label_smoothing = 0.1;
+  of_pairs.parts = 1;
+  expect_all_differ(of_pairs, TrainOptions{});
+  expect_all_differ(pair_model(), EncoderDecoderConfig{});
+  EXPECT_EQ(options_of(settings_of(of_pairs)), of_pairs);
   TrainOptions o = options();
   o.model.rotary_scaling.reset();  // a training begins without
   EXPECT_EQ(options_of(settings_of(o)), o);
