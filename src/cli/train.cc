@@ -130,10 +130,7 @@ void run(const TrainArguments& a) {
   with_ranks([&](const Ranks& ranks) { train(a, ranks); }, a.rank_timeout);
 }
 
-}  // namespace
-
-Verb add_train(Parser app) {
-  Parser parser = app.add_verb("train", "A language model from a text, on this machine");
+Run add_train_options(Parser parser) {
   auto arguments = std::make_shared<TrainArguments>();
   TrainArguments& a = *arguments;
   parser.option("TEXT", a.texts, "Text files (- is stdin), one after the other: the last tenth is for validation")
