@@ -4,7 +4,7 @@
 namespace attn::cli {
 namespace {
 
-constexpr Translation kErrors[] = {
+constexpr Translation kDecoderErrors[] = {
     {"--gradients is for language models, not for an encoder-decoder", "--gradients 用于语言模型，不用于编码器-解码器"},
     {"{} is for encoder-decoders, such as T5, BART, Marian or NLLB",
      "{0} 用于编码器-解码器，如 T5、BART、Marian 或 NLLB"},
@@ -69,7 +69,7 @@ constexpr Translation kErrors[] = {
 };
 
 /// The texts in the marked holes of the errors.
-constexpr Translation kReasons[] = {
+constexpr Translation kDecoderReasons[] = {
     {"generation_config.json or config.json names it (decoder_start_token_id)",
      "它写在 generation_config.json 或 config.json 里（decoder_start_token_id）"},
     {" and {} more", "，还有 {0} 种"},
@@ -97,7 +97,7 @@ constexpr Translation kReasons[] = {
 
 }  // namespace
 
-std::span<const Translation> chinese_decoder_errors() { return kErrors; }
-std::span<const Translation> chinese_decoder_reasons() { return kReasons; }
+std::span<const Translation> chinese_decoder_errors() { return kDecoderErrors; }
+std::span<const Translation> chinese_decoder_reasons() { return kDecoderReasons; }
 
 }  // namespace attn::cli

@@ -103,8 +103,6 @@ void extend(Trainer& trainer, const TrainArguments& a, const Ranks& ranks) {
 
 }  // namespace
 
-void say(const std::string& line) { std::fwrite(line.data(), 1, line.size(), stderr); }
-
 std::vector<std::int64_t> from_first(const Ranks& ranks, const std::vector<std::int64_t>& numbers) {
   if (ranks.size() == 1) return numbers;
   const std::string bytes =

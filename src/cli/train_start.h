@@ -33,7 +33,5 @@ Running resume_training(const TrainArguments& a, const Ranks& ranks);
 
 /// Gives every rank the numbers of rank 0, which alone reads files.
 std::vector<std::int64_t> from_first(const Ranks& ranks, const std::vector<std::int64_t>& numbers);
-/// Writes to stderr.
-void say(const std::string& line);
 
 }  // namespace attn::cli

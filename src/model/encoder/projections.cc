@@ -5,6 +5,7 @@
 #include <attn/encoder.h>
 #include <attn/ops.h>
 
+#include "model/encoder/activation.h"
 #include "tensor/products.h"
 
 #include <algorithm>
@@ -27,16 +28,6 @@ std::optional<kernels::Activation> of_product(Activation activation) {
 }
 
 }  // namespace
-
-Tensor activated(const Tensor& x, Activation activation) {
-  switch (activation) {
-    case Activation::relu: return relu(x);
-    case Activation::silu: return silu(x);
-    case Activation::tanh: return tanh(x);
-    case Activation::gelu_tanh: return gelu(x, GeluApproximate::tanh);
-    default: return gelu(x);
-  }
-}
 
 Tensor EncoderProjections::operator()(const ModelLinear& layer, const Tensor& x, Activation activation) const {
   const auto fused = of_product(activation);

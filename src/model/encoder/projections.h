@@ -14,8 +14,6 @@
 
 namespace attn {
 
-Tensor activated(const Tensor& x, EncoderConfig::Activation activation);
-
 /// Copies of weights as the kernels read them, by the weight's memory.
 using PackedLayers = std::unordered_map<const void*, PackedLinear>;
 
