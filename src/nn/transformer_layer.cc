@@ -2,6 +2,8 @@
 #include "nn/transformer_layer.h"
 
 #include <attn/autograd.h>
+#include <attn/error.h>
+#include <attn/random.h>
 
 #include "runtime/format.h"
 
