@@ -88,9 +88,9 @@ Tensor TransformerEncoderLayer::forward(const Tensor& src, const TransformerEnco
 }
 
 TransformerEncoder::TransformerEncoder(const TransformerEncoderLayer& encoder_layer, std::int64_t num_layers,
-                                       bool enable_nested_tensor)
-    : layers(register_module("layers", encoder_layers(encoder_layer, num_layers))),
-      enable_nested_tensor(enable_nested_tensor), norm_(std::make_shared<std::function<Tensor(const Tensor&)>>()) {}
+                                       bool nested_tensor)
+    : layers(register_module("layers", encoder_layers(encoder_layer, num_layers))), enable_nested_tensor(nested_tensor),
+      norm_(std::make_shared<std::function<Tensor(const Tensor&)>>()) {}
 
 /// Returns whether torch would pack the rows that are not padding, whose others are then 0.
 bool TransformerEncoder::packs(const Tensor& src, const TransformerEncoderCall& call) const {

@@ -117,21 +117,20 @@ struct TransformerEncoderCall {
 ///
 /// State    layers.0.*, layers.1.*, ..., norm.*: torch's names and order
 /// Draws    nothing: the layers are clones of the one given, with its values, as in torch
-/// With layers that are `exact`, and enable_nested_tensor, the rows that src_key_padding_mask hides are 0 before the
-/// norm where torch packs the batch: in eval mode, without mask and recorded gradient, with padding at the end, layers
+/// With layers that are `exact`, and enable_nested_tensor (the argument nested_tensor), the rows that
+/// src_key_padding_mask hides are 0 before the norm where torch packs the batch: in eval mode, without mask and recorded gradient, with padding at the end, layers
 /// that take the fast path and have the norms last. Without `exact` a row has one result on every path.
 /// Errors   ValueError for num_layers below 1; those of the layers
 /// Source   torch.nn.TransformerEncoder
 class ATTN_API TransformerEncoder : public Module {
  public:
-  TransformerEncoder(const TransformerEncoderLayer& encoder_layer, std::int64_t num_layers,
-                     bool enable_nested_tensor = true);
+  TransformerEncoder(const TransformerEncoderLayer& encoder_layer, std::int64_t num_layers, bool nested_tensor = true);
   /// With a norm, or any module that takes one tensor and returns one.
   template <typename Norm>
     requires std::is_base_of_v<Module, Norm>
   TransformerEncoder(const TransformerEncoderLayer& encoder_layer, std::int64_t num_layers, const Norm& norm,
-                     bool enable_nested_tensor = true)
-      : TransformerEncoder(encoder_layer, num_layers, enable_nested_tensor) {
+                     bool nested_tensor = true)
+      : TransformerEncoder(encoder_layer, num_layers, nested_tensor) {
     register_module("norm", norm);
     *norm_ = [norm](const Tensor& x) { return norm(x); };
   }
