@@ -28,6 +28,9 @@ X = np.zeros((2, 3, 4, 8), np.float32)
 CONFIG = {"model_type": "gpt2", "vocab_size": 256, "n_positions": 16, "n_layer": 1, "n_head": 1, "n_embd": 8,
           "eos_token_id": list(range(256))}
 PARTS = ["ScoreExpression", "ScoreTable", "Mask", "Bias", "Score.additive"]  # which a call makes of its arguments
+# Subclasses of torch's modules, which torch constructs.
+TORCH_MODULES = ["MultiheadAttention", "Transformer", "TransformerDecoder", "TransformerDecoderLayer",
+                 "TransformerEncoder", "TransformerEncoderLayer"]
 # Something to call the methods of.
 NUMBERS = text_encoders.ENCODERS.parent / "numbers"
 OBJECTS = {
@@ -45,6 +48,11 @@ OBJECTS = {
     "ModelCache": lambda: attn.ModelCache(small()),
     "MultiheadAttention": lambda: sys.modules["attn.torch"].MultiheadAttention(8, 2, batch_first=True),
     "Plan": lambda: attn.attention(X, X, X, return_plan=True)[1],
+    "Transformer": lambda: transformer(),
+    "TransformerDecoder": lambda: transformer().decoder,
+    "TransformerDecoderLayer": lambda: transformer().decoder.layers[0],
+    "TransformerEncoder": lambda: transformer().encoder,
+    "TransformerEncoderLayer": lambda: transformer().encoder.layers[0],
     "Score": lambda: attn.Score.general(np.zeros((8, 8), np.float32)),
     "ScoreExpression": lambda: attn.ScoreExpression("s * 2"),
     "ScoreTable": lambda: attn.ScoreTable(np.zeros(3, np.float32)),
@@ -56,11 +64,12 @@ OBJECTS = {
     "Weights": lambda: attn.Weights.top_k(2),
 }
 METHODS = {"ScoreTable": ["__getitem__"], "Explanation": ["__getitem__", "__contains__"],
-           "MultiheadAttention": ["forward"], "AttnBackend": ["run_model"],
+           **dict.fromkeys(TORCH_MODULES, ["forward"]), "AttnBackend": ["run_model"],
            "LanguageModel": ["logits", "log_probabilities", "save"]}
 # What errors may name too: the function that several share, and functions of the caller that do not take what they get.
 ALSO = dict.fromkeys(["LanguageModel", "Chat"], ["generate", "ModelCache", "int()", "len()", "Hostile()", "Mask",
                                                  "<lambda>()"])
+ALSO["gated_delta_rule"] = ["linear_attention"]
 # Arguments of right calls, where they are no arrays.
 RIGHT = {
     "LanguageModel": (CONFIG,), "LanguageModel.generate": ([1, 2],), "LanguageModel.stream": ("abc",),
@@ -91,6 +100,10 @@ def model():
 
 
 @functools.cache
+def transformer():
+    return sys.modules["attn.torch"].Transformer(8, 2, 1, 1, 8, batch_first=True)
+
+
 def small():
     return attn.LanguageModel(CONFIG, seed=1, tokenizer=attn.Tokenizer.train("a b", "bpe", 256))
 
@@ -174,14 +187,15 @@ def targets():
             if not inspect.isclass(x):
                 call = x if name != "patch" else lambda *given, patch=x, **options: patch(*given, **options).undo()
                 options = list(attn._core.attention_options) * (name in ("additive_attention", "attention_cached"))
-                found.append(Target([name, *own, *PARTS * (path == "attn")], call, names_of(x) + options, good))
+                found.append(Target([name, *own, *ALSO.get(name, []), *PARTS * (path == "attn")], call,
+                                    names_of(x) + options, good))
                 continue
             own = own + ALSO.get(name, [])
-            if name not in ("MultiheadAttention", "Explanation", "AttnBackend"):
+            if name not in (*TORCH_MODULES, "Explanation", "AttnBackend"):
                 found.append(Target([name, *own], x, names_of(x.__init__), RIGHT.get(name, good)))
             one = OBJECTS[name]()  # a class without an example: add it
             methods = METHODS.get(name, []) + [method for method in vars(x)
-                                               if not method.startswith("_") and name != "MultiheadAttention"]
+                                               if not method.startswith("_") and name not in TORCH_MODULES]
             calls = [(method, call) for method in methods if callable(call := getattr(one, method))]
             found += [Target([name, method, *own, *["ScoreExpression"] * (name == "ScoreTable")], call, names_of(call),
                              RIGHT.get(f"{name}.{method}", good)) for method, call in calls]
@@ -213,7 +227,7 @@ def values(random):
         np.ones((2, 4), np.int64), np.ones((4, 4), bool), np.array([0, 2, 4]), np.array([-1, 2**62]),
         np.rec.array([(1.0, 2)]), np.ma.masked_array(np.zeros(3), mask=True), attn, attn.Mask,
         *(make() for name, make in OBJECTS.items()
-          if name not in ("AttnBackend", "MultiheadAttention", "VerifyReport")), attn.Mask("window(1, 0)"),
+          if name not in ("AttnBackend", "VerifyReport", *TORCH_MODULES)), attn.Mask("window(1, 0)"),
           attn.Mask.__new__(attn.Mask), attn.Weights.rows([0, 9]), attn.Bias(),
     ]  # fmt: skip
     if "torch" in sys.modules:

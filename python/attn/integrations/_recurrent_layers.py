@@ -98,7 +98,7 @@ _watched = set()
 def adopt(model, is_ours):
     """Prepares the module of `model` for layers that attn computes, and the layers that the model has already.
     is_ours(implementation): whether a name of an implementation is one of attn's."""
-    module = sys.modules[type(model).__module__]
+    module = sys.modules.get(type(model).__module__)  # None: of a class made in a notebook
     if not hasattr(module, "torch_chunk_gated_delta_rule"):
         return
     layers = [x for x in vars(module).values() if isinstance(x, type) and issubclass(x, torch.nn.Module)

@@ -3,6 +3,8 @@
 """Subclasses of torch's modules with the same arguments, parameters and state dicts. A row has one result on every
 path: torch's fast path in eval mode, its NaN and its zeros at padded rows do not occur."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -69,7 +71,7 @@ class TransformerEncoderLayer(torch.nn.TransformerEncoderLayer):
     error. Tensors that are not dense or not on the CPU are computed by torch. Errors: TypeError, ValueError.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self.self_attn.__class__ = MultiheadAttention  # the same parameters; torch's class draws them
 
@@ -100,7 +102,7 @@ class TransformerEncoderLayer(torch.nn.TransformerEncoderLayer):
 class TransformerDecoderLayer(torch.nn.TransformerDecoderLayer):
     """A subclass of torch.nn.TransformerDecoderLayer; as TransformerEncoderLayer."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
         self.self_attn.__class__ = self.multihead_attn.__class__ = MultiheadAttention
 
@@ -148,7 +150,14 @@ class TransformerEncoder(torch.nn.TransformerEncoder):
     """A subclass of torch.nn.TransformerEncoder that computes every row: nothing is packed, so rows of padding have the
     values that they have in training. `enable_nested_tensor` and `mask_check` are taken and change nothing."""
 
-    def __init__(self, encoder_layer, num_layers, norm=None, enable_nested_tensor=True, mask_check=True):
+    def __init__(
+        self,
+        encoder_layer: torch.nn.TransformerEncoderLayer,
+        num_layers: int,
+        norm: torch.nn.Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
         super().__init__(encoder_layer, num_layers, norm, False, mask_check)
         self.enable_nested_tensor = enable_nested_tensor
 
@@ -162,6 +171,7 @@ class TransformerEncoder(torch.nn.TransformerEncoder):
         if not isinstance(self.layers[0], TransformerEncoderLayer):
             return super().forward(src, mask, src_key_padding_mask, is_causal)
         _check("TransformerEncoder", "src", src, self.layers[0].self_attn.embed_dim)
+        _check_masks("TransformerEncoder", {"mask": mask, "src_key_padding_mask": src_key_padding_mask})
         if not _takes(src, mask, src_key_padding_mask):
             return super().forward(src, mask, src_key_padding_mask, is_causal)
         is_causal = _is_causal(mask, is_causal, _rows(src, self.layers[0].self_attn.batch_first))
@@ -186,6 +196,7 @@ class TransformerDecoder(torch.nn.TransformerDecoder):
     ) -> Tensor:
         first = self.layers[0].self_attn
         _check("TransformerDecoder", "tgt", tgt, first.embed_dim)
+        _check_masks("TransformerDecoder", {"tgt_mask": tgt_mask})
         tgt_is_causal = _is_causal(tgt_mask, tgt_is_causal, None if tgt.is_nested else _rows(tgt, first.batch_first))
         for layer in self.layers:
             tgt = layer(tgt, memory, tgt_mask=tgt_mask, memory_mask=memory_mask,
@@ -198,9 +209,24 @@ class Transformer(torch.nn.Transformer):
     """A subclass of torch.nn.Transformer with the same arguments, parameters and state dict, whose encoder and decoder
     are this module's. The same seed draws the same parameters."""
 
-    def __init__(self, d_model=512, nhead=8, num_encoder_layers=6, num_decoder_layers=6, dim_feedforward=2048,
-                 dropout=0.1, activation=torch.nn.functional.relu, custom_encoder=None, custom_decoder=None,
-                 layer_norm_eps=1e-5, batch_first=False, norm_first=False, bias=True, device=None, dtype=None):
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable[[Tensor], Tensor] = torch.nn.functional.relu,
+        custom_encoder: torch.nn.Module | None = None,
+        custom_decoder: torch.nn.Module | None = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
         of_layer = dict(dim_feedforward=dim_feedforward, dropout=dropout, activation=activation,
                         layer_norm_eps=layer_norm_eps, batch_first=batch_first, norm_first=norm_first, bias=bias,
                         device=device, dtype=dtype)
@@ -216,3 +242,26 @@ class Transformer(torch.nn.Transformer):
                                                 num_decoder_layers, norm())
         super().__init__(d_model, nhead, custom_encoder=custom_encoder, custom_decoder=custom_decoder,
                          batch_first=batch_first)
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        _check("Transformer", "src", src, self.d_model)
+        _check("Transformer", "tgt", tgt, self.d_model)
+        masks = {"src_mask": src_mask, "tgt_mask": tgt_mask, "memory_mask": memory_mask,
+                 "src_key_padding_mask": src_key_padding_mask, "tgt_key_padding_mask": tgt_key_padding_mask,
+                 "memory_key_padding_mask": memory_key_padding_mask}
+        _check_masks("Transformer", masks)
+        return super().forward(src, tgt, **masks, src_is_causal=src_is_causal, tgt_is_causal=tgt_is_causal,
+                               memory_is_causal=memory_is_causal)

@@ -9,6 +9,7 @@
 #include "runtime/format.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace attn {
 namespace {
