@@ -118,8 +118,9 @@ struct TransformerEncoderCall {
 /// State    layers.0.*, layers.1.*, ..., norm.*: torch's names and order
 /// Draws    nothing: the layers are clones of the one given, with its values, as in torch
 /// With layers that are `exact`, and enable_nested_tensor (the argument nested_tensor), the rows that
-/// src_key_padding_mask hides are 0 before the norm where torch packs the batch: in eval mode, without mask and recorded gradient, with padding at the end, layers
-/// that take the fast path and have the norms last. Without `exact` a row has one result on every path.
+/// src_key_padding_mask hides are 0 before the norm where torch packs the batch: in eval mode, without mask and
+/// recorded gradient, with padding at the end, layers that take the fast path and have the norms last. Without `exact`
+/// a row has one result on every path.
 /// Errors   ValueError for num_layers below 1; those of the layers
 /// Source   torch.nn.TransformerEncoder
 class ATTN_API TransformerEncoder : public Module {
