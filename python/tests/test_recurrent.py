@@ -91,8 +91,8 @@ def test_half_tensors_and_layouts():
     q, k, v, g, beta, _ = (torch.from_numpy(x).bfloat16() for x in operands("head", True))
     output, state = attn.gated_delta_rule(q, k, v, g, beta, l2norm=True)
     assert output.dtype is torch.bfloat16 and state.dtype is torch.float32
-    turned = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v, g, beta)]
-    again, _ = attn.gated_delta_rule(*turned, l2norm=True)
+    transposed = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v, g, beta)]
+    again, _ = attn.gated_delta_rule(*transposed, l2norm=True)
     assert torch.equal(again, output) and again.transpose(1, 2).is_contiguous()
 
 

@@ -11,13 +11,6 @@ namespace {
 
 constexpr const char* kDecoderLayer = "TransformerDecoderLayer";
 
-ModuleList<TransformerDecoderLayer> decoder_layers(const TransformerDecoderLayer& layer, std::int64_t count) {
-  if (count < 1) throw ValueError(runtime::format("TransformerDecoder: num_layers is {}; it must be 1 or more", count));
-  ModuleList<TransformerDecoderLayer> layers;
-  for (std::int64_t i = 0; i < count; ++i) layers.push_back(layer.clone());
-  return layers;
-}
-
 }  // namespace
 
 TransformerDecoderLayer::TransformerDecoderLayer(std::int64_t d_model, std::int64_t nhead,
@@ -81,7 +74,7 @@ Tensor TransformerDecoderLayer::forward(const Tensor& tgt, const Tensor& memory,
 }
 
 TransformerDecoder::TransformerDecoder(const TransformerDecoderLayer& decoder_layer, std::int64_t num_layers)
-    : layers(register_module("layers", decoder_layers(decoder_layer, num_layers))),
+    : layers(register_module("layers", cloned_layers("TransformerDecoder", decoder_layer, num_layers))),
       norm_(std::make_shared<std::function<Tensor(const Tensor&)>>()) {}
 
 Tensor TransformerDecoder::forward(const Tensor& tgt, const Tensor& memory, const TransformerDecoderCall& call) const {

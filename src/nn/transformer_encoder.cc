@@ -14,13 +14,6 @@ namespace {
 
 constexpr const char* kEncoderLayer = "TransformerEncoderLayer";
 
-ModuleList<TransformerEncoderLayer> encoder_layers(const TransformerEncoderLayer& layer, std::int64_t count) {
-  if (count < 1) throw ValueError(runtime::format("TransformerEncoder: num_layers is {}; it must be 1 or more", count));
-  ModuleList<TransformerEncoderLayer> layers;
-  for (std::int64_t i = 0; i < count; ++i) layers.push_back(layer.clone());
-  return layers;
-}
-
 /// Returns a bool mask, True where the given mask hides a key.
 Tensor hidden_rows(const Tensor& padding) {
   return padding.dtype() == Dtype::boolean ? padding : logical_and(isinf(padding), lt(padding, 0));
@@ -89,8 +82,8 @@ Tensor TransformerEncoderLayer::forward(const Tensor& src, const TransformerEnco
 
 TransformerEncoder::TransformerEncoder(const TransformerEncoderLayer& encoder_layer, std::int64_t num_layers,
                                        bool nested_tensor)
-    : layers(register_module("layers", encoder_layers(encoder_layer, num_layers))), enable_nested_tensor(nested_tensor),
-      norm_(std::make_shared<std::function<Tensor(const Tensor&)>>()) {}
+    : layers(register_module("layers", cloned_layers("TransformerEncoder", encoder_layer, num_layers))),
+      enable_nested_tensor(nested_tensor), norm_(std::make_shared<std::function<Tensor(const Tensor&)>>()) {}
 
 /// Returns whether torch would pack the rows that are not padding, whose others are then 0.
 bool TransformerEncoder::packs(const Tensor& src, const TransformerEncoderCall& call) const {

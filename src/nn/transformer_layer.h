@@ -1,6 +1,9 @@
 // src/nn/transformer_layer.h: declares what the layers of encoder and decoder share: options, feed-forward, dropout.
 #pragma once
+#include <attn/error.h>
 #include <attn/nn/transformer.h>
+
+#include "runtime/format.h"
 
 namespace attn::nn {
 
@@ -16,6 +19,15 @@ Tensor feed_forward(const Tensor& x, const Linear& linear1, const Linear& linear
                     const TransformerLayerOptions& options, bool training);
 /// Dropout of what attention returned, with the numbers drawn in torch's order: rows before batch.
 Tensor drop_attended(const Tensor& x, const TransformerLayerOptions& options, bool training);
+
+/// Returns `count` clones of a layer; throws, naming the class, for a count below 1.
+template <typename Layer>
+ModuleList<Layer> cloned_layers(const char* who, const Layer& layer, std::int64_t count) {
+  if (count < 1) throw ValueError(runtime::format("{}: num_layers is {}; it must be 1 or more", who, count));
+  ModuleList<Layer> layers;
+  for (std::int64_t i = 0; i < count; ++i) layers.push_back(layer.clone());
+  return layers;
+}
 
 /// Copies parameters, whether they need gradients, and the training switch.
 void copy_module(const Module& from, const Module& to);

@@ -1,11 +1,10 @@
 // tests/attention/linear_attention_test.cc: linear attention with a state against its formula in long double, against
-// differences, and its bits over targets, threads, batches and splits after any row.
+// differences, and its mistakes.
 #include <attn/autograd.h>
 #include <attn/linear_attention.h>
 #include <attn/runtime.h>
 
-#include "attention/recurrent/call.h"
-#include "attention/truth.h"
+#include "attention/linear_attention_inputs.h"
 #include "kernels/recurrent/target.h"
 #include "kernels/reference.h"
 #include "runtime/cpu.h"
@@ -19,59 +18,6 @@
 
 namespace attn::testing {
 namespace {
-
-enum class Gate { none, head, channel };
-
-struct Shape {
-  std::int64_t batch = 1, k_heads = 1, v_heads = 1, rows = 1, dim = 8, value_dim = 8;
-  Gate gate = Gate::none;
-  bool delta = false, state = false, l2norm = false;
-  Dtype dtype = Dtype::f32;
-  double decay = 0.2;  // g is minus this times a number from 0 to 1
-};
-
-struct Given {
-  Tensor q, k, v;
-  LinearAttentionOptions options;
-  std::vector<Tensor> all() const {
-    std::vector<Tensor> tensors{q, k, v};
-    for (const Tensor& x : {options.g, options.beta, options.initial_state})
-      if (x.defined()) tensors.push_back(x);
-    return tensors;
-  }
-  Given rows(std::int64_t first, std::int64_t count) const {
-    Given part{q.narrow(2, first, count), k.narrow(2, first, count), v.narrow(2, first, count), options};
-    if (options.g.defined()) part.options.g = options.g.narrow(2, first, count);
-    if (options.beta.defined()) part.options.beta = options.beta.narrow(2, first, count);
-    return part;
-  }
-  Given item(std::int64_t b) const {
-    Given part{q.narrow(0, b, 1), k.narrow(0, b, 1), v.narrow(0, b, 1), options};
-    for (Tensor LinearAttentionOptions::* x :
-         {&LinearAttentionOptions::g, &LinearAttentionOptions::beta, &LinearAttentionOptions::initial_state})
-      if ((options.*x).defined()) part.options.*x = (options.*x).narrow(0, b, 1);
-    return part;
-  }
-};
-
-Given given(const Shape& s, std::uint64_t seed = 1) {
-  const Dims keys{s.batch, s.k_heads, s.rows, s.dim}, rows{s.batch, s.v_heads, s.rows};
-  Given in{normal(keys, seed, s.dtype),
-           normal(keys, seed + 1, s.dtype),
-           normal({s.batch, s.v_heads, s.rows, s.value_dim}, seed + 2, s.dtype),
-           {}};
-  in.options.l2norm = s.l2norm;
-  if (s.delta && !s.l2norm) in.k = in.k / std::sqrt(static_cast<double>(s.dim));
-  Generator random(seed + 3);
-  if (s.gate == Gate::head) in.options.g = (rand(rows, random) * -s.decay).to(s.dtype);
-  if (s.gate == Gate::channel)
-    in.options.g = (rand({s.batch, s.v_heads, s.rows, s.dim}, random) * -s.decay).to(s.dtype);
-  if (s.delta) in.options.beta = rand(rows, random).to(s.dtype);
-  if (s.state)
-    in.options.initial_state =
-        normal({s.batch, s.v_heads, s.dim, s.value_dim}, seed + 4, s.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32);
-  return in;
-}
 
 /// The formula of the header, in long double or in the naive order of float.
 template <typename T>
@@ -136,29 +82,6 @@ double farthest(const std::vector<double>& a, const std::vector<double>& b) {
   return most;
 }
 double largest(const std::vector<double>& a) { return farthest(a, std::vector<double>(a.size())); }
-
-std::vector<Shape> shapes() {
-  std::vector<Shape> all;
-  for (const Gate gate : {Gate::none, Gate::head, Gate::channel})
-    for (const bool delta : {false, true}) {
-      all.push_back({.batch = 2,
-                     .k_heads = 2,
-                     .v_heads = 4,
-                     .rows = 70,
-                     .dim = 24,
-                     .value_dim = 40,
-                     .gate = gate,
-                     .delta = delta,
-                     .state = delta,
-                     .l2norm = delta});
-      all.push_back({.rows = 131, .dim = 5, .value_dim = 3, .gate = gate, .delta = delta, .state = true});
-      all.push_back(
-          {.v_heads = 3, .rows = 64, .dim = 33, .value_dim = 129, .gate = gate, .delta = delta, .dtype = Dtype::f64});
-      all.push_back({.k_heads = 2, .v_heads = 2, .rows = 1, .dim = 16, .value_dim = 16, .gate = gate, .delta = delta});
-    }
-  return all;
-}
-
 TEST(LinearAttention, IsItsFormula) {
   for (const Shape& s : shapes()) {
     const Given in = given(s);
@@ -203,172 +126,6 @@ TEST(LinearAttention, GradientsAreDifferences) {
           EXPECT_EQ(check_gradients([&](const std::vector<Tensor>& x) { return call(x, state); }, inputs), "")
               << static_cast<int>(gate) << delta << strong;
       }
-}
-
-/// Every result of a call, forward and backward, by some kernels.
-std::vector<Tensor> everything(const Given& in, const kernels::RecurrentKernels& kernels) {
-  const RecurrentCall call = check_recurrent("test", in.q, in.k, in.v, in.options);
-  const Tensor states = kept_states(call);
-  const LinearAttentionResult r = run_recurrent(call, kernels, states);
-  const LinearAttentionGradients g = run_recurrent_backward(
-      call, kernels, states, normal(in.v.sizes(), 8, in.v.dtype()), normal(r.state.sizes(), 9, r.state.dtype()));
-  std::vector<Tensor> all{r.output, r.state, states};
-  for (const Tensor& x : {g.q, g.k, g.v, g.g, g.beta, g.initial_state})
-    if (x.defined()) all.push_back(x);
-  return all;
-}
-void expect_same(const std::vector<Tensor>& ours, const std::vector<Tensor>& expected, const std::string& what) {
-  ASSERT_EQ(ours.size(), expected.size());
-  for (std::size_t n = 0; n < ours.size(); ++n)
-    EXPECT_TRUE(same_bits(ours[n], expected[n])) << what << ", result " << n;
-}
-
-TEST(LinearAttention, EveryTargetAndThreadCountHasTheBitsOfTheSpecification) {
-  const int before = num_threads();
-  for (const Shape& s : shapes()) {
-    const Given in = given(s);
-    const std::vector<Tensor> expected = everything(in, *kernels::reference_generic()->recurrent);
-    if (kernels::reference_fma() != nullptr)
-      expect_same(everything(in, *kernels::reference_fma()->recurrent), expected, "fma");
-    for (const std::string& name : runtime::targets())
-      if (const auto* target = kernels::recurrent_target(name.c_str()); target != nullptr)
-        expect_same(everything(in, *target), expected, name);
-    for (const int threads : {1, 3, 16}) {
-      set_num_threads(threads);
-      expect_same(everything(in, kernels::recurrent_kernels()), expected, std::to_string(threads));
-    }
-    set_num_threads(before);
-  }
-}
-
-/// Inputs of integers, the same on every machine.
-Given fixed(const Shape& s) {
-  const Dims keys{s.batch, s.k_heads, s.rows, s.dim}, rows{s.batch, s.v_heads, s.rows};
-  Dims channels = rows;
-  channels.push_back(s.dim);
-  const auto make = [&](const Dims& sizes, std::uint64_t seed, double width) {
-    return cases::integers(sizes, s.dtype, seed, width);
-  };
-  Given in{make(keys, 1, 1), make(keys, 2, 0.25), make({s.batch, s.v_heads, s.rows, s.value_dim}, 3, 1), {}};
-  in.options.l2norm = s.l2norm;
-  if (s.gate != Gate::none) in.options.g = make(s.gate == Gate::head ? rows : channels, 4, 0.5) - 0.5;
-  if (s.delta) in.options.beta = make(rows, 5, 0.5) + 0.5;
-  if (s.state) in.options.initial_state = make({s.batch, s.v_heads, s.dim, s.value_dim}, 6, 1);
-  return in;
-}
-
-struct FixedCase {
-  Shape shape;
-  const char* digest;
-};
-const FixedCase fixed_cases[] = {
-#include "cases/recurrent.inc"
-};
-
-TEST(LinearAttention, CasesHaveTheDigestsOfTheirTable) {
-  for (const FixedCase& c : fixed_cases) {
-    const Given in = fixed(c.shape);
-    const RecurrentCall call = check_recurrent("test", in.q, in.k, in.v, in.options);
-    const Tensor states = kept_states(call);
-    const LinearAttentionResult r = run_recurrent(call, kernels::recurrent_kernels(), states);
-    const LinearAttentionGradients g = run_recurrent_backward(call, kernels::recurrent_kernels(), states,
-                                                              cases::integers(in.v.sizes(), c.shape.dtype, 7, 1),
-                                                              cases::integers(r.state.sizes(), c.shape.dtype, 8, 1));
-    cases::Results results{{"output", r.output}, {"state", r.state}, {"states", states}};
-    for (const Tensor& x : {g.q, g.k, g.v, g.g, g.beta, g.initial_state})
-      if (x.defined()) results.push_back({"gradient", x});
-    cases::Digest digest;
-    digest.add(results);
-    EXPECT_EQ(digest.text(), c.digest) << &c - fixed_cases;
-  }
-}
-
-TEST(LinearAttention, GoesOnFromAStateAfterAnyRow) {
-  for (const Gate gate : {Gate::none, Gate::head, Gate::channel})
-    for (const bool delta : {false, true}) {
-      const Shape s{.batch = 2,
-                    .k_heads = 1,
-                    .v_heads = 2,
-                    .rows = 70,
-                    .dim = 20,
-                    .value_dim = 33,
-                    .gate = gate,
-                    .delta = delta,
-                    .l2norm = true};
-      const Given in = given(s);
-      const LinearAttentionResult whole = linear_attention(in.q, in.k, in.v, in.options);
-      for (std::int64_t split = 0; split <= s.rows; ++split) {
-        Given first = in.rows(0, split), second = in.rows(split, s.rows - split);
-        const LinearAttentionResult one = linear_attention(first.q, first.k, first.v, first.options);
-        second.options.initial_state = one.state;
-        const LinearAttentionResult two = linear_attention(second.q, second.k, second.v, second.options);
-        ASSERT_TRUE(same_bits(cat({one.output, two.output}, 2), whole.output)) << split;
-        ASSERT_TRUE(same_bits(two.state, whole.state)) << split;
-      }
-      Tensor state;  // row by row: decode
-      for (std::int64_t t = 0; t < s.rows; ++t) {
-        Given row = in.rows(t, 1);
-        row.options.initial_state = state;
-        const LinearAttentionResult r = linear_attention(row.q, row.k, row.v, row.options);
-        state = r.state;
-        ASSERT_TRUE(same_bits(r.output, whole.output.narrow(2, t, 1))) << t;
-      }
-      ASSERT_TRUE(same_bits(state, whole.state));
-    }
-}
-
-TEST(LinearAttention, BatchPaddingPackingAndLayoutChangeNoBit) {
-  const Shape s{.batch = 3,
-                .k_heads = 2,
-                .v_heads = 4,
-                .rows = 80,
-                .dim = 16,
-                .value_dim = 24,
-                .gate = Gate::head,
-                .delta = true,
-                .state = true};
-  const Given in = given(s);
-  Given padded = in;
-  const std::vector<std::int64_t> lengths{80, 13, 0};
-  padded.options.lengths = tensor(lengths);
-  const auto run = [](const Given& x) { return everything(x, kernels::recurrent_kernels()); };
-  const std::vector<Tensor> batch = run(in), ends = run(padded);
-  std::vector<Tensor> packed[6];
-  std::vector<std::int64_t> starts{0};
-  for (std::int64_t b = 0; b < s.batch; ++b) {
-    const Given alone = in.item(b);
-    const LinearAttentionResult one = linear_attention(alone.q, alone.k, alone.v, alone.options);
-    EXPECT_TRUE(same_bits(batch[0].narrow(0, b, 1), one.output));
-    EXPECT_TRUE(same_bits(batch[1].narrow(0, b, 1), one.state));
-    const std::int64_t rows = lengths[static_cast<std::size_t>(b)];
-    const Given cut = alone.rows(0, rows);
-    const LinearAttentionResult part = linear_attention(cut.q, cut.k, cut.v, cut.options);
-    EXPECT_TRUE(same_bits(ends[0].narrow(0, b, 1).narrow(2, 0, rows), part.output));
-    EXPECT_TRUE(same_bits(ends[1].narrow(0, b, 1), part.state));
-    const Tensor behind = ends[0].narrow(0, b, 1).narrow(2, rows, s.rows - rows);
-    EXPECT_TRUE(same_bits(behind, zeros(behind.sizes())));
-    for (std::size_t n = 0; n < 6; ++n) {
-      const Tensor* const all[] = {
-          &cut.q, &cut.k, &cut.v, &cut.options.g, &cut.options.beta, &cut.options.initial_state};
-      packed[n].push_back(*all[n]);
-    }
-    starts.push_back(starts.back() + rows);
-  }
-  Given joined{cat(packed[0], 2), cat(packed[1], 2), cat(packed[2], 2), {}};
-  joined.options.g = cat(packed[3], 2);
-  joined.options.beta = cat(packed[4], 2);
-  joined.options.initial_state = cat(packed[5], 0);
-  joined.options.cu_seqlens = tensor(starts);
-  const LinearAttentionResult together = linear_attention(joined.q, joined.k, joined.v, joined.options);
-  EXPECT_TRUE(same_bits(together.state, ends[1]));
-  for (std::size_t b = 0; b < 3; ++b)
-    EXPECT_TRUE(same_bits(together.output.narrow(2, starts[b], lengths[b]),
-                          ends[0].narrow(0, static_cast<std::int64_t>(b), 1).narrow(2, 0, lengths[b])));
-  Given turned = in;
-  for (Tensor* x : {&turned.q, &turned.k, &turned.v, &turned.options.g, &turned.options.beta})
-    *x = x->transpose(1, 2).clone().transpose(1, 2);
-  expect_same(run(turned), batch, "turned");
-  EXPECT_TRUE(linear_attention(turned.q, turned.k, turned.v, turned.options).output.transpose(1, 2).is_contiguous());
 }
 
 TEST(LinearAttention, HalfFloatsAreRoundedOnce) {

@@ -133,14 +133,14 @@ class Rotary(NamedTuple):
         dtype = torch.float64 if x.dtype is torch.float64 else torch.float32
         half = self.cos.shape[1]
         cos, sin = (table[positions].to(dtype)[:, :, None] for table in (self.cos, self.sin))
-        turned, rest = x[..., : 2 * half].to(dtype), x[..., 2 * half :]
+        rotated, rest = x[..., : 2 * half].to(dtype), x[..., 2 * half :]
         if self.interleaved:
-            a, b = turned[..., ::2], turned[..., 1::2]
+            a, b = rotated[..., ::2], rotated[..., 1::2]
         else:
-            a, b = turned[..., :half], turned[..., half:]
+            a, b = rotated[..., :half], rotated[..., half:]
         pair = (a * cos - b * sin, b * cos + a * sin)
-        turned = torch.stack(pair, -1).flatten(-2) if self.interleaved else torch.cat(pair, -1)
-        return torch.cat((turned.to(x.dtype), rest), -1)
+        rotated = torch.stack(pair, -1).flatten(-2) if self.interleaved else torch.cat(pair, -1)
+        return torch.cat((rotated.to(x.dtype), rest), -1)
 
 
 def rotary(q: Tensor, k: Any, cos: Any, sin: Any, interleaved: Any) -> Rotary | None:

@@ -1,5 +1,5 @@
 # python/attn/integrations/_recurrent_layers.py: computes the gated delta rule and the causal convolution of
-# transformers' models by attn, in the layers of models that asked for attn.
+# transformers' models by attn, in the layers of models whose attn_implementation is attn's.
 """Such a model's module has four functions that transformers takes from the packages fla and causal_conv1d or, without
 them, computes in torch operations (Qwen3-Next, Qwen3.5, OLMo hybrid). They know neither layer nor config, so the
 layers' own methods say whether attn computes."""

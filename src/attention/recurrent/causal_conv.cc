@@ -121,14 +121,14 @@ struct Convolution {
 Tensor convolved(const Tensor& x, const Tensor& weight, const CausalConvOptions& options) {
   const Dtype compute = compute_dtype(x.dtype());
   const bool by_rows = !x.is_contiguous() && x.transpose(1, 2).is_contiguous();
-  const auto turned = [&](const Tensor& t, int a, int b) { return by_rows ? t.transpose(a, b) : t; };
+  const auto transposed = [&](const Tensor& t, int a, int b) { return by_rows ? t.transpose(a, b) : t; };
   const auto wide = [&](const Tensor& t) { return t.detach().to(compute).contiguous(); };
-  const Tensor in = turned(x.detach(), 1, 2).contiguous();
+  const Tensor in = transposed(x.detach(), 1, 2).contiguous();
   const Tensor y = empty(in.sizes(), x.dtype());
   with_compute_type(compute, [&]<typename T>(Type<T>) {
     Convolution<T>{.x = in,
-                   .state = options.initial_state.defined() ? wide(turned(options.initial_state, 1, 2)) : Tensor(),
-                   .weight = wide(turned(weight, 0, 1)),
+                   .state = options.initial_state.defined() ? wide(transposed(options.initial_state, 1, 2)) : Tensor(),
+                   .weight = wide(transposed(weight, 0, 1)),
                    .bias = options.bias.defined() ? wide(options.bias) : Tensor(),
                    .y = y,
                    .silu = options.silu,
@@ -138,7 +138,7 @@ Tensor convolved(const Tensor& x, const Tensor& weight, const CausalConvOptions&
                    .taps = weight.size(1)}
         .run(x.size(0));
   });
-  return turned(y, 1, 2);
+  return transposed(y, 1, 2);
 }
 
 /// Returns the inputs with those before the first, [B, C, K - 1 + T], with history.
