@@ -25,7 +25,7 @@ struct EncoderProjections {
   Tensor operator()(const ModelLinear& layer, const Tensor& x) const;
 };
 
-/// Packs the weights of an encoder's layers when they are first used with more than a few rows: without copies each
+/// Packs the weights of an encoder's layers when they are first used with more than 8 rows: without copies each
 /// product packs them, which is a twentieth of the time of 4,096 rows, and more of fewer. A changed weight is
 /// recognised by its version.
 ///
@@ -33,7 +33,7 @@ struct EncoderProjections {
 class LayerPacker {
  public:
   /// Returns copies of all of these weights for a call with `rows` rows; null if they take more than 1 GiB, have a
-  /// dtype that is not packed, or are not worth packing for so few rows.
+  /// dtype that is not packed, or are not worth packing for its number of rows.
   std::shared_ptr<const PackedLayers> packed(std::span<const Tensor> weights, std::int64_t rows) const;
 
  private:
