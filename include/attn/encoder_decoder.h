@@ -114,7 +114,8 @@ class ATTN_API EncoderDecoder : public nn::Module {
   /// Errors   IoError; FormatError; ValueError, one line, names what is missing or unexpected, has another shape or is
   ///          not supported
   static EncoderDecoder load(const std::string& folder, std::optional<Dtype> dtype = std::nullopt);
-  /// Writes config.json and model.safetensors, each whole or not at all, under transformers' names.
+  /// Writes model.safetensors, generation_config.json and config.json, each whole or not at all, under transformers'
+  /// names.
   void save(const std::string& folder) const;
 
   /// Returns the rows of source texts: [total, C]. ValueError for a text without tokens or with more than
@@ -157,6 +158,10 @@ class ATTN_API EncoderDecoder : public nn::Module {
 
   const EncoderDecoderConfig config;
   Dtype dtype() const;
+
+  /// The text of generation_config.json that `save` writes: that of the folder that was loaded; of a drawn model the
+  /// ids with which texts of its family begin and end.
+  std::string generation_config;
 
   struct Parts;
 

@@ -41,11 +41,19 @@ def test_logits_texts_and_scores(name, tmp_path):
     import encoder_decoders
     assert list(encoder_decoders.ENCODER_DECODERS) == FAMILIES
     torch.manual_seed(11)
-    encoder_decoders.write(tmp_path, encoder_decoders.ENCODER_DECODERS[name](), seed=17)
+    model, kept = encoder_decoders.ENCODER_DECODERS[name](), tmp_path / "kept"
+    encoder_decoders.write(tmp_path, model, seed=17)
     found = subprocess.run([TESTS, "--gtest_filter=EncoderDecoders.*:Translation.TextsAndScores*"], capture_output=True,
-                           text=True, timeout=600, env={**os.environ, "ATTN_ENCODER_DECODERS": str(tmp_path)})
+                           text=True, timeout=600, env={**os.environ, "ATTN_ENCODER_DECODERS": str(tmp_path),
+                                                        "ATTN_KEPT_FOLDER": str(kept)})
     assert found.returncode == 0, found.stdout[-6000:]
     assert re.search(r"PASSED  \] [1-9]", found.stdout), found.stdout
+    saved = type(model).from_pretrained(kept)  # by EncoderDecoder::save
+    given = type(model).from_pretrained(tmp_path)
+    assert saved.generation_config.to_dict() == given.generation_config.to_dict()
+    sources = torch.randint(3, 23, (2, 7))
+    if not encoder_decoders.decodes_more(given):
+        assert torch.equal(saved.generate(sources, max_length=9), given.generate(sources, max_length=9))
 
 
 # --- tokenizers ------------------------------------------------------------------------------------------------------

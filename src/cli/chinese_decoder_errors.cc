@@ -61,6 +61,12 @@ constexpr Translation kDecoderErrors[] = {
      "(\">>fra<< ...\")",
      "Translator：这个模型没有可选的语言；多语言的 Marian 模型把目标语言写在文本里（“>>fra<< ...”）"},
     {"Translator: there is no language \"{}\"; there are {}{}", "Translator：没有语言“{0}”；有 {1}{2*}"},
+    {"{}: M2M-100's sentencepiece.bpe.model and vocab.json are not read; a tokenizer.json is needed",
+     "{0}：不读 M2M-100 的 sentencepiece.bpe.model 和 vocab.json；需要 tokenizer.json"},
+    {"{}: there is no tokenizer.json, which {} needs for texts; "
+     "AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers writes it",
+     "{0}：没有 tokenizer.json，{1} 的文本需要它；"
+     "transformers 的 AutoTokenizer.from_pretrained(folder).save_pretrained(folder) 会写出它"},
     {"{}: its model_type is {}; it must be 1, Unigram", "{0}：model_type 是 {1}；必须是 1，即 Unigram"},
     {"{}: byte_fallback is not supported", "{0}：不支持 byte_fallback"},
     {"{}: precompiled_charsmap is damaged: {}", "{0}：precompiled_charsmap 已损坏：{1}"},

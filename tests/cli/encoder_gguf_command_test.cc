@@ -142,6 +142,14 @@ TEST_F(EncoderGguf, MistakesAreOneLine) {
   write_text(model + "/1_Pooling/config.json", R"({"pooling_mode_max_tokens": true})");
   EXPECT_EQ(error("convert " + model + " " + other + ".gguf"),
             "attn: convert: the encoder has another pooling than mean, cls or the last token\n");
+  for (const auto& [family, says] :
+       {std::pair("mpnet", "is MPNet; attn writes BERT, RoBERTa and DistilBERT as GGUF files, and computes others from "
+                           "their folder"),
+        {"bert", "gives scores of pairs, which attn computes from its folder; GGUF files are of vectors"}}) {
+    write_model(family, folder / family);
+    EXPECT_EQ(error("convert " + (folder / family) + " " + other + ".gguf"),
+              std::string("attn: convert: the encoder ") + says + "\n");
+  }
   EXPECT_FALSE(fs::exists(other) || fs::exists(other + ".gguf"));
 }
 

@@ -2,13 +2,17 @@
 // stands beside a text, as a whole or with a cache; gradients, saving, mistakes.
 #include <attn/autograd.h>
 #include <attn/encoder_decoder.h>
+#include <attn/translation.h>
 
 #include "model/encoder_decoders.h"
 #include "support/errors.h"
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <random>
+#include <tuple>
 
 namespace attn {
 namespace {
@@ -145,16 +149,51 @@ TEST(EncoderDecoders, GradientsAreThoseOfDifferences) {
   });
 }
 
+std::string generation_in(const std::string& folder) {
+  return testing::content_of(folder + "/generation_config.json");
+}
+
+/// python/tests/test_encoder_decoders.py keeps the folder and loads it in transformers.
 TEST(EncoderDecoders, WhatIsSavedIsLoaded) {
-  testing::each_encoder_decoder([](const GivenPair& given) {
+  const char* kept = std::getenv("ATTN_KEPT_FOLDER");
+  testing::each_encoder_decoder([&](const GivenPair& given) {
     const EncoderDecoder model = EncoderDecoder::load(given.folder);
-    const Folder folder;
-    model.save(folder.path());
-    const EncoderDecoder again = EncoderDecoder::load(folder.path());
+    const Folder own;
+    const std::string folder = kept != nullptr ? kept : own.path();
+    model.save(folder);
+    const EncoderDecoder again = EncoderDecoder::load(folder);
     EXPECT_EQ(again.config, model.config);
+    EXPECT_EQ(generation_in(folder), generation_in(given.folder));
     EXPECT_TRUE(
         same_bits(logits_of(again, given.sources, given.targets), logits_of(model, given.sources, given.targets)));
   });
+}
+
+/// A folder without generation_config.json has its settings in config.json, or those of its class.
+TEST(EncoderDecoders, TextsOfASavedFolderEndAsThoseOfTheLoadedOne) {
+  testing::each_encoder_decoder([](const GivenPair& given) {
+    const Folder folder;
+    for (const char* file : {"config.json", "model.safetensors"})
+      std::filesystem::copy_file(given.folder + "/" + file, folder.file(file));
+    json config = json::parse(testing::content_of(folder.file("config.json")));
+    config.update({{"num_beams", 3}, {"max_length", 9}, {"eos_token_id", 5}, {"decoder_start_token_id", 4}});
+    folder.write("config.json", config.dump());
+    const TranslateOptions before = TranslateOptions::from_folder(folder.path());
+    EncoderDecoder::load(folder.path()).save(folder.path());
+    const TranslateOptions after = TranslateOptions::from_folder(folder.path());
+    EXPECT_EQ(std::tie(after.beams, after.tokens, after.end_tokens, after.start, after.forced_end),
+              std::tie(before.beams, before.tokens, before.end_tokens, before.start, before.forced_end));
+    EXPECT_EQ(after.beams, 3);
+  });
+  for (const char* type : {"t5", "bart", "mbart", "marian", "m2m_100", "pegasus"}) {
+    EncoderDecoderConfig config = EncoderDecoder::load(golden(type)).config;
+    const EncoderDecoder drawn(config);
+    const Folder folder;
+    drawn.save(folder.path());
+    const TranslateOptions options = TranslateOptions::from_folder(folder.path());
+    EXPECT_EQ(options.start.has_value(), config.family != EncoderDecoderConfig::Family::mbart);
+    EXPECT_EQ(options.end_tokens.size(), 1u);
+  }
 }
 
 /// Without dropout the drawn model's rows have a finite loss near log V; the same seed draws the same weights.

@@ -257,6 +257,20 @@ TEST(GgufTokenizer, AddsWhatTheFileSays) {
   EXPECT_EQ(load(llama.number("tokenizer.ggml.bos_token_id", 0)).encode("", true), Ids{0});
 }
 
+/// RoBERTa's byte pairs, as llama.cpp writes them: <s> and </s> stand around a text though no key says it.
+TEST(GgufTokenizer, OfRobertaHasItsEnds) {
+  const Json& figures = golden("tokenizer/tokenizers.json");
+  const Json& c = figures.at("cases")[1];
+  GgufBytes file = gguf_of(c.at("tokenizer"), "roberta-bpe");
+  file.number("tokenizer.ggml.bos_token_id", 3).number("tokenizer.ggml.seperator_token_id", 4);
+  expect_ids(load(file), figures.at("strings"), c.at("ids"), "roberta-bpe");
+  EXPECT_EQ(load(file).encode("", true), (Ids{3, 4}));
+  EXPECT_EQ(load(GgufBytes(file).boolean("tokenizer.ggml.add_eos_token", false)).encode("", true), Ids{});
+  EXPECT_NE(error_of<ValueError>([&] { load(gguf_of(c.at("tokenizer"), "roberta-bpe")); })
+                .find("tokenizer.ggml.cls_token_id is missing"),
+            std::string::npos);
+}
+
 /// Writes a model of a few numbers with the tokenizer, and reads the tokenizer.
 Tokenizer written(const Tokenizer& tokenizer) {
   const Folder folder;
@@ -326,7 +340,7 @@ TEST(GgufTokenizer, WhatIsNotReadIsNamed) {
             "(WordPiece) and t5 (Unigram)");
   EXPECT_EQ(refused([](GgufBytes& file) { three(file).text("tokenizer.ggml.pre", "bloom"); }),
             "tokenizer.ggml.pre is \"bloom\"; attn reads llama-bpe, llama3, llama-v3, smaug-bpe, dbrx, gpt-4o, tekken, "
-            "qwen2, deepseek-r1-qwen, gpt-2, phi-2, smollm, starcoder, refact, default");
+            "qwen2, deepseek-r1-qwen, gpt-2, phi-2, roberta-bpe, smollm, starcoder, refact, default");
   EXPECT_EQ(refused([](GgufBytes& file) { file.text("tokenizer.ggml.model", "gpt2"); }),
             "tokenizer.ggml.tokens is missing");
   EXPECT_EQ(refused([](GgufBytes& file) { three(file, {"a", "\xFF", "ab"}); }),

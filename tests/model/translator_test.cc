@@ -150,6 +150,24 @@ TEST(Translator, DamagedFilesAreSaidInOneLine) {
             "F: the id of \"<unk>\" is -1; it must be from 0 to 4194303");
 }
 
+TEST(Translator, AFolderWithoutATokenizerSaysWhatIsNeeded) {
+  const auto said = [](const std::string& family, const std::string& file) {
+    const Folder folder;
+    copy_all(testing::golden_path("model/encoder_decoders/" + family), folder.path());
+    if (!file.empty()) folder.write(file, "{}");
+    const std::string error = testing::error_of<IoError>([&] { Translator::load(folder.path()); });
+    EXPECT_EQ(error.find(folder.path()), 0u);
+    return error.substr(folder.path().size());
+  };
+  EXPECT_EQ(said("pegasus", "spiece.model"),
+            ": there is no tokenizer.json, which PEGASUS needs for texts; "
+            "AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers writes it");
+  EXPECT_EQ(said("mbart", "").find(": there is no tokenizer.json, which mBART needs"), 0u);
+  EXPECT_EQ(said("m2m_100", "sentencepiece.bpe.model").find(": there is no tokenizer.json, which NLLB needs"), 0u);
+  EXPECT_EQ(said("m2m_100", "vocab.json"),
+            ": M2M-100's sentencepiece.bpe.model and vocab.json are not read; a tokenizer.json is needed");
+}
+
 TEST(Translator, WhetherAFolderIsAnEncoderDecoder) {
   EXPECT_TRUE(is_encoder_decoder(numbers()));
   EXPECT_FALSE(is_encoder_decoder(testing::golden_path("model/gpt2")));

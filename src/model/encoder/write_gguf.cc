@@ -11,6 +11,8 @@
 
 #include "io/is_file.h"
 
+#include "runtime/format.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <map>
@@ -40,10 +42,13 @@ const PoolingType& pooling_type_of(const TextEncoder& encoder) {
 
 void check_encoder(const EncoderConfig& config) {
   if (config.family == EncoderFamily::mpnet || config.family == EncoderFamily::modernbert)
-    refuse_encoder("is of no architecture that attn writes; it writes BERT, RoBERTa and DistilBERT");
+    refuse_encoder(
+        runtime::format("is {}; attn writes BERT, RoBERTa and DistilBERT as GGUF files, and computes others from their "
+                        "folder",
+                        config.family == EncoderFamily::mpnet ? "MPNet" : "ModernBERT"));
   if (config.activation != EncoderConfig::Activation::gelu)
     refuse_encoder("has another activation than gelu, which GGUF files of its architecture cannot say");
-  if (config.labels > 0) refuse_encoder("gives scores; a GGUF file can hold one that gives vectors");
+  if (config.labels > 0) refuse_encoder("gives scores of pairs, which attn computes from its folder; GGUF files are of vectors");
 }
 
 void add_encoder_keys(Metadata& metadata, const TextEncoder& encoder) {

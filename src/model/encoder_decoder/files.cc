@@ -6,6 +6,7 @@
 #include "io/source.h"
 #include "io/write.h"
 #include "model/encoder_decoder/blocks.h"
+#include "model/encoder_decoder/generation_config.h"
 #include "model/encoder_decoder/names.h"
 #include "model/weights_files.h"
 
@@ -94,6 +95,7 @@ EncoderDecoder EncoderDecoder::load(const std::string& folder, std::optional<Dty
 
   const Dtype kept = dtype ? *dtype : kept_dtype(stored, tensors, JsonFields(config_text, config_path));
   EncoderDecoder model(config, std::make_shared<const Parts>(config, kept));
+  model.generation_config = generation_config_of(pair_load_name, path, config);
   take_head_bias(bias, model.parts_->head_bias, folder);
   fill(by_name(model), stored, tensors);
   model.eval();
@@ -112,8 +114,11 @@ void EncoderDecoder::save(const std::string& folder) const {
     tensors.emplace_back(pair_file_name(config, one.name), rows_of(parameters, one));
   if (parts_->head_bias.defined()) tensors.emplace_back(bias_of_head, parts_->head_bias.unsqueeze(0));
   io::save_with_checksum(name, (fs::path(folder) / weights_name).string(), tensors, {{"format", "pt"}});
-  const std::string json = config.to_json(dtype());
-  io::write_whole(name, (fs::path(folder) / "config.json").string(), {std::as_bytes(std::span(json))});
+  const auto write = [&](const char* file, const std::string& text) {
+    io::write_whole(name, (fs::path(folder) / file).string(), {std::as_bytes(std::span(text))});
+  };
+  write("generation_config.json", generation_config);
+  write("config.json", config.to_json(dtype()));
 }
 
 }  // namespace attn

@@ -1,4 +1,7 @@
-// src/model/encoder_decoder/generation_config.cc: reads the settings of generation from a folder's files.
+// src/model/encoder_decoder/generation_config.cc: reads the settings of generation from a folder's files, and writes
+// them.
+#include "model/encoder_decoder/generation_config.h"
+
 #include <attn/translation.h>
 
 #include "io/is_file.h"
@@ -58,14 +61,35 @@ SampleOptions sample_in(const JsonFields& fields) {
   return sample;
 }
 
+using PairFamily = EncoderDecoderConfig::Family;
+
+std::int64_t end_of_family(PairFamily family) {
+  return family == PairFamily::t5 || family == PairFamily::pegasus ? 1 : family == PairFamily::marian ? 0 : 2;
+}
+bool forces_end(PairFamily family) { return family != PairFamily::t5 && family != PairFamily::m2m_100; }
+
 /// Fills in what a config.json without generation_config.json leaves to the class of the model.
-void fill_in_defaults(EncoderDecoderConfig::Family family, const JsonFields& fields, TranslateOptions& options) {
-  using Family = EncoderDecoderConfig::Family;
-  const bool t5 = family == Family::t5, pegasus = family == Family::pegasus, marian = family == Family::marian;
-  const std::int64_t end = t5 || pegasus ? 1 : marian ? 0 : 2;
-  if (!fields.has("eos_token_id")) options.end_tokens = {end};
-  if (!fields.has("forced_eos_token_id") && !t5 && family != Family::m2m_100) options.forced_end = {end};
-  if (!options.start && family != Family::mbart) options.start = t5 || pegasus ? 0 : marian ? 58100 : 2;
+void fill_in_defaults(PairFamily family, const JsonFields& fields, TranslateOptions& options) {
+  const bool padding = family == PairFamily::t5 || family == PairFamily::pegasus;
+  if (!fields.has("eos_token_id")) options.end_tokens = {end_of_family(family)};
+  if (!fields.has("forced_eos_token_id") && forces_end(family)) options.forced_end = {end_of_family(family)};
+  if (!options.start && family != PairFamily::mbart)
+    options.start = padding ? 0 : family == PairFamily::marian ? 58100 : 2;
+}
+
+nlohmann::ordered_json ids_of_family(const EncoderDecoderConfig& config) {
+  const PairFamily family = config.family;
+  const std::int64_t end = end_of_family(family), padding = config.padding_id;
+  nlohmann::ordered_json json{{"pad_token_id", padding}};
+  const auto add = [&](const char* field, std::int64_t id) {
+    if (id < config.decoder_vocab_size) json[field] = id;
+  };
+  add("eos_token_id", end);
+  if (forces_end(family)) add("forced_eos_token_id", end);
+  // mBART's texts begin with their language
+  if (family != PairFamily::mbart)
+    add("decoder_start_token_id", family == PairFamily::bart || family == PairFamily::m2m_100 ? 2 : padding);
+  return json;
 }
 
 }  // namespace
@@ -105,6 +129,31 @@ TranslateOptions TranslateOptions::from_folder(const std::string& folder) {
   }
   if (options.beams > 1) options.sample.temperature = 0;
   return options;
+}
+
+std::string default_generation_config(const EncoderDecoderConfig& config) {
+  return ids_of_family(config).dump(2) + "\n";
+}
+
+std::string generation_config_of(const char* function, const std::filesystem::path& folder,
+                                 const EncoderDecoderConfig& config) {
+  if (const auto own = folder / "generation_config.json"; io::is_file(own)) {
+    std::string text = read_text(function, own.string());
+    try {
+      JsonFields(text, own.string());
+      return text;
+    } catch (const FormatError&) {}  // who generates with the folder says what is wrong
+  }
+  const std::string path = (folder / "config.json").string();
+  const JsonFields fields(read_text(function, path), path);
+  nlohmann::ordered_json json = ids_of_family(config);
+  for (const char* field :
+       {"decoder_start_token_id", "bos_token_id", "eos_token_id", "forced_bos_token_id", "forced_eos_token_id",
+        "max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams", "num_return_sequences",
+        "length_penalty", "early_stopping", "do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
+        "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "renormalize_logits"})
+    if (fields.has(field)) json[field] = fields.at(field);
+  return json.dump(2) + "\n";
 }
 
 }  // namespace attn

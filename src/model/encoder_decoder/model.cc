@@ -4,6 +4,7 @@
 #include <attn/ops.h>
 
 #include "model/encoder_decoder/blocks.h"
+#include "model/encoder_decoder/generation_config.h"
 #include "model/encoder_decoder/initial_weights.h"
 #include "model/encoder_decoder/texts.h"
 
@@ -29,7 +30,7 @@ const EncoderDecoderConfig& checked_config(const EncoderDecoderConfig& config, D
 }  // namespace
 
 EncoderDecoder::EncoderDecoder(const EncoderDecoderConfig& config, std::shared_ptr<const Parts> parts)
-    : config(config), parts_(std::move(parts)) {
+    : config(config), generation_config(default_generation_config(config)), parts_(std::move(parts)) {
   register_module("embedding", parts_->embedding);
   if (parts_->decoder_embedding) register_module("decoder_embedding", *parts_->decoder_embedding);
   register_module("encoder", parts_->encoder);

@@ -158,6 +158,19 @@ Tokenizer read_t5_pieces(const fs::path& folder) {
   return Tokenizer::parse(json_of_t5(file, extra_ids, path));
 }
 
+[[noreturn]] void refuse_without_file(const fs::path& folder, EncoderDecoderConfig::Family family) {
+  using Family = EncoderDecoderConfig::Family;
+  if (family == Family::m2m_100 && io::is_file(folder / "vocab.json"))  // NLLB has none
+    throw IoError(
+        runtime::format("{}: M2M-100's sentencepiece.bpe.model and vocab.json are not read; a tokenizer.json is needed",
+                        folder.string()));
+  constexpr const char* names[] = {"T5", "BART", "mBART", "Marian", "NLLB", "PEGASUS"};  // in the order of Family
+  throw IoError(
+      runtime::format("{}: there is no tokenizer.json, which {} needs for texts; "
+                      "AutoTokenizer.from_pretrained(folder).save_pretrained(folder) of transformers writes it",
+                      folder.string(), names[static_cast<int>(family)]));
+}
+
 }  // namespace
 
 std::shared_ptr<const PairTokenizer> read_pair_tokenizer(const std::string& folder,
@@ -168,6 +181,7 @@ std::shared_ptr<const PairTokenizer> read_pair_tokenizer(const std::string& fold
   if (!own && io::is_file(path / "source.spm")) return read_marian_tokenizer(folder);
   if (!own && family == Family::t5 && io::is_file(path / "spiece.model"))
     return std::make_shared<FilePairTokenizer>(read_t5_pieces(path), false);
+  if (!own) refuse_without_file(path, family);
   return std::make_shared<FilePairTokenizer>(Tokenizer::load(folder), family == Family::mbart);
 }
 

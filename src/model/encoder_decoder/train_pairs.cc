@@ -57,10 +57,21 @@ std::vector<IdPair> checked_pairs(std::vector<IdPair> pairs, const TrainOptions&
   return pairs;
 }
 
+/// The ids that generation needs: each text ends with the same token.
+nlohmann::ordered_json ids_of_generation(const std::vector<IdPair>& pairs, const EncoderDecoderConfig& config) {
+  return {{"decoder_start_token_id", config.padding_id},
+          {"eos_token_id", pairs[0].target.back()},
+          {"pad_token_id", config.padding_id}};
+}
+
 /// Seeds the global generator and makes the model, whose weights are the first numbers that it draws.
-EncoderDecoder make_pair_model(const TrainOptions& options) {
+EncoderDecoder make_pair_model(const std::vector<IdPair>& pairs, const TrainOptions& options) {
   manual_seed(options.seed);
-  return EncoderDecoder(*options.encoder_decoder, options.dtype);
+  EncoderDecoder model(*options.encoder_decoder, options.dtype);
+  nlohmann::ordered_json generation = ids_of_generation(pairs, model.config);
+  generation["max_length"] = model.config.positions;
+  model.generation_config = generation.dump(2) + "\n";
+  return model;
 }
 
 /// FNV-1a, 64 bits, of all ids and lengths.
@@ -84,7 +95,7 @@ class PairTask : public TrainTask {
  public:
   PairTask(std::vector<IdPair> pairs, const TrainOptions& options)
       : pairs_(checked_pairs(std::move(pairs), options)), batch_(options.batch), smoothing_(options.label_smoothing),
-        border_(size() - std::max<std::int64_t>(1, size() / 10)), model(make_pair_model(options)) {}
+        border_(size() - std::max<std::int64_t>(1, size() / 10)), model(make_pair_model(pairs_, options)) {}
 
   const nn::Module& module() const override { return model; }
 
@@ -119,30 +130,19 @@ class PairTask : public TrainTask {
   }
 
   void save(const std::string& folder) const override {
-    // The ids that generation needs: each text ends with the same token.
-    const nlohmann::ordered_json generation{{"decoder_start_token_id", model.config.padding_id},
-                                            {"eos_token_id", pairs_[0].target.back()},
-                                            {"pad_token_id", model.config.padding_id},
-                                            {"max_length", model.config.positions}};
     if (std::error_code failure; std::filesystem::create_directories(folder, failure), failure)
       throw IoError(runtime::format("Trainer::save_model: {}: {}", folder, failure.message()));
-    write(folder, "generation_config.json", generation);
     model.save(folder);
     auto config = nlohmann::ordered_json::parse(model.config.to_json(model.dtype()));
-    for (const auto& [name, value] : generation.items())
-      if (name != "max_length") config[name] = value;
-    write(folder, "config.json", config);
+    config.update(ids_of_generation(pairs_, model.config));
+    const std::string text = config.dump(2) + "\n";
+    io::write_whole("Trainer::save_model", (std::filesystem::path(folder) / "config.json").string(),
+                    {std::as_bytes(std::span(text))});
   }
 
  private:
   std::int64_t size() const { return static_cast<std::int64_t>(pairs_.size()); }
   const IdPair& pair(std::int64_t i) const { return pairs_[static_cast<std::size_t>(i)]; }
-
-  static void write(const std::string& folder, const char* name, const nlohmann::ordered_json& json) {
-    const std::string text = json.dump(2) + "\n";
-    io::write_whole("Trainer::save_model", (std::filesystem::path(folder) / name).string(),
-                    {std::as_bytes(std::span(text))});
-  }
 
   /// Returns the mean loss of these pairs' target tokens. The decoder reads the start token and the target without its
   /// last token.

@@ -42,6 +42,7 @@ struct PreTokenizer {
   bool begins = false;       // with the begin token, unless the file says otherwise
   bool nfc = false;
 };
+constexpr const char* roberta_name = "roberta-bpe";
 constexpr PreTokenizer pre_tokenizers[] = {
     {"llama-bpe", Cut::llama3, true, true},
     {"llama3", Cut::llama3, true, true},
@@ -54,6 +55,7 @@ constexpr PreTokenizer pre_tokenizers[] = {
     {"deepseek-r1-qwen", Cut::qwen2, false, false, true},
     {"gpt-2", Cut::gpt2},
     {"phi-2", Cut::gpt2},
+    {roberta_name, Cut::gpt2},
     {"smollm", Cut::digits},
     {"starcoder", Cut::digits},
     {"refact", Cut::digits},
@@ -136,6 +138,17 @@ class Description {
       merges.push_back(merge);
     }
     document_["model"] = {{"type", "BPE"}, {"ignore_merges", found->whole_first}, {"merges", std::move(merges)}};
+    if (name == roberta_name) add_ends_of_roberta();
+  }
+
+  /// A token before a text and one behind it, unless the file says otherwise.
+  void add_ends_of_roberta() {
+    for (const char* key : {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"})
+      if (!file_.boolean(key, true)) return;
+    document_["post_processor"] = {
+        {"type", "RobertaProcessing"},
+        {"cls", special_of("tokenizer.ggml.bos_token_id", "tokenizer.ggml.cls_token_id")},
+        {"sep", special_of("tokenizer.ggml.eos_token_id", "tokenizer.ggml.seperator_token_id")}};
   }
 
   /// SentencePiece's BPE of characters, whose merges follow from the scores.
