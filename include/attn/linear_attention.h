@@ -87,8 +87,18 @@ struct CausalConvResult {
 /// Shapes   x [B, C, T]   weight [C, K]   ->   output [B, C, T], state [B, C, K - 1].
 /// Dtypes   f32, f64, bf16, f16; sums in f32 (f64 for f64). weight, bias, initial_state any floating.
 /// Errors   ShapeError when dims disagree; DtypeError for integers.
-/// Gradient x, weight, bias, initial_state; they have gradients themselves.
+/// Gradient x, weight, bias, initial_state, in one pass; they have gradients themselves.
 /// Bits     as linear_attention: whole, one by one, or split anywhere; a chain of fma over j from the bias.
 ATTN_API CausalConvResult causal_conv1d(const Tensor& x, const Tensor& weight, const CausalConvOptions& options = {});
+
+struct CausalConvGradients {
+  Tensor x, weight, bias, initial_state;  ///< undefined where the option was not given
+};
+
+/// For callers that record gradients themselves: computes the gradients from those of output and state; either may be
+/// undefined: none. Operands and options must be those of the forward call. Records nothing for autograd.
+ATTN_API CausalConvGradients causal_conv1d_backward(const Tensor& x, const Tensor& weight,
+                                                    const CausalConvOptions& options, const Tensor& grad_output,
+                                                    const Tensor& grad_state);
 
 }  // namespace attn

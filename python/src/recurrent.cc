@@ -1,7 +1,6 @@
 // python/src/recurrent.cc: binds linear attention with a state and the causal convolution, forward and backward.
 #include <attn/autograd.h>
 #include <attn/linear_attention.h>
-#include <attn/ops.h>
 
 #include "errors.h"
 #include "gil.h"
@@ -84,35 +83,19 @@ nb::tuple convolve(nb::handle x, nb::handle weight, nb::handle bias, nb::handle 
 nb::tuple convolve_backward(nb::handle x, nb::handle weight, nb::handle bias, nb::handle initial_state, nb::handle silu,
                             nb::handle grad_output, nb::handle grad_state) {
   Reader read("causal_conv1d_backward");
-  std::vector<Tensor> given{read(x, "x"), read(weight, "weight"), read.optional(bias, "bias"),
-                            read.optional(initial_state, "initial_state")};
-  const Tensor flows[] = {read.optional(grad_output, "grad_output"), read.optional(grad_state, "grad_state")};
-  const bool with_silu = flag(silu, {"causal_conv1d", "silu"});
-  std::vector<Tensor> gradients(4);
+  const Tensor rows = read(x, "x"), taps = read(weight, "weight");
+  const CausalConvOptions options{.bias = read.optional(bias, "bias"),
+                                  .initial_state = read.optional(initial_state, "initial_state"),
+                                  .silu = flag(silu, {"causal_conv1d", "silu"})};
+  const Tensor by_output = read.optional(grad_output, "grad_output"),
+               by_state = read.optional(grad_state, "grad_state");
+  CausalConvGradients found;
   {
     const Unlocked unlocked;
-    const EnableGrad recorded;
-    std::vector<Tensor> inputs;
-    for (Tensor& tensor : given)
-      if (tensor.defined()) inputs.push_back(tensor = tensor.detach().requires_grad_());
-    const CausalConvResult result =
-        causal_conv1d(given[0], given[1], {.bias = given[2], .initial_state = given[3], .silu = with_silu});
-    std::vector<Tensor> outputs;
-    GradOptions options;
-    options.allow_unused = true;
-    for (const auto& [flow, output] : {std::pair{flows[0], result.output}, std::pair{flows[1], result.state}})
-      if (flow.defined() && output.requires_grad()) {
-        outputs.push_back(output);
-        options.grad_outputs.push_back(flow);
-      }
-    std::vector<Tensor> found(inputs.size());
-    if (!outputs.empty()) found = grad(outputs, inputs, options);
-    for (std::size_t n = 0, next = 0; n < given.size(); ++n)
-      if (given[n].defined()) gradients[n] = found[next++];
+    found = causal_conv1d_backward(rows, taps, options, by_output, by_state);
   }
-  nb::object shown[4];
-  for (std::size_t n = 0; n < 4; ++n) shown[n] = to_python(gradients[n], read.framework());
-  return nb::make_tuple(shown[0], shown[1], shown[2], shown[3]);
+  const auto shown = [&](const Tensor& gradient) { return to_python(gradient, read.framework()); };
+  return nb::make_tuple(shown(found.x), shown(found.weight), shown(found.bias), shown(found.initial_state));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-# python/tests/test_onnx.py: every node case of ONNX's Attention (opset 23 to 25), RotaryEmbedding and FlexAttention
-# through the backend.
+# python/tests/test_onnx.py: every node case of ONNX's Attention (opset 23 to 25), RotaryEmbedding, LinearAttention,
+# CausalConvWithState and FlexAttention through the backend.
 import warnings
 
 import numpy as np
@@ -16,7 +16,8 @@ with warnings.catch_warnings():
 
     SINGLE = [case for case in load_model_tests(kind="node") if len(case.model.graph.node) == 1]
     CASES = [case for case in SINGLE if case.name.startswith("test_attention_")]
-    OTHERS = [case for case in SINGLE if case.model.graph.node[0].op_type in ("RotaryEmbedding", "FlexAttention")]
+    OTHERS = [case for case in SINGLE if case.model.graph.node[0].op_type in (
+        "RotaryEmbedding", "FlexAttention", "LinearAttention", "CausalConvWithState")]
 
 
 def units(x):
@@ -40,7 +41,7 @@ def test_all_cases_are_here():
           + ", ".join(f"{opsets.count(n)} of opset {n}" for n in sorted(set(opsets))))
     if onnx.__version__.startswith("1.23."):
         assert len(CASES) == 93
-        assert len(OTHERS) == 19
+        assert len(OTHERS) == 46
     assert CASES
 
 
@@ -135,6 +136,53 @@ def test_heads_that_do_not_divide_and_too_many_inputs():
     y = np.zeros((1, 2, 4, 8), np.float32)
     with pytest.raises(ValueError, match="4 inputs are given; the graph has 3: q, k, v"):
         backend.run_model(model_of(), [y] * 4)
+
+
+def test_linear_attention_goes_on_and_shares_its_state():
+    random = np.random.default_rng(3)
+    q, k = (random.standard_normal((2, 9, heads * 4)).astype(np.float32) for heads in (6, 2))
+    v, decay = random.standard_normal((2, 9, 2 * 5)).astype(np.float32), -random.random((2, 9, 8), dtype=np.float32)
+    beta = random.random((2, 9, 1), dtype=np.float32)
+    heads = {"q_num_heads": 6, "kv_num_heads": 2}
+    whole, end = backend.linear_attention(q, k, v, None, decay, beta, **heads)
+    assert whole.shape == (2, 9, 30) and end.shape == (2, 2, 4, 5)
+    one, state = backend.linear_attention(*(x[:, :4] for x in (q, k, v)), None, decay[:, :4], beta[:, :4], **heads)
+    two, last = backend.linear_attention(*(x[:, 4:] for x in (q, k, v)), state, decay[:, 4:], beta[:, 4:], **heads)
+    assert np.array_equal(np.concatenate((one, two), 1), whole) and np.array_equal(last, end)
+
+
+X = np.zeros((1, 3, 8), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: backend.linear_attention(X, X, X, q_num_heads=2, kv_num_heads=2), ValueError,
+         "LinearAttention: decay is missing; update_rule gated_delta needs decay"),
+        (lambda: backend.linear_attention(X, X, X, beta=X, q_num_heads=2, kv_num_heads=2, update_rule="linear"),
+         ValueError, "LinearAttention: beta is given; update_rule linear has no beta"),
+        (lambda: backend.linear_attention(X, X, X, q_num_heads=3, kv_num_heads=2, update_rule="linear"), ValueError,
+         "LinearAttention: q_num_heads is 3; it must be a multiple of kv_num_heads 2"),
+        (lambda: backend.linear_attention(X, X, X, X[:, 0], q_num_heads=2, kv_num_heads=2, update_rule="linear"),
+         ValueError, "LinearAttention: past_state has shape [1, 8]; it must be [1, 2, 4, 4]"),
+        (lambda: backend.linear_attention(X, X, X.astype(np.float64), q_num_heads=2, kv_num_heads=2,
+                                          update_rule="linear"), TypeError,
+         "LinearAttention: value is float64; it must be float32"),
+        (lambda: backend.linear_attention(X, X, X, q_num_heads=2, kv_num_heads=2, update_rule="rwkv"), ValueError,
+         "LinearAttention: update_rule is rwkv; it must be linear, gated, delta, gated_delta"),
+        (lambda: backend.causal_conv_with_state(X, X), ValueError,
+         "CausalConvWithState: weight has shape [1, 3, 8]; it must be [3, 1, K]"),
+        (lambda: backend.causal_conv_with_state(X, X[0, :, None], activation="gelu"), ValueError,
+         "CausalConvWithState: activation is gelu; it must be none, silu, swish"),
+        (lambda: backend.causal_conv_with_state(X, None), TypeError,
+         "CausalConvWithState: weight is None; a NumPy array is needed"),
+    ],
+    ids=range(9),
+)
+def test_what_recurrent_nodes_are_given_wrongly(call, error, text):
+    with pytest.raises(error) as found:
+        call()
+    assert text in str(found.value)
 
 
 ANGLES = np.zeros((9, 4), np.float32)

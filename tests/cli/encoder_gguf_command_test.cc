@@ -143,8 +143,9 @@ TEST_F(EncoderGguf, MistakesAreOneLine) {
   EXPECT_EQ(error("convert " + model + " " + other + ".gguf"),
             "attn: convert: the encoder has another pooling than mean, cls or the last token\n");
   for (const auto& [family, says] :
-       {std::pair("mpnet", "is MPNet; attn writes BERT, RoBERTa and DistilBERT as GGUF files, and computes others from "
-                           "their folder"),
+       {std::pair("mpnet",
+                  "is MPNet; attn writes BERT, RoBERTa and DistilBERT as GGUF files, and computes others from "
+                  "their folder"),
         {"bert", "gives scores of pairs, which attn computes from its folder; GGUF files are of vectors"}}) {
     write_model(family, folder / family);
     EXPECT_EQ(error("convert " + (folder / family) + " " + other + ".gguf"),

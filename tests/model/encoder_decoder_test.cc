@@ -149,9 +149,7 @@ TEST(EncoderDecoders, GradientsAreThoseOfDifferences) {
   });
 }
 
-std::string generation_in(const std::string& folder) {
-  return testing::content_of(folder + "/generation_config.json");
-}
+std::string generation_in(const std::string& folder) { return testing::content_of(folder + "/generation_config.json"); }
 
 /// python/tests/test_encoder_decoders.py keeps the folder and loads it in transformers.
 TEST(EncoderDecoders, WhatIsSavedIsLoaded) {

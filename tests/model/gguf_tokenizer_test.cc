@@ -266,8 +266,9 @@ TEST(GgufTokenizer, OfRobertaHasItsEnds) {
   expect_ids(load(file), figures.at("strings"), c.at("ids"), "roberta-bpe");
   EXPECT_EQ(load(file).encode("", true), (Ids{3, 4}));
   EXPECT_EQ(load(GgufBytes(file).boolean("tokenizer.ggml.add_eos_token", false)).encode("", true), Ids{});
-  EXPECT_NE(error_of<ValueError>([&] { load(gguf_of(c.at("tokenizer"), "roberta-bpe")); })
-                .find("tokenizer.ggml.cls_token_id is missing"),
+  EXPECT_NE(error_of<ValueError>([&] {
+              load(gguf_of(c.at("tokenizer"), "roberta-bpe"));
+            }).find("tokenizer.ggml.cls_token_id is missing"),
             std::string::npos);
 }
 

@@ -1,6 +1,6 @@
 # python/attn/integrations/onnx.py: provides a backend of ONNX whose Attention operator (opset 23 to 25) runs on attn.
-"""`attn.integrations.onnx.run_model(model, inputs)`: models whose Attention, RotaryEmbedding and FlexAttention nodes
-are computed by attn, other nodes by onnx's reference."""
+"""`attn.integrations.onnx.run_model(model, inputs)`: models whose Attention, RotaryEmbedding, LinearAttention,
+CausalConvWithState and FlexAttention nodes are computed by attn, other nodes by onnx's reference."""
 
 import os
 import re
@@ -18,9 +18,15 @@ import attn
 from attn._arguments import shown
 from attn.integrations._onnx_checks import FLOATS, number, whole
 from attn.integrations._onnx_operators import FlexAttention, RotaryEmbedding, flex_attention, rotary_embedding
+from attn.integrations._onnx_recurrent import (
+    CausalConvWithState,
+    LinearAttention,
+    causal_conv_with_state,
+    linear_attention,
+)
 
-__all__ = ["AttnBackend", "attention", "flex_attention", "is_compatible", "prepare", "rotary_embedding", "run_model",
-           "supports_device"]
+__all__ = ["AttnBackend", "attention", "causal_conv_with_state", "flex_attention", "is_compatible", "linear_attention",
+           "prepare", "rotary_embedding", "run_model", "supports_device"]
 
 _OWN_DTYPES = {"attn_mask": ("bool", *FLOATS), "nonpad_kv_seqlen": ("int64", "int32")}
 _RAW, _CAPPED, _MASKED, _WEIGHTS = range(4)
@@ -314,7 +320,8 @@ def _checked(model):
 
 class _Prepared(BackendRep):
     def __init__(self, model):
-        self._evaluator = ReferenceEvaluator(model, new_ops=[Attention, RotaryEmbedding, FlexAttention])
+        self._evaluator = ReferenceEvaluator(model, new_ops=[Attention, RotaryEmbedding, FlexAttention, LinearAttention,
+                                                             CausalConvWithState])
 
     def run(self, inputs, **_):
         """Runs the model. inputs: arrays in the graph's order, or a dict by name; returns the graph's outputs."""

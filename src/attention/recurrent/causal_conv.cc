@@ -1,8 +1,9 @@
 // src/attention/recurrent/causal_conv.cc: implements causal_conv1d: blocks of rows with channels adjacent, or whole
-// channels with rows adjacent.
+// channels with rows adjacent; and its gradients, those with a history of their own in operations of the library.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
+#include "attention/recurrent/causal_conv.h"
 #include "attention/recurrent/rows.h"
 #include "kernels/recurrent/target.h"
 #include "runtime/format.h"
@@ -147,8 +148,19 @@ Tensor with_earlier(const Tensor& x, const Tensor& state, std::int64_t before) {
   return cat({state.defined() ? state.to(x.dtype()) : zeros({x.size(0), x.size(1), before}, x.dtype()), x}, 2);
 }
 
-/// Computes the gradients of x, weight, bias and state, in that order, in operations of the library.
+/// Computes the gradients of x, weight, bias and state, in that order; where they are recorded, in operations of the
+/// library.
 Gradients conv_gradients(const Backward& at, bool silu, bool has_bias, bool has_state) {
+  if (!grad_enabled()) {
+    const CausalConvOptions options{.bias = has_bias ? at.saved(2) : Tensor(),
+                                    .initial_state = has_state ? at.saved(has_bias ? 3 : 2) : Tensor(),
+                                    .silu = silu};
+    const CausalConvGradients found = conv_gradients_of_output(at.saved(0), at.saved(1), options, at.grad());
+    Gradients gradients{found.x, found.weight};
+    if (has_bias) gradients.push_back(found.bias);
+    if (has_state) gradients.push_back(found.initial_state);
+    return gradients;
+  }
   const Tensor x = widen(at.saved(0)), weight = widen(at.saved(1));
   const Tensor bias = has_bias ? at.saved(2) : Tensor(),
                state = has_state ? widen(at.saved(has_bias ? 3 : 2)) : Tensor();
@@ -190,6 +202,35 @@ CausalConvResult causal_conv1d(const Tensor& x, const Tensor& weight, const Caus
   const Tensor last = rows >= before ? x.narrow(2, rows - before, before)
                                      : with_earlier(x, options.initial_state, before).narrow(2, rows, before);
   return {y, last.clone()};
+}
+
+CausalConvGradients causal_conv1d_backward(const Tensor& x, const Tensor& weight, const CausalConvOptions& options,
+                                           const Tensor& grad_output, const Tensor& grad_state) {
+  check_conv(x, weight, options);
+  const std::int64_t before = weight.size(1) - 1, rows = x.size(2);
+  const auto check = [&](const char* name, const Tensor& given, const Dims& sizes) {
+    if (given.defined() && !(given.sizes() == sizes))
+      throw ShapeError(runtime::format("causal_conv1d_backward: {} has shape {}; it must be {}", name,
+                                       to_string(given.sizes()), to_string(sizes)));
+  };
+  check("grad_output", grad_output, x.sizes());
+  check("grad_state", grad_state, {x.size(0), x.size(1), before});
+  const NoGrad unrecorded;
+  const Tensor flow = grad_output.defined() ? grad_output : zeros(x.sizes(), x.dtype());
+  CausalConvGradients found = conv_gradients_of_output(x, weight, options, flow);
+  if (grad_state.defined() && before > 0) {  // the state is the last of the earlier inputs and x
+    const std::int64_t of_x = std::min(before, rows);
+    const Tensor last = found.x.narrow(2, rows - of_x, of_x);
+    last.copy_(last + grad_state.narrow(2, before - of_x, of_x).to(x.dtype()));
+    if (options.initial_state.defined() && of_x < before) {
+      const Tensor kept = found.initial_state.narrow(2, of_x, before - of_x);
+      kept.copy_(kept + grad_state.narrow(2, 0, before - of_x).to(kept.dtype()));
+    }
+  }
+  found.weight = found.weight.to(weight.dtype());
+  if (found.bias.defined()) found.bias = found.bias.to(options.bias.dtype());
+  if (found.initial_state.defined()) found.initial_state = found.initial_state.to(options.initial_state.dtype());
+  return found;
 }
 
 }  // namespace attn

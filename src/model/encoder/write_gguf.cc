@@ -48,7 +48,8 @@ void check_encoder(const EncoderConfig& config) {
                         config.family == EncoderFamily::mpnet ? "MPNet" : "ModernBERT"));
   if (config.activation != EncoderConfig::Activation::gelu)
     refuse_encoder("has another activation than gelu, which GGUF files of its architecture cannot say");
-  if (config.labels > 0) refuse_encoder("gives scores of pairs, which attn computes from its folder; GGUF files are of vectors");
+  if (config.labels > 0)
+    refuse_encoder("gives scores of pairs, which attn computes from its folder; GGUF files are of vectors");
 }
 
 void add_encoder_keys(Metadata& metadata, const TextEncoder& encoder) {

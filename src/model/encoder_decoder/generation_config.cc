@@ -147,11 +147,30 @@ std::string generation_config_of(const char* function, const std::filesystem::pa
   const std::string path = (folder / "config.json").string();
   const JsonFields fields(read_text(function, path), path);
   nlohmann::ordered_json json = ids_of_family(config);
-  for (const char* field :
-       {"decoder_start_token_id", "bos_token_id", "eos_token_id", "forced_bos_token_id", "forced_eos_token_id",
-        "max_length", "max_new_tokens", "min_length", "min_new_tokens", "num_beams", "num_return_sequences",
-        "length_penalty", "early_stopping", "do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty",
-        "no_repeat_ngram_size", "bad_words_ids", "suppress_tokens", "begin_suppress_tokens", "renormalize_logits"})
+  for (const char* field : {"decoder_start_token_id",
+                            "bos_token_id",
+                            "eos_token_id",
+                            "forced_bos_token_id",
+                            "forced_eos_token_id",
+                            "max_length",
+                            "max_new_tokens",
+                            "min_length",
+                            "min_new_tokens",
+                            "num_beams",
+                            "num_return_sequences",
+                            "length_penalty",
+                            "early_stopping",
+                            "do_sample",
+                            "temperature",
+                            "top_k",
+                            "top_p",
+                            "min_p",
+                            "repetition_penalty",
+                            "no_repeat_ngram_size",
+                            "bad_words_ids",
+                            "suppress_tokens",
+                            "begin_suppress_tokens",
+                            "renormalize_logits"})
     if (fields.has(field)) json[field] = fields.at(field);
   return json.dump(2) + "\n";
 }
