@@ -117,7 +117,11 @@ def environment(options):
     shown = json.loads(said([RELEASE / "attn", "info", "--json"], options.threads))
     return {"op": "environment", "version": shown["version"], "numerics_version": shown["numerics_version"],
             "cpu": shown["cpu"], "target": shown["target"], "threads": options.threads,
-            "date": datetime.date.today().isoformat(), "tool": "bench/peers/encoders.py"}
+            "date": datetime.date.today().isoformat(), "tool": f"bench/peers/encoders.py --rounds {options.rounds}"}
+
+
+def rounded(row):
+    return {key: round(x, 2 if key == "of_peak" else 3) if isinstance(x, float) else x for key, x in row.items()}
 
 
 def main():
@@ -150,7 +154,7 @@ def main():
             rows.append(bench.first_vector())
             print(f"first vector after the start of the command: {rows[-1]['attn_s']:.3f} s")
     if options.json:
-        pathlib.Path(options.json).write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
+        pathlib.Path(options.json).write_text("[\n" + ",\n".join(json.dumps(rounded(row)) for row in rows) + "\n]\n")
     return 0 if len(rows) > 1 else 1
 
 
