@@ -34,6 +34,17 @@ class Transport {
   [[noreturn]] virtual void abort(int code) noexcept = 0;
 };
 
+/// Returns the transport of an MPI communicator, for a program that has initialised MPI and is not linked with it, such
+/// as Python. C++ programs that are linked with it use <attn/mpi.h>. Collective.
+///
+/// files         where attn's library for that MPI may be: libattn_mpi_openmpi.so or libattn_mpi_mpich.so
+/// communicator  Fortran's handle (MPI_Comm_c2f)
+/// version       what MPI_Get_library_version writes in the program, to be compared with the library's MPI
+/// Errors        ValueError when no file can be loaded, when it is of another build or for another MPI, when MPI is not
+///               running, or when the communicator is null or one between two groups.
+ATTN_API std::shared_ptr<Transport> open_transport(const std::vector<std::string>& files, int communicator,
+                                                   const std::string& version);
+
 /// An error that every rank throws, with the same text, although it came up at one of them.
 class ATTN_API RankError : public Error {
  public:
