@@ -34,16 +34,23 @@ class Transport {
   [[noreturn]] virtual void abort(int code) noexcept = 0;
 };
 
-/// Returns the transport of an MPI communicator, for a program that has initialised MPI and is not linked with it, such
-/// as Python. C++ programs that are linked with it use <attn/mpi.h>. Collective.
-///
-/// files         where attn's library for that MPI may be: libattn_mpi_openmpi.so or libattn_mpi_mpich.so
-/// communicator  Fortran's handle (MPI_Comm_c2f)
-/// version       what MPI_Get_library_version writes in the program, to be compared with the library's MPI
-/// Errors        ValueError when no file can be loaded, when it is of another build or for another MPI, when MPI is not
-///               running, or when the communicator is null or one between two groups.
-ATTN_API std::shared_ptr<Transport> open_transport(const std::vector<std::string>& files, int communicator,
-                                                   const std::string& version);
+/// attn's library for one MPI, loaded by a program that has initialised that MPI and is not linked with it, such as
+/// Python. C++ programs that are linked with MPI use <attn/mpi.h>.
+class ATTN_API MpiLibrary {
+ public:
+  /// files    where the library may be: libattn_mpi_openmpi.so or libattn_mpi_mpich.so
+  /// version  what MPI_Get_library_version writes in the program
+  /// Errors   ValueError when no file can be loaded, when it is of another build or for another MPI, or when MPI is not
+  ///          running.
+  MpiLibrary(const std::vector<std::string>& files, const std::string& version);
+  /// Returns the transport of a communicator, given as Fortran's handle (MPI_Comm_c2f). It duplicates it. Collective.
+  /// ValueError if it is null, or between two groups. Afterwards an agreement is a ValueError once MPI is finalised.
+  std::shared_ptr<Transport> open(int communicator) const;
+
+ private:
+  struct Loaded;
+  std::shared_ptr<const Loaded> loaded_;
+};
 
 /// An error that every rank throws, with the same text, although it came up at one of them.
 class ATTN_API RankError : public Error {

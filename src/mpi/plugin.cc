@@ -51,6 +51,14 @@ const char* attn_mpi_version() {
   return text.c_str();
 }
 
+const char* attn_mpi_family() {
+#ifdef OPEN_MPI
+  return "openmpi";
+#else
+  return "mpich";
+#endif
+}
+
 attn::Transport* attn_mpi_over(int communicator) {
   const MPI_Comm given = MPI_Comm_f2c(communicator);
   if (given == MPI_COMM_NULL) return nullptr;

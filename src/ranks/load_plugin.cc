@@ -30,13 +30,21 @@ Plugin load_plugin(const std::vector<std::string>& files) {
   plugin.fits = find(interface_of, "attn_mpi_interface") && interface_of() == plugin_interface &&
                 find(plugin.begin, "attn_mpi_begin") && find(plugin.end, "attn_mpi_end") &&
                 find(plugin.state, "attn_mpi_state") && find(plugin.version, "attn_mpi_version") &&
-                find(plugin.over, "attn_mpi_over") && find(plugin.close, "attn_mpi_close");
+                find(plugin.family, "attn_mpi_family") && find(plugin.over, "attn_mpi_over") && find(plugin.close, "attn_mpi_close");
   return plugin;
 }
 
 }  // namespace mpi
 
 namespace {
+
+void check_running(const mpi::Plugin& plugin) {
+  const int state = plugin.state();
+  if (state == static_cast<int>(mpi::State::finalised))
+    throw ValueError("Ranks: MPI has been finalised; ranks can be used until then");
+  if (state == static_cast<int>(mpi::State::not_initialised))
+    throw ValueError("Ranks: MPI is not initialised, which is the caller's part");
+}
 
 /// A transport of a library that was loaded. Everything that ranks do together begins with a gathering, which is where
 /// a program is told that it has finalised MPI.
@@ -50,8 +58,7 @@ class LoadedTransport final : public Transport {
   int rank() const override { return transport_->rank(); }
   int size() const override { return transport_->size(); }
   void all_gather(const void* mine, std::size_t bytes, void* all) override {
-    if (plugin_.state() != static_cast<int>(mpi::State::running))
-      throw ValueError("Ranks: MPI has been finalised; ranks can be used until then");
+    check_running(plugin_);
     transport_->all_gather(mine, bytes, all);
   }
   Request send(int to, int channel, const void* data, std::size_t bytes) override {
@@ -77,25 +84,36 @@ std::string short_version(const std::string& version) {
 
 }  // namespace
 
-std::shared_ptr<Transport> open_transport(const std::vector<std::string>& files, int communicator,
-                                          const std::string& version) {
+struct MpiLibrary::Loaded {
+  mpi::Plugin plugin;
+};
+
+MpiLibrary::MpiLibrary(const std::vector<std::string>& files, const std::string& version) {
   const mpi::Plugin plugin = mpi::load_plugin(files);
   if (!plugin.found)
     throw ValueError(runtime::format("Ranks: attn's library for {} is not there ({}); build attn with "
                                      "-DATTN_WITH_MPI=ON, or name its file in ATTN_MPI_LIBRARY",
                                      short_version(version), plugin.failure));
   if (!plugin.fits) throw ValueError("Ranks: attn's library for MPI is not of this build of attn");
-  if (const std::string own = plugin.version(); own != version)
-    throw ValueError(runtime::format("Ranks: the communicator is of {}, and attn's library of {}; both need one MPI",
-                                     short_version(version), short_version(own)));
-  if (const int state = plugin.state(); state != static_cast<int>(mpi::State::running))
-    throw ValueError(state == static_cast<int>(mpi::State::finalised)
-                         ? "Ranks: MPI has been finalised; ranks can be used until then"
-                         : "Ranks: MPI is not initialised; that is the caller's part");
-  Transport* const transport = plugin.over(communicator);
+  // The family first: functions of another one may stand in for those that the library was built against.
+  const bool open_mpi = version.find("Open MPI") != std::string::npos;
+  const std::string built = plugin.family(), own = plugin.version();
+  if (const bool built_open_mpi = built == "openmpi"; built_open_mpi != open_mpi || own != version)
+    throw ValueError(runtime::format("Ranks: the program's MPI is {}, and attn's library is for {}; they must be the same",
+                                     short_version(version),
+                                     built_open_mpi == open_mpi ? short_version(own)
+                                     : built_open_mpi           ? "Open MPI"
+                                                                : "MPICH"));
+  check_running(plugin);
+  loaded_ = std::make_shared<const Loaded>(Loaded{plugin});
+}
+
+std::shared_ptr<Transport> MpiLibrary::open(int communicator) const {
+  check_running(loaded_->plugin);
+  Transport* const transport = loaded_->plugin.over(communicator);
   if (transport == nullptr)
-    throw ValueError("Ranks: the communicator is null, freed, or one between two groups; one of a group is needed");
-  return std::make_shared<LoadedTransport>(plugin, transport);
+    throw ValueError("Ranks: the communicator is null, freed, or between two groups; one of a single group is needed");
+  return std::make_shared<LoadedTransport>(loaded_->plugin, transport);
 }
 
 }  // namespace attn

@@ -16,6 +16,7 @@ struct Plugin {
   decltype(&attn_mpi_end) end = nullptr;
   decltype(&attn_mpi_state) state = nullptr;
   decltype(&attn_mpi_version) version = nullptr;
+  decltype(&attn_mpi_family) family = nullptr;
   decltype(&attn_mpi_over) over = nullptr;
   decltype(&attn_mpi_close) close = nullptr;
 };
