@@ -1,5 +1,6 @@
 // python/src/ranks.cc: binds the ranks of a job and attention on them; attn.mpi is built on it.
 #include <attn/autograd.h>
+#include <attn/ops.h>
 #include <attn/random.h>
 #include <attn/ranks.h>
 
