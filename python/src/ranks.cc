@@ -2,7 +2,7 @@
 #include <attn/autograd.h>
 #include <attn/ops.h>
 #include <attn/random.h>
-#include <attn/ranks.h>
+#include <attn/rank_attention.h>
 
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>

@@ -2,7 +2,7 @@
 // heads, compute these as one process does, and exchange the results back.
 #pragma once
 #include <attn/attention_backward.h>
-#include <attn/ranks.h>
+#include <attn/rank_attention.h>
 
 #include <cstdint>
 

@@ -2,6 +2,7 @@
 #include <attn/rank_attention.h>
 
 #include "model/part_tree.h"
+#include "ranks/heads_exchange.h"
 #include "runtime/format.h"
 
 namespace attn {
@@ -29,19 +30,24 @@ namespace {
 
 }  // namespace
 
-AttentionResult rank_attention(const Tensor&, const Tensor&, const Tensor&, std::int64_t, RankLayout layout,
-                               const Ranks&, const AttentionOptions&) {
+AttentionResult rank_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
+                               RankLayout layout, const Ranks& ranks, const AttentionOptions& options) {
+  if (layout == RankLayout::heads) return attention_by_heads(q, k, v, length, ranks, options, nullptr);
   refuse(layout);
 }
 
-AttentionResult rank_attention_forward(const Tensor&, const Tensor&, const Tensor&, std::int64_t, RankLayout layout,
-                                       const Ranks&, const AttentionOptions&, AttentionSaved&) {
+AttentionResult rank_attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
+                                       RankLayout layout, const Ranks& ranks, const AttentionOptions& options,
+                                       AttentionSaved& saved) {
+  if (layout == RankLayout::heads) return attention_by_heads(q, k, v, length, ranks, options, &saved);
   refuse(layout);
 }
 
-AttentionGradients rank_attention_backward(const Tensor&, const Tensor&, const Tensor&, std::int64_t, RankLayout layout,
-                                           const Ranks&, const AttentionOptions&, const AttentionSaved&,
-                                           const AttentionBackwardOptions&) {
+AttentionGradients rank_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
+                                           RankLayout layout, const Ranks& ranks, const AttentionOptions& options,
+                                           const AttentionSaved& saved, const AttentionBackwardOptions& wanted) {
+  if (layout == RankLayout::heads)
+    return attention_backward_by_heads(q, k, v, length, ranks, options, saved, wanted);
   refuse(layout);
 }
 

@@ -6,10 +6,10 @@
 #include "mpi/counted.h"
 #include "support/golden.h"
 
-#include <attn/attention_backward.h>
 #include <attn/autograd.h>
 #include <attn/ops.h>
 #include <attn/random.h>
+#include <attn/rank_attention.h>
 
 #include <cmath>
 #include <cstdlib>
