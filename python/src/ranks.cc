@@ -202,14 +202,13 @@ void add_ranks(nb::module_& m) {
   nb::class_<MpiLibrary>(m, "MpiLibrary")
       .def(nb::init<const std::vector<std::string>&, const std::string&>(), nb::arg("files"), nb::arg("version"));
   nb::class_<Ranks>(m, "Ranks")
-      .def(nb::init<>())
       .def(
           "__init__",
-          [](Ranks* self, const MpiLibrary& library, int communicator) {
+          [](Ranks* self, const MpiLibrary* library, int communicator) {
             const Unlocked unlocked;
-            new (self) Ranks(library.open(communicator));
+            library == nullptr ? new (self) Ranks() : new (self) Ranks(library->open(communicator));
           },
-          nb::arg("library"), nb::arg("communicator"))
+          nb::arg("library").none() = nb::none(), nb::arg("communicator") = 0)
       .def_prop_ro("rank", &Ranks::rank)
       .def_prop_ro("size", &Ranks::size)
       .def("set_timeout", &Ranks::set_timeout, nb::arg("seconds"))

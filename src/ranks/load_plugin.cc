@@ -5,6 +5,7 @@
 #include "runtime/format.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -68,7 +69,10 @@ class LoadedTransport final : public Transport {
     return transport_->receive(from, channel, data, bytes);
   }
   void wait(Request request) override { transport_->wait(request); }
-  [[noreturn]] void abort(int code) noexcept override { transport_->abort(code); }
+  [[noreturn]] void abort(int code) noexcept override {
+    transport_->abort(code);
+    ::_exit(code);
+  }
 
  private:
   const mpi::Plugin plugin_;
