@@ -148,16 +148,19 @@ class Ranks(_core.Ranks):
             raise error
         super().agree("" if error is None else str(error) or type(error).__name__)
 
+    def _together(self, work: Callable[[], _Result]) -> _Result:
+        """Returns work(). If it fails, the other ranks are told, which agree before they do anything else."""
+        try:
+            return work()
+        except Exception as error:
+            self.agree(error)
+            raise
 
-def _together(ranks: Ranks, work: Callable[[], _Result]) -> _Result:
-    """Returns work(); if it fails, tells the other ranks, which agree before they do anything else."""
+
+def _checked(ranks: Any) -> Ranks:
     if not isinstance(ranks, Ranks):
         raise TypeError(f"mpi.attention: ranks is a {type(ranks).__name__}; an attn.mpi.Ranks is needed")
-    try:
-        return work()
-    except Exception as error:
-        ranks.agree(error)
-        raise
+    return ranks
 
 
 def _options(options: dict[str, Any]) -> tuple:
@@ -189,7 +192,7 @@ def attention(ranks: Ranks, q: Any, k: Any, v: Any, *, layout: Layout = "heads",
     array([[1.  , 0.  ],
            [0.33, 0.67]], dtype=float32)
     """
-    given = _together(ranks, lambda: _options(options))
+    given = _checked(ranks)._together(lambda: _options(options))
     plan = options.get("return_plan", False)
     if hasattr(q, "__torch_function__"):
         from attn.torch import _ranks
@@ -234,7 +237,7 @@ def attention_forward(ranks: Ranks, q: Any, k: Any, v: Any, *, layout: Layout = 
     array([[1., 1.],
            [1., 1.]], dtype=float32)
     """
-    given = _together(ranks, lambda: _options(options))
+    given = _checked(ranks)._together(lambda: _options(options))
     results, kept = _core.rank_attention(ranks, q, k, v, given, layout, length, True, None)
     seeded = (*given[:_SEED], results[4], *given[_SEED + 1 :])
     kept = (results[0] if kept[0] is None else kept[0], *kept[1:])
@@ -248,14 +251,14 @@ def attention_backward(saved: Saved, grad_output: Any, grad_logsumexp: Any = Non
     sinks, bias, score_mod  whether their gradients are wanted besides those of q, k and v
     """
     if not isinstance(saved, Saved):
-        raise TypeError(f"mpi.attention_backward: saved is a {type(saved).__name__}; what attention_forward returned is "
-                        "needed")
+        raise TypeError(f"mpi.attention_backward: saved is a {type(saved).__name__}; what attention_forward "
+                        "returned is needed")
     options = saved.options
     scores = len(getattr(options[_SCORE], "arrays", ()))
     terms = getattr(options[_BIAS], "arrays", () if options[_BIAS] is None else (options[_BIAS],))
     biases = sum(x is not None for x in terms)
     has_sinks = options[_SINKS] is not None
-    inputs = _together(saved.ranks, lambda: _core.attention_inputs(saved.q, saved.k, saved.v, options))
+    inputs = saved.ranks._together(lambda: _core.attention_inputs(saved.q, saved.k, saved.v, options))
     tables = len(inputs) - 3 - has_sinks - scores - biases
     needs = [True] * 3 + [sinks] * has_sinks + [False] * scores + [bias] * biases + [score_mod] * tables
     found = _core.rank_attention_backward(saved.ranks, saved.q, saved.k, saved.v, options, saved.layout, saved.length,

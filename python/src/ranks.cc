@@ -64,17 +64,18 @@ struct RankCall {
     at_every_rank(ranks, [&] {
       call.emplace(function, q, k, v, options);
       if (call->q.dim() != 4)
-        throw ShapeError(text("{}: q has shape {}; it must be [B, H, rows of this rank, D]", function,
-                              to_string(call->q.sizes())));
+        throw ShapeError(
+            text("{}: q has shape {}; it must be [B, H, rows of this rank, D]", function, to_string(call->q.sizes())));
       layout = layout_of(layout_name, function);
       if (!rows.is_none()) length = whole(rows, {function, "length"});
       more(*call);
     });
     const Unlocked unlocked;
     const AttentionOptions& o = call->options;  // what decides which messages follow
-    ranks.same(function, text("layout {}, length {}, dropout_p {:.17g}{}", layout == RankLayout::heads ? "heads" : "stripes",
-                              rows.is_none() ? std::string("not given") : std::to_string(length), o.dropout_p,
-                              o.dropout_seed ? text(", dropout_seed {}", *o.dropout_seed) : std::string()));
+    ranks.same(function,
+               text("layout {}, length {}, dropout_p {:.17g}{}", layout == RankLayout::heads ? "heads" : "stripes",
+                    rows.is_none() ? std::string("not given") : std::to_string(length), o.dropout_p,
+                    o.dropout_seed ? text(", dropout_seed {}", *o.dropout_seed) : std::string()));
     if (rows.is_none()) length = rows_of_all(ranks, call->q.size(2));
   }
 };
@@ -107,8 +108,9 @@ nb::tuple attention_of(const Ranks& ranks, nb::handle q, nb::handle k, nb::handl
       const std::string first = ranks.from_first({reinterpret_cast<const char*>(&own), sizeof own});
       std::memcpy(&call.options.dropout_seed.emplace(), first.data(), sizeof own);
     }
-    result = saves ? rank_attention_forward(call.q, call.k, call.v, read.length, read.layout, ranks, call.options, saved)
-                   : rank_attention(call.q, call.k, call.v, read.length, read.layout, ranks, call.options);
+    result = saves
+                 ? rank_attention_forward(call.q, call.k, call.v, read.length, read.layout, ranks, call.options, saved)
+                 : rank_attention(call.q, call.k, call.v, read.length, read.layout, ranks, call.options);
   }
   const nb::object output = call.out.is_none() ? nb::object() : nb::borrow(call.out);
   const nb::tuple results = shown(result, output, call);
@@ -128,8 +130,8 @@ struct Wanted {
       : leaves(call.leaves(q, k, v)), scores(call.score.arrays.size()) {
     needs = given.is_none() ? std::vector<bool>(leaves.size(), true) : nb::cast<std::vector<bool>>(given);
     if (needs.size() != leaves.size())
-      throw ValueError(text("{}: needs has {} entries; the call has {} inputs", backward_name, needs.size(),
-                            leaves.size()));
+      throw ValueError(
+          text("{}: needs has {} entries; the call has {} inputs", backward_name, needs.size(), leaves.size()));
   }
 };
 
@@ -168,8 +170,8 @@ nb::list backward_of(const Ranks& ranks, nb::handle q, nb::handle k, nb::handle 
   AttentionGradients gradients;
   {
     const Unlocked unlocked;
-    gradients = rank_attention_backward(call.q, call.k, call.v, read.length, read.layout, ranks, call.options, saved,
-                                        wanted);
+    gradients =
+        rank_attention_backward(call.q, call.k, call.v, read.length, read.layout, ranks, call.options, saved, wanted);
   }
   std::vector<Tensor> all{gradients.q, gradients.k, gradients.v};
   if (call.options.sinks.defined()) all.push_back(gradients.sinks);

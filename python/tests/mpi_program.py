@@ -135,8 +135,8 @@ def mistakes():
             assert raised(lambda: ranks.agree(error if mine else None)) == who + "too much"
         wrong = {
             "mpi.attention: q is a str": lambda: attn.mpi.attention(ranks, "q" if mine else x, x, x),
-            "mpi.attention: there is no option masks": lambda: attn.mpi.attention(ranks, x, x, x,
-                                                                                  **({"masks": "causal"} if mine else {})),
+            "mpi.attention: there is no option masks": lambda: attn.mpi.attention(
+                ranks, x, x, x, **({"masks": "causal"} if mine else {})),
             "mpi.attention: layout is": lambda: attn.mpi.attention(ranks, x, x, x, layout="rings" if mine else "heads"),
             "mpi.attention: q has shape [2, 3, ": lambda: attn.mpi.attention(ranks, x[..., 0] if mine else x, x, x),
             "a table failed": lambda: attn.mpi.attention(ranks, x, x, x, score_mod=fails if mine else None),

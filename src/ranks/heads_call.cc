@@ -147,7 +147,8 @@ HeadsCall check_heads_call(const char* function, const Tensor& q, const Tensor& 
   const std::int64_t each = call.q_heads / call.units;
   call.heads = {units.begin * each, units.end * each, call.q_heads};
   using W = Weights;
-  if (!call.alone && options.weights.kind != W::none && options.weights.kind != W::full && options.weights.kind != W::largest)
+  if (!call.alone && options.weights.kind != W::none && options.weights.kind != W::full &&
+      options.weights.kind != W::largest)
     throw ValueError(runtime::format(
         "{}: weights are {}, which ranks do not return; full and top_k(n) are the ones of a rank's own rows", function,
         options.weights.to_string()));

@@ -1,5 +1,5 @@
-// src/ranks/heads_exchange.cc: exchanges rows of all heads for all rows of some heads, and back, around the attention of
-// one process.
+// src/ranks/heads_exchange.cc: exchanges rows of all heads for all rows of some heads, and back, around the attention
+// of one process.
 #include "ranks/heads_exchange.h"
 
 #include <attn/autograd.h>
@@ -39,16 +39,19 @@ class HeadsExchange {
   }
   /// heads [B, own heads, T, D] -> rows [B, H, own rows, D]
   void to_rows(const Tensor& heads, const Tensor& rows) {
-    each_pair(rows, heads, [&](int other, void* of_rows, void* of_heads, std::size_t bytes) {
-      if (of_rows != nullptr) messages_.receive(other, of_rows, bytes);
-      else messages_.send(other, of_heads, bytes);
-    }, true);
+    each_pair(
+        rows, heads,
+        [&](int other, void* of_rows, void* of_heads, std::size_t bytes) {
+          if (of_rows != nullptr) messages_.receive(other, of_rows, bytes);
+          else messages_.send(other, of_heads, bytes);
+        },
+        true);
   }
   void wait() { messages_.wait(); }
 
  private:
-  /// Calls move(rank, rows of another rank's head, null, bytes) and move(rank, null, another rank's rows of an own head,
-  /// bytes), for each pair of ranks in the same order at both, and copies what stays here.
+  /// Calls move(rank, rows of another rank's head, null, bytes) and move(rank, null, another rank's rows of an own
+  /// head, bytes), for each pair of ranks in the same order at both, and copies what stays here.
   template <typename Move>
   void each_pair(const Tensor& rows, const Tensor& heads, const Move& move, bool back = false) {
     const int own = ranks_.rank(), count = ranks_.size();
@@ -162,8 +165,8 @@ void check_memory_of_rows(const HeadsCall& call, const Tensor& memory, const Dim
   if (!memory.defined()) return;
   check_rows(call, memory, sizes, name);
   if (memory.dtype() != dtype)
-    throw DtypeError(runtime::format("{}: {} is {}; it must be {}", call.function, name, name_of(memory.dtype()),
-                                     name_of(dtype)));
+    throw DtypeError(
+        runtime::format("{}: {} is {}; it must be {}", call.function, name, name_of(memory.dtype()), name_of(dtype)));
 }
 
 /// Throws if a gradient is wanted that is a sum over heads of several ranks.
@@ -193,8 +196,8 @@ void check_backward(const HeadsCall& call, const AttentionSaved& saved, const At
   for (const auto& [memory, name] :
        {std::pair{&wanted.grad_q, "grad_q"}, {&wanted.grad_k, "grad_k"}, {&wanted.grad_v, "grad_v"}})
     if (memory->defined())
-      throw ValueError(runtime::format("{}: {} is given; with ranks the gradients are new tensors", call.function,
-                                       name));
+      throw ValueError(
+          runtime::format("{}: {} is given; with ranks the gradients are new tensors", call.function, name));
 }
 
 /// Returns what the ranks must have alike besides the call.
@@ -217,7 +220,8 @@ AttentionResult attention_by_heads(const Tensor& q, const Tensor& k, const Tenso
     call = check_heads_call("rank_attention", q, k, v, length, ranks, options);
     if (saved == nullptr && grad_enabled() && call.wants_grad)
       throw ValueError(
-          "rank_attention: an operand requires a gradient, and what ranks compute is not recorded; call it under NoGrad, "
+          "rank_attention: an operand requires a gradient, and what ranks compute is not recorded; call it under "
+          "NoGrad, "
           "or keep what rank_attention_backward needs");
     if (call.alone) return;
     check_memory_of_rows(call, options.out, call.of_rows(call.q_heads, call.value_dim), call.dtype, "out");
@@ -239,10 +243,9 @@ AttentionResult attention_by_heads(const Tensor& q, const Tensor& k, const Tenso
   AttentionSaved own_saved{.output = {}, .max = {}, .sum = {}, .exact = saved != nullptr && saved->exact};
   HeadsResult output, logsumexp, weights, keys, max, sum, exact;
   at_every_rank(ranks, [&] {
-    own = attention_call(operands[0].heads, operands[1].heads, operands[2].heads, options_of_heads(seeded, call.heads),
-                         {.function = call.function,
-                          .saved = saved != nullptr ? &own_saved : nullptr,
-                          .first_head = call.heads.begin});
+    own = attention_call(
+        operands[0].heads, operands[1].heads, operands[2].heads, options_of_heads(seeded, call.heads),
+        {.function = call.function, .saved = saved != nullptr ? &own_saved : nullptr, .first_head = call.heads.begin});
     output = HeadsResult(call, own.output, call.q_heads);
     logsumexp = HeadsResult(call, one_column(own.logsumexp), call.q_heads);
     if (own.weights.defined()) weights = HeadsResult(call, own.weights, call.q_heads);

@@ -31,7 +31,8 @@ Plugin load_plugin(const std::vector<std::string>& files) {
   plugin.fits = find(interface_of, "attn_mpi_interface") && interface_of() == plugin_interface &&
                 find(plugin.begin, "attn_mpi_begin") && find(plugin.end, "attn_mpi_end") &&
                 find(plugin.state, "attn_mpi_state") && find(plugin.version, "attn_mpi_version") &&
-                find(plugin.family, "attn_mpi_family") && find(plugin.over, "attn_mpi_over") && find(plugin.close, "attn_mpi_close");
+                find(plugin.family, "attn_mpi_family") && find(plugin.over, "attn_mpi_over") &&
+                find(plugin.close, "attn_mpi_close");
   return plugin;
 }
 
@@ -95,19 +96,20 @@ struct MpiLibrary::Loaded {
 MpiLibrary::MpiLibrary(const std::vector<std::string>& files, const std::string& version) {
   const mpi::Plugin plugin = mpi::load_plugin(files);
   if (!plugin.found)
-    throw ValueError(runtime::format("Ranks: attn's library for {} is not there ({}); build attn with "
-                                     "-DATTN_WITH_MPI=ON, or name its file in ATTN_MPI_LIBRARY",
-                                     short_version(version), plugin.failure));
+    throw ValueError(
+        runtime::format("Ranks: attn's library for {} is not there ({}); build attn with "
+                        "-DATTN_WITH_MPI=ON, or name its file in ATTN_MPI_LIBRARY",
+                        short_version(version), plugin.failure));
   if (!plugin.fits) throw ValueError("Ranks: attn's library for MPI is not of this build of attn");
   // The family first: functions of another one may stand in for those that the library was built against.
   const bool open_mpi = version.find("Open MPI") != std::string::npos;
   const std::string built = plugin.family(), own = plugin.version();
   if (const bool built_open_mpi = built == "openmpi"; built_open_mpi != open_mpi || own != version)
-    throw ValueError(runtime::format("Ranks: the program's MPI is {}, and attn's library is for {}; they must be the same",
-                                     short_version(version),
-                                     built_open_mpi == open_mpi ? short_version(own)
-                                     : built_open_mpi           ? "Open MPI"
-                                                                : "MPICH"));
+    throw ValueError(runtime::format(
+        "Ranks: the program's MPI is {}, and attn's library is for {}; they must be the same", short_version(version),
+        built_open_mpi == open_mpi ? short_version(own)
+        : built_open_mpi           ? "Open MPI"
+                                   : "MPICH"));
   check_running(plugin);
   loaded_ = std::make_shared<const Loaded>(Loaded{plugin});
 }

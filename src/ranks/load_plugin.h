@@ -9,8 +9,8 @@ namespace attn::mpi {
 
 /// The functions of the library, which stays loaded.
 struct Plugin {
-  bool found = false;  // a file was loaded
-  bool fits = false;   // it is of this build: the functions are there
+  bool found = false;   // a file was loaded
+  bool fits = false;    // it is of this build: the functions are there
   std::string failure;  // why the last file was not loaded
   decltype(&attn_mpi_begin) begin = nullptr;
   decltype(&attn_mpi_end) end = nullptr;

@@ -46,8 +46,7 @@ AttentionResult rank_attention_forward(const Tensor& q, const Tensor& k, const T
 AttentionGradients rank_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
                                            RankLayout layout, const Ranks& ranks, const AttentionOptions& options,
                                            const AttentionSaved& saved, const AttentionBackwardOptions& wanted) {
-  if (layout == RankLayout::heads)
-    return attention_backward_by_heads(q, k, v, length, ranks, options, saved, wanted);
+  if (layout == RankLayout::heads) return attention_backward_by_heads(q, k, v, length, ranks, options, saved, wanted);
   refuse(layout);
 }
 

@@ -63,9 +63,8 @@ std::vector<testing::Option> options_of_test() {
                        .score = Score::general(testing::exact({z.heads, z.dim, z.dim}, z.dtype, 34, 0.5))};
                  }});
   all.push_back({"full weights", [](S, P) { return AttentionOptions{.weights = Weights::full}; }});
-  all.push_back({"largest weights", [](S, P) {
-                   return AttentionOptions{.mask = Mask::causal(), .weights = Weights::top_k(2)};
-                 }});
+  all.push_back(
+      {"largest weights", [](S, P) { return AttentionOptions{.mask = Mask::causal(), .weights = Weights::top_k(2)}; }});
   all.push_back({"lengths", [](S z, P) {
                    return AttentionOptions{.mask = Mask::causal(Align::bottom_right),
                                            .query_lengths = tensor<std::int64_t>({z.rows - z.rows / 4}),
@@ -89,7 +88,8 @@ struct WholeCall {
       Generator generator(seed);
       return randn({z.batch, heads, z.length, dim}, generator, Dtype::f32).to(dtype);
     };
-    q = numbers(z.q_heads, 1), k = numbers(z.k_heads, 2), v = numbers(z.v_heads, 3), grad_output = numbers(z.q_heads, 4);
+    q = numbers(z.q_heads, 1), k = numbers(z.k_heads, 2), v = numbers(z.v_heads, 3),
+    grad_output = numbers(z.q_heads, 4);
     options = option.make({.heads = z.q_heads, .rows = z.length, .dim = dim, .dtype = dtype}, testing::as_it_is);
     Generator generator(5);
     grad_logsumexp = randn({z.batch, z.q_heads, z.length}, generator, dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32);
@@ -123,9 +123,8 @@ void expect_bits_of(const WholeCall& whole, const Ranks& ranks) {
   if (!whole.differentiable) return;
   AttentionBackwardOptions wanted = whole.wanted;
   wanted.grad_output = own(wanted.grad_output), wanted.grad_logsumexp = own(wanted.grad_logsumexp);
-  const AttentionGradients gradients =
-      rank_attention_backward(own(whole.q), own(whole.k), own(whole.v), length, RankLayout::heads, ranks, whole.options,
-                              saved, wanted);
+  const AttentionGradients gradients = rank_attention_backward(own(whole.q), own(whole.k), own(whole.v), length,
+                                                               RankLayout::heads, ranks, whole.options, saved, wanted);
   EXPECT_TRUE(bits_equal(gradients.q, own(whole.gradients.q)));
   EXPECT_TRUE(bits_equal(gradients.k, own(whole.gradients.k)));
   EXPECT_TRUE(bits_equal(gradients.v, own(whole.gradients.v)));
@@ -151,8 +150,8 @@ TEST(HeadsExchange, HasTheBitsOfOneProcess) {
         ++number;
         if (!all && dtype != Dtype::f32 && number % 3 != 0) continue;
         if (dtype == Dtype::f16 && option.name == std::string("additive score")) continue;
-        SCOPED_TRACE(std::string(option.name) + " " + std::string(name_of(dtype)) + " T=" +
-                     std::to_string(shape.length) + " Hq=" + std::to_string(shape.q_heads));
+        SCOPED_TRACE(std::string(option.name) + " " + std::string(name_of(dtype)) +
+                     " T=" + std::to_string(shape.length) + " Hq=" + std::to_string(shape.q_heads));
         const WholeCall whole(shape, option, dtype);
         on_each_number([&](const Ranks& ranks) {
           if (ranks.size() <= std::gcd(shape.k_heads, shape.v_heads)) expect_bits_of(whole, ranks);
@@ -163,8 +162,7 @@ TEST(HeadsExchange, HasTheBitsOfOneProcess) {
 
 TEST(HeadsExchange, BatchesHaveTheBitsOfOneProcess) {
   const testing::Option plain{"causal, dropout", [](const OptionSizes&, const testing::Place&) {
-                                return AttentionOptions{
-                                    .mask = Mask::causal(), .dropout_p = 0.25, .dropout_seed = 7};
+                                return AttentionOptions{.mask = Mask::causal(), .dropout_p = 0.25, .dropout_seed = 7};
                               }};
   for (const HeadsShape& shape : {HeadsShape{3, 6, 6, 6, 65}, HeadsShape{2, 12, 6, 12, 17}, HeadsShape{2, 5, 5, 5, 4}})
     for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
@@ -240,9 +238,8 @@ TEST(HeadsExchange, WhatItCannotDoIsSaid) {
         const std::vector<std::int64_t> rows = rank_rows(ranks, RankLayout::heads, 20);
         const auto own = [&](const Tensor& x) { return rows_of(x, rows); };
         const auto error = [&](const AttentionOptions& options, const Tensor& keys) {
-          return rank_error(ranks, [&] {
-            rank_attention(own(q), own(keys), own(keys), 20, RankLayout::heads, ranks, options);
-          });
+          return rank_error(
+              ranks, [&] { rank_attention(own(q), own(keys), own(keys), 20, RankLayout::heads, ranks, options); });
         };
         if (ranks.size() > 2) {
           EXPECT_EQ(error({}, k), "rank 0: rank_attention: " + std::to_string(ranks.size()) +

@@ -31,8 +31,6 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx, grad_output, grad_logsumexp):
-        from attn.mpi import _together
-
         def read():
             _mutations.check(ctx.read)
             tensors = ctx.saved_tensors
@@ -41,7 +39,7 @@ class _Attention(torch.autograd.Function):
             grad = torch.zeros(output.shape, dtype=tensors[0].dtype) if grad_output is None else grad_output
             return *ctx.arguments.over(tensors), tensors[count:], grad
 
-        q, k, v, options, kept, grad = _together(ctx.ranks, read)
+        q, k, v, options, kept, grad = ctx.ranks._together(read)
         return (None, *_core.rank_attention_backward(ctx.ranks, q, k, v, options, ctx.layout, ctx.length, kept, grad,
                                                      grad_logsumexp, ctx.needs))
 
@@ -63,9 +61,7 @@ def _checked(q, k, v, options):
 
 def attention(ranks, q, k, v, options, layout, length):
     """Runs attn.mpi.attention: (output, weights, logsumexp, plan, dropout_seed)."""
-    from attn.mpi import _together
-
-    inputs, drawn = _together(ranks, lambda: _checked(q, k, v, options))
+    inputs, drawn = ranks._together(lambda: _checked(q, k, v, options))
     if inputs is None:
         results, _ = _core.rank_attention(ranks, q, k, v, options, layout, length, False, drawn)
         if isinstance(options[_OUT], torch.Tensor):
