@@ -26,6 +26,7 @@
 #include <attn/optim.h>
 #include <attn/plain.h>
 #include <attn/random.h>
+#include <attn/rank_attention.h>
 #include <attn/ranks.h>
 #include <attn/runtime.h>
 #include <attn/safetensors.h>

@@ -34,6 +34,24 @@ class Transport {
   [[noreturn]] virtual void abort(int code) noexcept = 0;
 };
 
+/// attn's library for one MPI, loaded by a program that has initialised that MPI and is not linked with it, such as
+/// Python. C++ programs that are linked with MPI use <attn/mpi.h>.
+class ATTN_API MpiLibrary {
+ public:
+  /// files    where the library may be: libattn_mpi_openmpi.so or libattn_mpi_mpich.so
+  /// version  what MPI_Get_library_version writes in the program
+  /// Errors   ValueError when no file can be loaded, when it is of another build or for another MPI, or when MPI is not
+  ///          running.
+  MpiLibrary(const std::vector<std::string>& files, const std::string& version);
+  /// Returns the transport of a communicator, given as Fortran's handle (MPI_Comm_c2f). It duplicates it. Collective.
+  /// ValueError if it is null, or between two groups. Afterwards an agreement is a ValueError once MPI is finalised.
+  std::shared_ptr<Transport> open(int communicator) const;
+
+ private:
+  struct Loaded;
+  std::shared_ptr<const Loaded> loaded_;
+};
+
 /// An error that every rank throws, with the same text, although it came up at one of them.
 class ATTN_API RankError : public Error {
  public:

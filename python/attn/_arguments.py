@@ -111,6 +111,7 @@ _EMBED = {
 _MEANT = {
     "attention": _ATTENTION,
     "additive_attention": _ATTENTION,
+    "mpi.attention": _ATTENTION,
     "attention_cached": _ATTENTION,
     "attention_scores": {**dict.fromkeys(("softmax_scale", "scaling"), "scale"),
                          **dict.fromkeys(("query", "key"), "q, k")},

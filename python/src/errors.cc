@@ -2,6 +2,7 @@
 #include "errors.h"
 
 #include <attn/cache.h>
+#include <attn/ranks.h>
 
 #include <cctype>
 #include <new>
@@ -41,6 +42,11 @@ void add_errors(nb::module_& m) {
       "An append that a KvCache has no room for: release, evict or truncate something, then try again.",
       PyExc_RuntimeError, nullptr);
   m.attr("CacheFull") = nb::borrow(cache_full);
+  static PyObject* rank_error = PyErr_NewExceptionWithDoc(
+      "attn.mpi.RankError",
+      "An error that every rank raises, with the same text, although it came up at one of them: the number `rank`.",
+      PyExc_RuntimeError, nullptr);
+  m.attr("RankError") = nb::borrow(rank_error);
   nb::register_exception_translator([](const std::exception_ptr& thrown, void*) {
     const auto raise = [](PyObject* type, const std::exception& error) {
       PyErr_SetString(type, in_python(error.what()).c_str());
@@ -49,6 +55,10 @@ void add_errors(nb::module_& m) {
       std::rethrow_exception(thrown);
     } catch (const DtypeError& error) { raise(PyExc_TypeError, error); } catch (const KvCacheFull& error) {
       raise(cache_full, error);
+    } catch (const RankError& error) {
+      const nb::object raised = nb::borrow(rank_error)(in_python(error.what()));
+      raised.attr("rank") = error.rank();
+      PyErr_SetObject(rank_error, raised.ptr());
     } catch (const IoError& error) { raise(PyExc_OSError, error); } catch (const Error& error) {
       raise(PyExc_ValueError, error);
     } catch (const std::bad_alloc&) {

@@ -35,6 +35,7 @@ NB_MODULE(_core, m) {
   add_tape(m);
   add_attention(m);
   add_cache(m);
+  add_ranks(m);
   add_explain(m);
   add_verify(m);
   add_xla(m);

@@ -87,6 +87,7 @@ void add_recurrent(nb::module_& m);
 void add_tape(nb::module_& m);
 void add_cache(nb::module_& m);
 void add_explain(nb::module_& m);
+void add_ranks(nb::module_& m);
 void add_runtime(nb::module_& m);
 void add_verify(nb::module_& m);
 void add_xla(nb::module_& m);

@@ -148,7 +148,7 @@ def test_the_package_type_checks(tmp_path):
 
 
 @pytest.mark.parametrize("module",
-                         ["attn", "attn.plot", "attn.torch", "attn.integrations.transformers",
+                         ["attn", "attn.mpi", "attn.plot", "attn.torch", "attn.integrations.transformers",
                           "attn.integrations.flash_attn", "attn.integrations.jax", "attn.integrations.onnx"])
 def test_what_is_called_has_types(module):
     """py.typed says so; a program that is checked strictly may not call a function without them."""

@@ -223,6 +223,7 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
                                const CallOptions& call_options) {
   const runtime::DefaultFloatingPoint floating_point;
   Call call = check(call_options.function, q, k, v, options, call_options.cached, call_options.rows_at_end);
+  call.problem.first_head = call_options.first_head;
   Plan plan;
   const AttentionKernel& kernel = plan_attention(call.problem, plan);
   const bool recorded = call_options.saved == nullptr && grad_enabled() && call.wants_grad();

@@ -20,11 +20,16 @@ struct CallOptions {
   bool rows_at_end = false;  // ScoreShape explains it
   // the pages in which a cache stores K and V; the tensors k and v then hold only sizes and dtype
   const CachedKv* cached = nullptr;
+  std::int64_t first_head = 0;  // the number of head 0 for dropout, if the call is some heads of a larger one
 };
 
 /// Computes attention(). With dropout, the output and the weights are those after dropout, and the logsumexp is that
 /// before it.
 AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                                const CallOptions& call_options);
+/// Computes attention_backward() for a call with that first head.
+AttentionGradients attention_backward_call(const Tensor& q, const Tensor& k, const Tensor& v,
+                                           const AttentionOptions& options, const AttentionSaved& saved,
+                                           const AttentionBackwardOptions& wanted, std::int64_t first_head);
 
 }  // namespace attn

@@ -56,6 +56,8 @@ struct LoweredBias {
 /// Checks and lowers a bias. `dtype` is that of q, k, v: a term has that dtype or f32; if q has 16 bits, any 16-bit
 /// type.
 LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths& lowered, Dtype dtype);
+/// Returns one term as a bias, with other values.
+Bias with_values(const Bias::Term& term, const Tensor& values);
 /// Returns the same bias terms with f32 values.
 Bias in_f32(const Bias& bias);
 

@@ -117,6 +117,12 @@ AttentionResult attention_recorded(const Tensor& q, const Tensor& k, const Tenso
 AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                       const AttentionOptions& options, const AttentionSaved& saved,
                                       const AttentionBackwardOptions& wanted) {
+  return attention_backward_call(q, k, v, options, saved, wanted, 0);
+}
+
+AttentionGradients attention_backward_call(const Tensor& q, const Tensor& k, const Tensor& v,
+                                           const AttentionOptions& options, const AttentionSaved& saved,
+                                           const AttentionBackwardOptions& wanted, std::int64_t first_head) {
   const runtime::DefaultFloatingPoint floating_point;
   const NoGrad no_grad;
   AttentionOptions forward = options;
@@ -124,6 +130,7 @@ AttentionGradients attention_backward(const Tensor& q, const Tensor& k, const Te
   const bool half = q.defined() && (q.dtype() == Dtype::bf16 || q.dtype() == Dtype::f16);
   if (half) forward.bias = in_f32(options.bias);
   Call call = check(function, q, k, v, forward);
+  call.problem.first_head = first_head;
   const kernels::AttentionProblem& p = call.problem;
   const bool dot = options.score.kind == Score::Kind::scaled_dot || options.score.kind == Score::Kind::dot;
   if (!dot || p.score_callback.call != nullptr)

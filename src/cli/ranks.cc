@@ -3,13 +3,11 @@
 
 #include "cli/output.h"
 
-#include "mpi/plugin.h"
+#include "ranks/load_plugin.h"
 #include "runtime/environment.h"
 #include "runtime/format.h"
 
 #include <attn/error.h>
-
-#include <dlfcn.h>
 
 #include <filesystem>
 #include <limits>
@@ -49,22 +47,15 @@ std::vector<std::string> places_of(const std::string& name) {
 
 std::shared_ptr<Transport> open_transport() {
   const std::string name = runtime::format("libattn_mpi_{}.so", launch().family);
-  void* library = nullptr;
-  for (const std::string& place : places_of(name))
-    // its own plugins look for the symbols of MPI among those of the process
-    if (library == nullptr) library = ::dlopen(place.c_str(), RTLD_NOW | RTLD_GLOBAL);
-  if (library == nullptr)
+  const mpi::Plugin plugin = mpi::load_plugin(places_of(name));
+  if (!plugin.found)
     throw UsageError{runtime::format(
         "{} started several processes, and {} cannot be loaded: build attn with -DATTN_WITH_MPI=ON, or start one",
         launch().family == "openmpi" ? "Open MPI" : "MPICH", name)};
-  const auto interface_of = reinterpret_cast<decltype(&attn_mpi_interface)>(::dlsym(library, "attn_mpi_interface"));
-  const auto begin = reinterpret_cast<decltype(&attn_mpi_begin)>(::dlsym(library, "attn_mpi_begin"));
-  const auto end = reinterpret_cast<decltype(&attn_mpi_end)>(::dlsym(library, "attn_mpi_end"));
-  if (interface_of == nullptr || begin == nullptr || end == nullptr || interface_of() != mpi::plugin_interface)
-    throw UsageError{runtime::format("{} is not of this build of attn", name)};
-  Transport* transport = begin();
+  if (!plugin.fits) throw UsageError{runtime::format("{} is not of this build of attn", name)};
+  Transport* transport = plugin.begin();
   if (transport == nullptr) throw UsageError{runtime::format("{} cannot initialise MPI", name)};
-  return {transport, end};
+  return {transport, plugin.end};
 }
 
 }  // namespace

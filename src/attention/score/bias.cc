@@ -98,15 +98,18 @@ std::string Bias::to_string() const {
   return text;
 }
 
+Bias with_values(const Bias::Term& term, const Tensor& values) {
+  switch (term.kind) {
+    case Bias::Kind::dense: return Bias::dense(values);
+    case Bias::Kind::alibi: return Bias::alibi(values, term.align, term.symmetric);
+    case Bias::Kind::relative: break;
+  }
+  return Bias::relative(values, term.bidirectional, term.max_distance, term.align);
+}
+
 Bias in_f32(const Bias& bias) {
   Bias wide;
-  for (const Bias::Term& term : bias.terms()) {
-    const Tensor values = term.values.to(Dtype::f32);
-    wide = wide + (term.kind == Bias::Kind::dense ? Bias::dense(values)
-                   : term.kind == Bias::Kind::alibi
-                       ? Bias::alibi(values, term.align, term.symmetric)
-                       : Bias::relative(values, term.bidirectional, term.max_distance, term.align));
-  }
+  for (const Bias::Term& term : bias.terms()) wide = wide + with_values(term, term.values.to(Dtype::f32));
   return wide;
 }
 

@@ -43,7 +43,7 @@ void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::Qu
     for (std::int64_t j = begin; j < end;) {
       const std::int64_t position = j - zero;
       std::uint32_t words[4] = {static_cast<std::uint32_t>(problem.item(rows.batch)),
-                                static_cast<std::uint32_t>(rows.head),
+                                static_cast<std::uint32_t>(problem.first_head + rows.head),
                                 static_cast<std::uint32_t>(rows.row + i + problem.row_offset(rows.batch, false)),
                                 static_cast<std::uint32_t>(position / 4)};
       philox.words(words);

@@ -193,6 +193,7 @@ struct AttentionProblem {
   std::uint64_t drop_least = 0;  // 0: no dropout
   std::uint64_t drop_seed = 0;
   double keep_scale = 1;
+  std::int64_t first_head = 0;  // the number of head 0 in the counters: a call may be some heads of a larger one
 
   // saved for the backward pass, [B, Hq, Tq] contiguous, compute type, or null
   void* max = nullptr;

@@ -164,7 +164,7 @@ class Rows {
     if (p_.task.keep != nullptr) return p_.task.keep[(i_ - p_.task.first_row) * p_.task.keep_stride + j] == 0;
     if (!p_.drops()) return false;
     const std::int64_t position = key_position(p_, b_, j);
-    std::uint32_t words[4] = {static_cast<std::uint32_t>(p_.item(b_)), static_cast<std::uint32_t>(h_),
+    std::uint32_t words[4] = {static_cast<std::uint32_t>(p_.item(b_)), static_cast<std::uint32_t>(p_.first_head + h_),
                               static_cast<std::uint32_t>(row_position(p_, b_, i_, false)),
                               static_cast<std::uint32_t>(position / 4)};
     Philox(p_.drop_seed).words(words);

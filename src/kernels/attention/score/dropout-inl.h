@@ -42,7 +42,7 @@ class RowPhilox {
     for (std::int64_t n = 0; n < tile.heads; ++n)
       for (std::int64_t i = 0; i < tile.rows; ++i, ++lane) {
         position[lane] = static_cast<std::uint32_t>(tile.row + i + offset);
-        head[lane] = static_cast<std::uint64_t>(tile.head + n);
+        head[lane] = static_cast<std::uint64_t>(problem.first_head + tile.head + n);
       }
     const auto [m0, m1] = Philox::multiplier;
     const auto item = static_cast<std::uint32_t>(problem.item(tile.batch));

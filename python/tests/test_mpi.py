@@ -1,0 +1,131 @@
+# python/tests/test_mpi.py: attn.mpi on 1, 2 and 3 processes that a launcher starts; alone without one.
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import attn
+import attn.mpi
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAM = pathlib.Path(__file__).with_name("mpi_program.py")
+LIBRARIES = {"openmpi": ROOT / "build/mpi/openmpi/mpi/libattn_mpi_openmpi.so",
+             "mpich": ROOT / "build/mpi/mpich/mpi/libattn_mpi_mpich.so"}
+
+
+def mpi4py_uses(family):
+    """Whether mpi4py can use that family's library."""
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    code = "from mpi4py import MPI; print(MPI.Get_library_version())"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(family))
+    return ("Open MPI" in said.stdout) == (family == "openmpi") and said.returncode == 0
+
+
+def environment(family, **more):
+    found = {**os.environ, "ATTN_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
+             "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
+             "OMPI_MCA_mpi_yield_when_idle": "1", "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+    if LIBRARIES[family].exists():
+        found["ATTN_MPI_LIBRARY"] = str(LIBRARIES[family])
+    if family == "mpich":
+        found["MPI4PY_MPIABI"] = "mpich"
+    return {**found, **more}
+
+
+def launched(family, ranks, *arguments, **more):
+    """Runs python with the arguments on that many ranks."""
+    return subprocess.run([shutil.which(f"mpiexec.{family}"), "-n", str(ranks), sys.executable, *map(str, arguments)],
+                          capture_output=True, text=True, timeout=120, env=environment(family, **more))
+
+
+@pytest.fixture(params=["openmpi", "mpich"])
+def family(request):
+    if shutil.which(f"mpiexec.{request.param}") is None:
+        pytest.skip(f"{request.param} is not installed")
+    if not mpi4py_uses(request.param):
+        pytest.skip(f"not installed: {request.param} where mpi4py finds it")
+    if not LIBRARIES[request.param].exists():
+        pytest.skip(f"not installed: attn's library for {request.param} (tests/mpi/run builds it)")
+    return request.param
+
+
+@pytest.mark.parametrize("check", ["numpy", "gradients", "torch", "mistakes", "finalised"])
+def test_on_ranks(family, check):
+    if check == "torch":
+        pytest.importorskip("torch")
+    for ranks in (1, 2, 3):
+        result = launched(family, ranks, PROGRAM, check)
+        assert result.returncode == 0, f"{ranks} ranks\n{result.stdout}{result.stderr}"
+        assert sorted(line for line in result.stdout.splitlines() if line.endswith(": good")) == [
+            f"rank {rank}: good" for rank in range(ranks)]
+
+
+MAKE = "from mpi4py import MPI; import attn.mpi\ntry: attn.mpi.Ranks(MPI.COMM_WORLD)\nexcept Exception as e: print(e)"
+
+
+def test_a_library_that_is_not_there_is_named(family):
+    result = launched(family, 2, "-c", MAKE, ATTN_MPI_LIBRARY="/no/such/library.so")
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) == 2 and len(set(lines)) == 1, lines
+    assert "/no/such/library.so" in lines[0] and "-DATTN_WITH_MPI=ON" in lines[0]
+
+
+def test_a_library_of_the_other_mpi_is_refused():
+    if not all(path.exists() for path in LIBRARIES.values()) or not mpi4py_uses("openmpi"):
+        pytest.skip("not installed: attn's libraries for both families of MPI (tests/mpi/run builds them)")
+    result = launched("openmpi", 2, "-c", MAKE, ATTN_MPI_LIBRARY=str(LIBRARIES["mpich"]))
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
+    assert len(lines) == 2 and len(set(lines)) == 1, lines
+    assert "the program's MPI is Open MPI" in lines[0] and lines[0].endswith("is for MPICH; they must be the same")
+
+
+def test_the_launcher_of_the_other_mpi_is_refused(monkeypatch):
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    if not mpi4py_uses("openmpi"):
+        pytest.skip("not installed: Open MPI where mpi4py finds it")
+    # each process would be alone, and the job done several times
+    result = subprocess.run([sys.executable, "-c", MAKE], capture_output=True, text=True, timeout=60,
+                            env=environment("openmpi", PMI_SIZE="3", PMI_RANK="1"))
+    assert result.stdout == ("mpi.Ranks: MPICH's launcher started 3 processes, and mpi4py uses Open MPI; both must be "
+                             "one MPI\n"), result.stdout + result.stderr
+
+
+def test_alone_is_attention(random):
+    q, k, v = (random.standard_normal((2, heads, 9, 4), dtype=np.float32) for heads in (4, 2, 2))
+    ranks = attn.mpi.Ranks()
+    assert (ranks.rank, ranks.size, ranks.rows(3).tolist()) == (0, 1, [0, 1, 2])
+    for options in ({}, {"mask": "causal", "weights": "head_average"}, {"return_plan": True}):
+        ours, expected = (x if isinstance(x, tuple) else (x,) for x in (
+            attn.mpi.attention(ranks, q, k, v, **options), attn.attention(q, k, v, **options)))
+        assert len(ours) == len(expected) and all(
+            np.array_equal(x, y) for x, y in zip(ours, expected) if isinstance(x, np.ndarray))
+    _, saved = attn.mpi.attention_forward(ranks, q, k, v, bias=np.zeros((9, 9), np.float32))
+    gradients = attn.mpi.attention_backward(saved, np.ones_like(q))
+    assert gradients.sinks is None and gradients.bias[0].shape == (9, 9) and gradients.score_mod == []
+    assert attn.mpi.attention_backward(saved, np.ones_like(q), bias=False).bias == [None]
+
+
+def test_mistakes_alone():
+    x = np.zeros((1, 2, 3, 4), np.float32)
+    ranks = attn.mpi.Ranks()
+    with pytest.raises(TypeError, match=r"^mpi.attention: there is no option causal; write mask=\"causal\"$"):
+        attn.mpi.attention(ranks, x, x, x, causal=True)
+    with pytest.raises(TypeError, match="^mpi.attention: ranks is a int; an attn.mpi.Ranks is needed$"):
+        attn.mpi.attention(3, x, x, x)
+    with pytest.raises(ValueError, match=r"^mpi.attention: q has shape \[2, 3, 4\]; it must be \[B, H, rows of this"):
+        attn.mpi.attention(ranks, x[0], x, x)
+    with pytest.raises(ValueError, match="of 4 rows on 1 ranks this one must have 4$"):
+        attn.mpi.attention(ranks, x, x, x, length=4)
+    with pytest.raises(TypeError, match="^mpi.attention_backward: saved is a tuple; what attention_forward returned"):
+        attn.mpi.attention_backward((), x)
+    with pytest.raises(ValueError, match="^mpi.Ranks.rows: length is -1; it must be at least 0$"):
+        ranks.rows(-1)
+    with pytest.raises(ZeroDivisionError):
+        ranks.agree(ZeroDivisionError("itself"))
+    assert ranks.agree() is None

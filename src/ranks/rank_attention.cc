@@ -1,0 +1,53 @@
+// src/ranks/rank_attention.cc: which rows a rank has, and the choice between the layouts.
+#include <attn/rank_attention.h>
+
+#include "model/part_tree.h"
+#include "ranks/heads_exchange.h"
+#include "runtime/format.h"
+
+namespace attn {
+
+std::vector<std::int64_t> rank_rows(const Ranks& ranks, RankLayout layout, std::int64_t length) {
+  if (length < 0) throw ValueError(runtime::format("rank_rows: length is {}; it must be at least 0", length));
+  std::vector<std::int64_t> rows;
+  if (layout == RankLayout::heads) {
+    const Span span = share_of(length, ranks.rank(), ranks.size());
+    for (std::int64_t row = span.begin; row < span.end; ++row) rows.push_back(row);
+    return rows;
+  }
+  constexpr std::int64_t block = 64;
+  for (std::int64_t first = ranks.rank() * block; first < length; first += ranks.size() * block)
+    for (std::int64_t row = first; row < length && row < first + block; ++row) rows.push_back(row);
+  return rows;
+}
+
+namespace {
+
+[[noreturn]] void refuse(RankLayout layout) {
+  throw ValueError(
+      runtime::format("rank_attention: the layout {} is not built", layout == RankLayout::heads ? "heads" : "stripes"));
+}
+
+}  // namespace
+
+AttentionResult rank_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
+                               RankLayout layout, const Ranks& ranks, const AttentionOptions& options) {
+  if (layout == RankLayout::heads) return attention_by_heads(q, k, v, length, ranks, options, nullptr);
+  refuse(layout);
+}
+
+AttentionResult rank_attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
+                                       RankLayout layout, const Ranks& ranks, const AttentionOptions& options,
+                                       AttentionSaved& saved) {
+  if (layout == RankLayout::heads) return attention_by_heads(q, k, v, length, ranks, options, &saved);
+  refuse(layout);
+}
+
+AttentionGradients rank_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
+                                           RankLayout layout, const Ranks& ranks, const AttentionOptions& options,
+                                           const AttentionSaved& saved, const AttentionBackwardOptions& wanted) {
+  if (layout == RankLayout::heads) return attention_backward_by_heads(q, k, v, length, ranks, options, saved, wanted);
+  refuse(layout);
+}
+
+}  // namespace attn
