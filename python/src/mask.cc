@@ -83,6 +83,29 @@ PyMask documents(nb::handle ids, nb::handle key_ids) {
   return mask;
 }
 
+/// Blocks of rows and keys: one whole number, or two.
+std::pair<std::int64_t, std::int64_t> block_sizes(nb::handle block) {
+  constexpr const char* function = "Mask.blocks";
+  if (!nb::isinstance<nb::tuple>(block) && !nb::isinstance<nb::list>(block)) {
+    const std::int64_t size = whole(block, {function, "block"});
+    return {size, size};
+  }
+  const nb::object sizes = nb::borrow(block);
+  if (nb::len(sizes) != 2)
+    throw ValueError(text("{}: block has {} numbers; one is needed, or two: (rows, keys)", function, nb::len(sizes)));
+  return {whole(nb::object(sizes[0]), {function, "block[0]"}), whole(nb::object(sizes[1]), {function, "block[1]"})};
+}
+
+/// The indices are copied, for copies of the mask too: it stays what it was when the array changes.
+PyMask blocks(nb::handle indices, nb::handle block) {
+  const auto [rows, keys] = block_sizes(block);
+  const nb::object lists = integers(indices, {"Mask.blocks", "indices"});
+  const Mask mask = Mask::blocks(keep(lists, {"Mask.blocks", "indices"}), rows, keys);
+  const char* const copy = nb::hasattr(lists, "clone") ? "clone" : "copy";
+  const nb::object copied = nb::hasattr(lists, copy) ? nb::object(lists.attr(copy)()) : lists;
+  return {mask, {copied}, "blocks", {copied, nb::make_tuple(rows, keys)}};
+}
+
 /// Returns a & b or a | b, or ~a if b is an invalid handle; NotImplemented if an operand is not a mask.
 nb::object joined(const char* made, nb::handle a, nb::handle b, Mask (*join)(const Mask&, const Mask&)) {
   const PyMask* const left = as<PyMask>(a);
@@ -153,6 +176,10 @@ void add_mask(nb::module_& m) {
       .def_static("documents", documents, nb::arg("ids").none(), nb::arg("key_ids") = nb::none(),
                   "Rows and keys with the same document id: whole numbers [B, T] or [T], once for self-attention, else "
                   "once for rows and once for keys.")
+      .def_static(
+          "blocks", blocks, nb::arg("indices").none(), nb::arg("block").none(),
+          "For each block of rows, the blocks of keys that it sees: whole numbers [1 or B, H, Tq / block, n], -1 "
+          "for none, where H divides the query heads. block: the size, or (rows, keys). The indices are copied.")
       .def_static(
           "attend", [](nb::handle x) { return of_array<Mask::attend>("attend", x, {"Mask.attend", "allowed"}); },
           nb::arg("allowed").none(),

@@ -30,7 +30,8 @@ constexpr std::int64_t least_read = std::int64_t{1} << 23;
 
 std::int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<std::int64_t>(size_of(x.dtype())); }
 
-/// Returns the number of (row, key) pairs that are attended, for one head, over all batch items. It leaves out what
+/// Returns the number of (row, key) pairs that are attended, for one head (the mean of all, if each has its own blocks
+/// of keys), over all batch items. It leaves out what
 /// packed sequences, lengths and mask expressions hide; a dense mask counts as all pairs.
 double seen_pairs(const Case& c, const AttentionOptions& options) {
   const auto count = [](const Tensor& seen) { return seen.to(Dtype::i64).sum().item(); };
@@ -55,7 +56,9 @@ double seen_pairs(const Case& c, const AttentionOptions& options) {
     }
     const Lengths lengths{of_item(options.query_lengths), of_item(options.key_lengths), of_item(options.key_start),
                           of_item(options.query_start)};
-    pairs += count(options.mask.dense(1, 1, c.q_rows, c.k_rows, lengths).narrow(2, 0, rows).narrow(3, first, keys));
+    const std::int64_t heads = c.mask.starts_with("blocks(") ? c.q_heads : 1;
+    const Tensor seen = options.mask.dense(1, heads, c.q_rows, c.k_rows, lengths);
+    pairs += count(seen.narrow(2, 0, rows).narrow(3, first, keys)) / static_cast<double>(heads);
     if (c.lengths == "none" && !c.is_cached()) return pairs * static_cast<double>(c.batch);  // all items are alike
   }
   return pairs;

@@ -27,16 +27,25 @@ using nlohmann::json;
 // the deepest nesting, which bounds the stack; a tensor object of the highest rank needs 11
 constexpr int kDeepest = 16;
 
-const std::vector<std::string> kTensors{"q",           "k",
-                                        "v",           "attend",
-                                        "block",       "key_padding",
-                                        "bias",        "alibi_slopes",
-                                        "sinks",       "query_lengths",
-                                        "key_lengths", "key_start",
-                                        "query_start", "w_q",
-                                        "w_k",         "w"};
+const std::vector<std::string> kTensors{"q",
+                                        "k",
+                                        "v",
+                                        "attend",
+                                        "block",
+                                        "key_padding",
+                                        "blocks",
+                                        "bias",
+                                        "alibi_slopes",
+                                        "sinks",
+                                        "query_lengths",
+                                        "key_lengths",
+                                        "key_start",
+                                        "query_start",
+                                        "w_q",
+                                        "w_k",
+                                        "w"};
 const std::vector<std::string> kSettings{"causal",  "mask",        "scale",   "score", "score_mod",
-                                         "softcap", "temperature", "weights", "dtype"};
+                                         "softcap", "temperature", "weights", "dtype", "block_size"};
 
 bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -102,7 +111,7 @@ Dtype dtype_of_values(const json& values) {
 Dtype default_dtype(const std::string& name, const json& values) {
   if (!is_one_of(name, kTensors)) return dtype_of_values(values);
   if (name == "attend" || name == "block" || name == "key_padding") return Dtype::boolean;
-  return name.ends_with("_lengths") || name.ends_with("_start") ? Dtype::i64 : Dtype::f32;
+  return name == "blocks" || name.ends_with("_lengths") || name.ends_with("_start") ? Dtype::i64 : Dtype::f32;
 }
 
 /// Checks that lengths and positions are whole numbers and masks are true or false, because rounding them would change

@@ -93,15 +93,17 @@ constexpr Translation kHelp[] = {
      "打分函数：scaled_dot、dot、general（需要 w）或 additive（需要 w_q、w_k、w）"},
     {"The score as an expression of s, b, h, i, j: s - slope[h] * (i - j), with slope from FILE",
      "自定义分数：关于 s、b、h、i、j 的表达式，如 s - slope[h] * (i - j)，slope 取自 FILE"},
+    {"Of the mask blocks of FILE; one number: both", "FILE 中掩码 blocks 的块大小；一个数：两者相同"},
     {"Of the scaled dot product; 1 / sqrt(D) without it", "缩放点积的系数；不给则为 1 / √D"},
     {"full, head_average, column_sums, rows(0, 5), top_k(3)",
      "返回的权重：full、head_average、column_sums、rows(0, 5)、top_k(3)"},
     {"q, k, v are converted: f32, f64, bf16, f16", "先转换 q、k、v：f32、f64、bf16、f16"},
     {"The result as JSON, in full precision", "以 JSON 输出结果，保留全部精度"},
     {"The result into a safetensors file; - is stdout", "把结果写入 safetensors 文件；- 表示标准输出"},
-    {"The file may also hold attend, block, key_padding (masks); bias, alibi_slopes, sinks; query_lengths, "
+    {"The file may also hold attend, block, key_padding, blocks (masks); bias, alibi_slopes, sinks; query_lengths, "
      "key_lengths,",
-     "文件里还可以有 attend、block、key_padding（掩码）；bias、alibi_slopes、sinks；query_lengths、key_lengths、"},
+     "文件里还可以有 "
+     "attend、block、key_padding、blocks（掩码）；bias、alibi_slopes、sinks；query_lengths、key_lengths、"},
     {"key_start, query_start; tensors that --score-mod looks up, under their names; and, in JSON or as metadata, the "
      "options",
      "key_start、query_start；--score-mod 按名字查找的张量；也可以在 JSON 中或作为元数据写上面的选项"},

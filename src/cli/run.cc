@@ -87,6 +87,7 @@ Run add_run_options(Parser parser) {
   };
   parser.flag("--causal", a.causal, "No row sees a later key");
   setting("--mask", "mask", "EXPRESSION", "causal, window(2, 0), prefix(3), all, none, with & | ~ ( )");
+  setting("--block-size", "block_size", "ROWS,KEYS", "Of the mask blocks of FILE; one number: both");
   setting("--score", "score", "NAME", "scaled_dot, dot, general (needs w) or additive (needs w_q, w_k, w)");
   setting("--score-mod", "score_mod", "EXPRESSION",
           "The score as an expression of s, b, h, i, j: s - slope[h] * (i - j), with slope from FILE");
@@ -98,7 +99,7 @@ Run add_run_options(Parser parser) {
   parser.flag("--json", a.json, "The result as JSON, in full precision");
   parser.option("--out", a.out, "The result into a safetensors file; - is stdout").type_name("FILE").check(file_name);
   parser.footer(
-      "The file may also hold attend, block, key_padding (masks); bias, alibi_slopes, sinks; query_lengths, "
+      "The file may also hold attend, block, key_padding, blocks (masks); bias, alibi_slopes, sinks; query_lengths, "
       "key_lengths,\n"
       "key_start, query_start; tensors that --score-mod looks up, under their names; and, in JSON or as metadata, the "
       "options\n"

@@ -21,7 +21,8 @@ struct Case {
   // fields of attention
   std::int64_t batch = 1, q_heads = 1, k_heads = 0, v_heads = 0;  // B Hq Hk(Hq) Hv(Hk)
   std::int64_t q_rows = 1, k_rows = 0, dim = 64, value_dim = 0;   // Tq Tk(Tq) D Dv(D)
-  // The mask: none, bool (dense [Tq, Tk]), documents, or an expression: causal(bottom_right)&window(100,0,bottom_right)
+  // The mask: none, bool (dense [Tq, Tk]), documents, blocks(Q,K,n) (n blocks of K keys for each Q rows of a key head;
+  // &EXPRESSION), or an expression: causal(bottom_right)&window(100,0,bottom_right)
   std::string mask = "none";
   std::string score = "dot";  // dot (scaled), general, or additive with A channels
   std::int64_t channels = 0;  // A(D)

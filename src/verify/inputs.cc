@@ -7,6 +7,7 @@
 #include "runtime/parallel.h"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 
 namespace attn::cases {
@@ -91,6 +92,32 @@ constexpr std::int64_t farthest = 128;  // largest distance of the relative bias
 /// Returns whether no row of a dense mask attends to key j.
 bool never_seen(std::int64_t j) { return j % 11 == 5; }
 
+/// Reads blocks(rows, keys, n) at the beginning of a mask, then & and an expression, or nothing.
+Mask blocks_of(const Case& c, std::uint64_t seed) {
+  std::int64_t sizes[3];  // rows of a block, keys of a block, blocks that a block of rows sees
+  std::size_t at = c.mask.find('(');
+  for (std::int64_t& size : sizes) {
+    const char* const end = c.mask.data() + c.mask.size();
+    const auto [stop, error] = std::from_chars(c.mask.data() + at + 1, end, size);
+    if (error != std::errc() || stop == end || size < 1 || *stop != (&size == sizes + 2 ? ')' : ','))
+      throw ValueError("case: mask=" + c.mask + " is not understood; it must begin as blocks(64,64,16)");
+    at = static_cast<std::size_t>(stop - c.mask.data());
+  }
+  const auto blocks = [](std::int64_t rows, std::int64_t size) { return (rows + size - 1) / size; };
+  const std::int64_t lists = blocks(c.q_rows, sizes[0]), keys = blocks(c.k_rows, sizes[1]);
+  Tensor indices = empty({1, c.k_heads, lists, sizes[2]}, Dtype::i64);
+  std::int64_t* to = indices.data<std::int64_t>();
+  // steps through the blocks from a random one; n above their number: -1, or a block again
+  for (std::int64_t list = 0; list < c.k_heads * lists; ++list) {
+    const auto first = static_cast<std::int64_t>(word(seed, list) % static_cast<std::uint64_t>(keys));
+    for (std::int64_t n = 0; n < sizes[2]; ++n, ++to) *to = n < keys ? (first + n * 7) % keys : n % 2 ? -1 : first;
+  }
+  const Mask mask = Mask::blocks(indices, sizes[0], sizes[1]);
+  if (at + 1 == c.mask.size()) return mask;
+  if (c.mask[at + 1] != '&') throw ValueError("case: mask=" + c.mask + " is not understood; & joins blocks with more");
+  return mask & Mask::parse(c.mask.substr(at + 2));
+}
+
 Mask mask_of(const Case& c, std::uint64_t seed) {
   if (c.mask == "none") return {};
   if (c.mask == "bool") {
@@ -99,6 +126,7 @@ Mask mask_of(const Case& c, std::uint64_t seed) {
       allowed.data<bool>()[n] = word(seed, n) % 4 != 0 && !never_seen(n % c.k_rows);
     return Mask::attend(allowed);
   }
+  if (c.mask.starts_with("blocks(")) return blocks_of(c, seed);
   if (c.mask == "documents") {
     if (c.q_rows != c.k_rows) throw ValueError("case: mask=documents needs Tq = Tk");
     Tensor ids = empty({c.k_rows}, Dtype::i64);
@@ -206,8 +234,8 @@ void put_into_cache(const Case& c, Inputs& in) {
 }
 
 void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
-  const bool dense = c.mask == "bool" || c.mask == "documents" || c.bias == "dense" || c.bias == "pairs" ||
-                     c.bias == "item" || c.bias == "key";
+  const bool dense = c.mask == "bool" || c.mask == "documents" || c.mask.starts_with("blocks(") || c.bias == "dense" ||
+                     c.bias == "pairs" || c.bias == "item" || c.bias == "key";
   if (c.lengths == "packed" && (dense || c.hidden == "nan"))
     throw ValueError("case: lengths=packed has no dense mask or bias and hides no keys");
   in.q = operand(c, c.q_heads, c.q_rows, c.dim, seed + 1);

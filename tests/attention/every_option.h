@@ -148,6 +148,21 @@ inline std::vector<Option> every_option() {
        [document](S z, auto& s) {
          return hidden_where(z, s, [&](auto i, auto j) { return document(z, i) != document(z, j); });
        }},
+      {"blocks of keys",
+       [](S z, P place) {
+         std::vector<std::int64_t> lists;  // of heads and blocks of 8 rows: the block of the same index, and the first
+         const std::int64_t blocks = (z.rows + 7) / 8, far = (z.rows - 1) / 24;
+         for (std::int64_t h = 0; h < z.heads; ++h)
+           for (std::int64_t n = 0; n < blocks; ++n) lists.insert(lists.end(), {n / 3, h % 2 ? -1 : far});
+         return AttentionOptions{.mask =
+                                     Mask::blocks(place(tensor<std::int64_t>(lists, {1, z.heads, blocks, 2})), 8, 24)};
+       },
+       [](S z, auto& s) {
+         const std::int64_t far = (z.rows - 1) / 24;
+         return add(s, of_pairs(z, s.dtype(), [far](auto h, auto i, auto j) {
+                      return j / 24 == i / 24 || (h % 2 == 0 && j / 24 == far) ? 0 : -INFINITY;
+                    }));
+       }},
       {"packed",
        [](S z, P place) { return AttentionOptions{.cu_seqlens_q = place(tensor<std::int64_t>(packed_at(z)))}; },
        [document](S z, auto& s) {

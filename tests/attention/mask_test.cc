@@ -73,7 +73,7 @@ Ruled random_leaf(Random& random, const World& w) {
   const Align align = pick(random, 0, 1) ? Align::top_left : Align::bottom_right;
   const auto position = [w, align](std::int64_t b, std::int64_t i) { return w.position(b, i, align); };
   const auto key = [w](std::int64_t b, std::int64_t j) { return j - w.key_start[static_cast<std::size_t>(b)]; };
-  switch (pick(random, 0, 8)) {
+  switch (pick(random, 0, 9)) {
     case 0: return {Mask::causal(align), [=](auto b, auto, auto i, auto j) { return key(b, j) <= position(b, i); }};
     case 1: {
       const std::int64_t left = pick(random, -1, 4), right = pick(random, -1, 4);
@@ -109,6 +109,20 @@ Ruled random_leaf(Random& random, const World& w) {
     case 7: {
       const Tensor padding = random_bools(random, {w.batch, w.keys});
       return {Mask::key_padding(padding), [=](auto b, auto, auto, auto j) { return padding[b][j].item() == 0; }};
+    }
+    case 8: {
+      const std::int64_t rows = pick(random, 1, 4), keys = pick(random, 1, 4), n = pick(random, 0, 3),
+                         blocks = (w.keys + keys - 1) / keys, batch = pick(random, 0, 1) ? w.batch : 1,
+                         heads = pick(random, 0, 1) ? w.heads : 1;
+      Tensor indices = empty({batch, heads, (w.rows + rows - 1) / rows, n}, Dtype::i64);
+      for (std::int64_t x = 0; x < indices.numel(); ++x) indices.data<std::int64_t>()[x] = pick(random, -1, blocks - 1);
+      return {
+          Mask::blocks(indices, rows, keys), [=](auto b, auto h, auto i, auto j) {
+            for (std::int64_t x = 0; x < n; ++x)
+              if (at(indices, {batch == 1 ? 0 : b, heads == 1 ? 0 : h, i / rows, x}) == static_cast<double>(j / keys))
+                return true;
+            return false;
+          }};
     }
     default: {
       const bool all = pick(random, 0, 1);
@@ -146,17 +160,20 @@ void expect_tiles(const World& w, const Mask& mask, const Tensor& dense, bool ex
   for (std::int64_t b = 0; b < w.batch; ++b)
     for (std::int64_t i = 0; i < w.rows; i += 2)
       for (std::int64_t j = 0; j < w.keys; j += 3) {
-        const kernels::TileRange range{i, std::min(i + 3, w.rows), j, std::min(j + 4, w.keys)};
-        std::int64_t seen = 0, pairs = 0;
-        for (std::int64_t h = 0; h < w.heads; ++h)
-          for (std::int64_t y = range.row_begin; y < range.row_end; ++y)
-            for (std::int64_t x = range.key_begin; x < range.key_end; ++x, ++pairs)
-              seen += at(dense, {b, h, y, x}) != 0;
-        const kernels::Visibility tile = kernels::classify(problem, b, range);
-        const kernels::Visibility truth = seen == 0       ? kernels::Visibility::empty
-                                          : seen == pairs ? kernels::Visibility::full
-                                                          : kernels::Visibility::partial;
-        EXPECT_TRUE(tile == truth || (!exact && tile == kernels::Visibility::partial)) << seen << " of " << pairs;
+        for (std::int64_t head = 0; head < w.heads; ++head) {
+          const kernels::TileRange range{i,    std::min(i + 3, w.rows),       j, std::min(j + 4, w.keys),
+                                         head, 1 + (i + j) % (w.heads - head)};
+          std::int64_t seen = 0, pairs = 0;
+          for (std::int64_t h = head; h < head + range.heads; ++h)
+            for (std::int64_t y = range.row_begin; y < range.row_end; ++y)
+              for (std::int64_t x = range.key_begin; x < range.key_end; ++x, ++pairs)
+                seen += at(dense, {b, h, y, x}) != 0;
+          const kernels::Visibility tile = kernels::classify(problem, b, range);
+          const kernels::Visibility truth = seen == 0       ? kernels::Visibility::empty
+                                            : seen == pairs ? kernels::Visibility::full
+                                                            : kernels::Visibility::partial;
+          EXPECT_TRUE(tile == truth || (!exact && tile == kernels::Visibility::partial)) << seen << " of " << pairs;
+        }
       }
 }
 
@@ -205,13 +222,15 @@ TEST(Mask, AttentionUnderARandomTreeHasTheBitsOfItsMatrixAndHiddenNanChangesNone
   }
 }
 
-TEST(Mask, TilesOfBandsAreExact) {
+TEST(Mask, TilesOfBandsAndBlocksAreExact) {
   Random random(6);
   for (int n = 0; n < 200; ++n) {
     const World w = random_world(random);
     const Align align = n % 2 ? Align::top_left : Align::bottom_right;
     for (const Mask& mask :
-         {Mask::causal(align), Mask::window(2, 1, align), Mask::window(-1, 0, align), Mask::prefix(3), Mask::none()})
+         {Mask::causal(align), Mask::window(2, 1, align), Mask::window(-1, 0, align), Mask::prefix(3), Mask::none(),
+          Mask::blocks(random_integers(random, {1, w.heads, (w.rows + 1) / 2, w.keys > 0 ? 2 : 0}, (w.keys - 1) / 3), 2,
+                       3)})
       expect_tiles(w, mask, mask.dense(w.batch, w.heads, w.rows, w.keys, w.lengths()), true);
   }
 }

@@ -30,6 +30,7 @@ TEST(Memory, NeverHoldsThePairs) {
   const AttentionOptions options[] = {
       {},
       {.mask = Mask::causal() & ~Mask::window(3, -1) & Mask::documents(zeros({tokens}, Dtype::i64))},
+      {.mask = Mask::blocks(zeros({1, 1, tokens / 64, 8}, Dtype::i64), 64)},
       {.bias = Bias::alibi(Bias::alibi_slopes(2))},
       {.score_mod = [](auto s, auto, auto h, auto i,
                        auto j) { return s + ScoreTable(Bias::alibi_slopes(2))(h) * (j - i); }},

@@ -89,6 +89,7 @@ class Lowering {
                 .bottom_right = is_bottom_right(e.align, "window", shape_, lengths_, e.left, e.right)};
       case Kind::prefix: return prefix(e);
       case Kind::documents: return documents(e);
+      case Kind::blocks: return blocks(e);
       case Kind::dense:
         return {.op = MaskOp::dense,
                 .value = e.sees,
@@ -114,6 +115,30 @@ class Lowering {
             .key_ids = e.second.data<std::int64_t>(),
             .query_ids_stride = stride(e.first),
             .key_ids_stride = stride(e.second)};
+  }
+
+  MaskNode blocks(const Expression& e) const {
+    const Tensor& lists = e.first;
+    const auto blocks_of = [](std::int64_t rows, std::int64_t block) { return rows / block + (rows % block != 0); };
+    const std::int64_t rows = blocks_of(shape_.q_rows, e.query_block), keys = blocks_of(shape_.k_rows, e.key_block),
+                       batch = lists.size(0), heads = lists.size(1);
+    if ((batch != 1 && batch != shape_.batch) || (heads == 0 ? shape_.heads != 0 : shape_.heads % heads != 0) ||
+        lists.size(2) != rows)
+      throw ShapeError(runtime::format(
+          "{}: the mask blocks has indices of shape {}; {} rows in blocks of {} need [1 or {}, H, {}, "
+          "n], where H divides the {} query heads",
+          shape_.function, to_string(lists.sizes()), shape_.q_rows, e.query_block, shape_.batch, rows, shape_.heads));
+    if (e.n >= keys)
+      throw ValueError(runtime::format("{}: the mask blocks holds the index {}; {} keys are {} blocks of {}",
+                                       shape_.function, e.n, shape_.k_rows, keys, e.key_block));
+    return {.op = MaskOp::blocks,
+            .lists = {.blocks = lists.data<std::int64_t>(),
+                      .batch_stride = batch == 1 ? 0 : lists.stride(0),
+                      .head_stride = rows * lists.size(3),
+                      .heads_together = heads == 0 ? 1 : shape_.heads / heads,
+                      .width = lists.size(3),
+                      .query_block = e.query_block,
+                      .key_block = e.key_block}};
   }
 
   void check_ids(const Tensor& ids, std::int64_t length, const char* what) const {

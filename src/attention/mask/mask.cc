@@ -2,6 +2,7 @@
 #include <attn/ops.h>
 
 #include "attention/mask/mask_expression.h"
+#include "kernels/attention/problem.h"
 
 #include <algorithm>
 
@@ -55,6 +56,27 @@ Tensor hiding(const std::string& function, const char* meaning, const Tensor& x)
                      "; it must be bool, True = " + meaning +
                      "; where 1 is a token write Mask::attend(x), with [B, Tk] as [B, 1, 1, Tk], or key_lengths");
   return booleans(function, x);
+}
+
+/// Returns the lists of blocks ascending, each block once, then no_block; `last` becomes the greatest block.
+Tensor sorted_lists(const Tensor& indices, std::int64_t& last) {
+  Tensor lists = empty(indices.sizes(), Dtype::i64);
+  const std::int64_t width = indices.size(3), *from = indices.data<std::int64_t>();
+  std::int64_t* to = lists.data<std::int64_t>();
+  for (std::int64_t list = 0; width > 0 && list < indices.numel() / width; ++list, to += width) {
+    std::int64_t* end = to;
+    for (std::int64_t n = 0; n < width; ++n, ++from) {
+      if (*from < -1)
+        throw ValueError("Mask::blocks: indices hold " + std::to_string(*from) +
+                         "; each must be at least 0, or -1 for none");
+      if (*from >= 0) *end++ = *from;
+    }
+    if (!std::is_sorted(to, end)) std::sort(to, end);
+    end = std::unique(to, end);
+    if (end != to) last = std::max(last, end[-1]);
+    std::fill(end, to + width, kernels::BlockLists::no_block);
+  }
+  return lists;
 }
 
 Mask of_tensor(const char* name, const Tensor& booleans, bool sees) {
@@ -112,6 +134,22 @@ Mask Mask::documents(const Tensor& query_ids, const Tensor& key_ids) {
   return make({.kind = Kind::documents,
                .first = integers("Mask::documents", query_ids),
                .second = integers("Mask::documents", key_ids)});
+}
+
+Mask Mask::blocks(const Tensor& indices, std::int64_t block) { return blocks(indices, block, block); }
+
+Mask Mask::blocks(const Tensor& indices, std::int64_t query_block, std::int64_t key_block) {
+  constexpr std::int64_t most = std::int64_t{1} << 40;  // so that every key has an index of 64 bits
+  if (query_block < 1 || key_block < 1 || query_block > most || key_block > most)
+    throw ValueError("Mask::blocks: blocks are of " + std::to_string(query_block) + " rows and " +
+                     std::to_string(key_block) + " keys; each must be from 1 to 2^40");
+  const Tensor given = integers("Mask::blocks", indices);
+  if (given.dim() != 4)
+    throw ShapeError("Mask::blocks: indices have shape " + attn::to_string(given.sizes()) +
+                     "; they must be [B, H, Tq / block, n]");
+  std::int64_t last = -1;
+  const Tensor lists = sorted_lists(given, last);
+  return make({.kind = Kind::blocks, .n = last, .first = lists, .query_block = query_block, .key_block = key_block});
 }
 
 Mask Mask::attend(const Tensor& allowed) { return of_tensor("attend", booleans("Mask::attend", allowed), true); }

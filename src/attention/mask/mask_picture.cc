@@ -61,6 +61,8 @@ void raise_to(const Mask::Expression& whole, std::int64_t& batches, std::int64_t
       const bool has_batch = e.kind == Kind::prefix || x.dim() == (e.kind == Kind::documents ? 2 : 4);
       if (has_batch) batches = std::max(batches, x.size(0));
       if (e.kind == Kind::dense && x.dim() >= 3) heads = std::max(heads, x.size(-3));
+      // a multiple: heads share lists of blocks in groups
+      if (e.kind == Kind::blocks && x.size(1) > 0) heads = (heads + x.size(1) - 1) / x.size(1) * x.size(1);
     }
   }
 }

@@ -30,8 +30,8 @@ HWY_NOINLINE void visit_blocks(W& pass, std::int64_t first, std::int64_t end) {
   pass.begin_split(end);
   for (; first < end; first += W::block_keys) {
     const int keys = static_cast<int>(end - first < W::block_keys ? end - first : W::block_keys);
-    const Visibility visibility =
-        classify(pass.problem, tile.batch, {tile.row, tile.row + tile.rows, first, first + keys});
+    const Visibility visibility = classify(
+        pass.problem, tile.batch, {tile.row, tile.row + tile.rows, first, first + keys, tile.head, tile.heads});
     if (visibility == Visibility::full ||
         (visibility == Visibility::partial && block_mask(pass.problem, tile, first, keys, visible))) {
       pass.block(first, keys, visibility == Visibility::full ? nullptr : visible);

@@ -59,10 +59,26 @@ struct Broadcast4 {
 };
 
 // --- masks: an expression in postfix order ------------------------------------------------------------------------
-enum class MaskOp : std::uint8_t { causal, window, prefix, documents, dense, constant, op_and, op_or, op_not };
+enum class MaskOp : std::uint8_t { causal, window, prefix, documents, blocks, dense, constant, op_and, op_or, op_not };
 
 /// Larger than every position, and small enough to be added to one.
 inline constexpr std::int64_t farthest_key = std::int64_t{1} << 61;
+
+/// The blocks of keys that each block of query rows sees. Rows and keys are counted in the call.
+struct BlockLists {
+  // [batch][head of lists][query block][width]: ascending, each block once, then no_block
+  const std::int64_t* blocks = nullptr;
+  std::int64_t batch_stride = 0, head_stride = 0;
+  std::int64_t heads_together = 1;  // query heads that share lists
+  std::int64_t width = 0;
+  std::int64_t query_block = 1, key_block = 1;  // rows, keys
+
+  static constexpr std::int64_t no_block = INT64_MAX;
+  /// Returns the list of row i of (b, h).
+  const std::int64_t* of(std::int64_t b, std::int64_t h, std::int64_t i) const {
+    return blocks + b * batch_stride + h / heads_together * head_stride + i / query_block * width;
+  }
+};
 
 struct MaskNode {
   MaskOp op = MaskOp::constant;
@@ -74,6 +90,7 @@ struct MaskNode {
   const std::int64_t* key_ids = nullptr;                  // documents: [B, Tk]
   std::int64_t query_ids_stride = 0, key_ids_stride = 0;  // between batch items (0: shared)
   Broadcast4 dense = {};                                  // bytes
+  BlockLists lists = {};                                  // blocks
   bool bottom_right = false;                              // causal, window: which offset row positions take
 };
 

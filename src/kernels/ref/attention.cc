@@ -82,7 +82,7 @@ class Rows {
   }
 
   void accumulate_block(std::int64_t first, std::int64_t end, Sums<T>& sums) {
-    const Visibility visibility = classify(p_, b_, {i_, i_ + 1, first, end});
+    const Visibility visibility = classify(p_, b_, {i_, i_ + 1, first, end, h_});
     if (visibility == Visibility::empty) return;
     // pass 1: scores of the pairs that the row sees; a block in which it sees no key is skipped
     std::int64_t key[block_keys];

@@ -91,7 +91,7 @@ class Step {
     for (std::int64_t n = 0; n < count; ++n) values[n] = 0;
   }
   Visibility visibility(std::int64_t first, std::int64_t last) const {
-    return classify(p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, first, last});
+    return classify(p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, first, last, rows_.head});
   }
 
   /// Calls visit(row of the step, key) for the pairs that take part; rows ascend, and within a row the keys.

@@ -11,6 +11,8 @@
 #include "kernels/attention/query_tile.h"
 #include "kernels/attention/mask/transpose_bits-inl.h"
 
+#include <algorithm>
+
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
@@ -37,10 +39,23 @@ struct VectorBits {
   }
 };
 
-/// Computes, for each key, the rows that see it, if the mask is one causal mask or one window.
-HWY_INLINE void band_mask(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
-                          Word* visible) {
-  const MaskNode& node = problem.mask.nodes[0];
+/// Returns whether a part of the mask is computed key by key: a band, or lists that adjacent rows share.
+HWY_INLINE bool is_by_keys(const MaskNode& node) {
+  constexpr std::int64_t least_rows = 8;  // with fewer rows of a list, rows that are transposed take less time
+  return node.op == MaskOp::causal || node.op == MaskOp::window ||
+         (node.op == MaskOp::blocks && node.lists.query_block >= least_rows);
+}
+
+/// Returns whether the mask is one such part, or several that are joined with &.
+HWY_INLINE bool is_by_keys(const MaskProgram& mask) {
+  for (int n = 0; n < mask.count; ++n)
+    if (mask.nodes[n].op != MaskOp::op_and && !is_by_keys(mask.nodes[n])) return false;
+  return mask.count > 0;
+}
+
+/// Computes, for each key, the rows that see it by one causal mask or window.
+HWY_INLINE void band_mask(const AttentionProblem& problem, const MaskNode& node, const QueryTile& tile,
+                          std::int64_t first, int keys, Word* visible) {
   const std::int64_t left = node.op == MaskOp::causal ? -1 : node.left,
                      right = node.op == MaskOp::causal ? 0 : node.right;
   // the lane whose row has the position of the key
@@ -48,6 +63,38 @@ HWY_INLINE void band_mask(const AttentionProblem& problem, const QueryTile& tile
   for (int r = 0; r < keys; ++r, ++at)
     visible[r] =
         bits_between(right < 0 ? 0 : at - right, left < 0 || at + left >= tile.rows ? tile.rows : at + left + 1);
+}
+
+/// Computes the same by lists of blocks.
+HWY_INLINE void lists_mask(const BlockLists& lists, const QueryTile& tile, std::int64_t first, int keys,
+                           Word* visible) {
+  for (int r = 0; r < keys; ++r) visible[r] = 0;
+  for (std::int64_t row = 0, next; row < tile.rows; row = next) {
+    const std::int64_t i = tile.row + row;
+    next = std::min(tile.rows, row + lists.query_block - i % lists.query_block);
+    const Word rows = bits_between(row, next);
+    for_each_listed(lists, lists.of(tile.batch, tile.head, i), first, first + keys,
+                    [&](std::int64_t begin, std::int64_t end) {
+                      const std::int64_t from = std::max(begin, first), to = std::min(end, first + keys);
+                      for (std::int64_t j = from; j < to; ++j) visible[j - first] |= rows;
+                    });
+  }
+}
+
+/// Computes the same by parts that are joined with &.
+HWY_INLINE void mask_by_keys(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
+                             Word* visible) {
+  const auto part = [&](const MaskNode& node, Word* to) {
+    if (node.op == MaskOp::blocks) lists_mask(node.lists, tile, first, keys, to);
+    else band_mask(problem, node, tile, first, keys, to);
+  };
+  part(problem.mask.nodes[0], visible);
+  for (int n = 1; n < problem.mask.count; ++n) {
+    if (problem.mask.nodes[n].op == MaskOp::op_and) continue;
+    Word more[64];
+    part(problem.mask.nodes[n], more);
+    for (int r = 0; r < keys; ++r) visible[r] &= more[r];
+  }
 }
 
 /// Computes the same for 64 rows and 64 keys of one dense mask whose keys are contiguous.
@@ -65,13 +112,12 @@ HWY_NOINLINE inline bool block_mask(const AttentionProblem& problem, const Query
                                     int keys, Word* visible) {
   const bool dense = tile.heads == 1 && tile.rows == 64 && problem.mask.count == 1 &&
                      problem.mask.nodes[0].op == MaskOp::dense && problem.mask.nodes[0].dense.stride[3] == 1;
-  const bool band = tile.heads == 1 && problem.mask.count == 1 &&
-                    (problem.mask.nodes[0].op == MaskOp::causal || problem.mask.nodes[0].op == MaskOp::window);
+  const bool by_keys = tile.heads == 1 && is_by_keys(problem.mask);
   Word any = 0;
   for (int part = 0; part < keys; part += 64, visible += 64) {
     const int count = keys - part < 64 ? keys - part : 64;
-    if (band) {
-      band_mask(problem, tile, first + part, count, visible);
+    if (by_keys) {
+      mask_by_keys(problem, tile, first + part, count, visible);
     } else if (dense && count == 64) {
       dense_mask(problem, tile, first + part, visible);
     } else {

@@ -63,6 +63,13 @@ Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, 
         for (int j = 0; j < count; ++j) word |= static_cast<Word>(keys[j] == id) << j;
         return word;
       }
+      case MaskOp::blocks: {
+        Word word = 0;
+        for_each_listed(
+            node.lists, node.lists.of(b, h, i), first, first + count,
+            [&](std::int64_t begin, std::int64_t end) { word |= bits_between(begin - first, end - first); });
+        return word;
+      }
       case MaskOp::dense: {
         const std::int64_t* stride = node.dense.stride;
         const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + b * stride[0] + h * stride[1] +

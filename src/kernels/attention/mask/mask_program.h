@@ -1,6 +1,7 @@
 // src/kernels/attention/mask/mask_program.h: evaluates a mask program for one (row, key) pair, and bounds it for a
 // rectangle of pairs.
 #pragma once
+#include "kernels/attention/mask/block_lists.h"
 #include "kernels/attention/problem.h"
 
 #include <algorithm>
@@ -64,6 +65,7 @@ static inline bool leaf_sees(const MaskNode& node, const AttentionProblem& probl
       return key_position(problem, b, j) < (node.per_batch ? node.per_batch[problem.item(b)] : node.n);
     case MaskOp::documents:
       return node.query_ids[b * node.query_ids_stride + i] == node.key_ids[b * node.key_ids_stride + j];
+    case MaskOp::blocks: return lists_see(node.lists, b, h, i, j);
     case MaskOp::dense: {
       const std::int64_t* stride = node.dense.stride;
       const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data);
@@ -84,6 +86,7 @@ static inline bool sees(const AttentionProblem& problem, std::int64_t b, std::in
 
 struct TileRange {
   std::int64_t row_begin, row_end, key_begin, key_end;  // not empty
+  std::int64_t head, heads = 1;                         // of the rows
 };
 
 /// Classifies a tile whose distances run from `nearest` to `farthest`, for a mask that shows distances in [low, high].
@@ -91,6 +94,23 @@ static inline Visibility tile_of_band(std::int64_t nearest, std::int64_t farthes
                                       bool has_high, std::int64_t high) {
   if ((has_low && farthest < low) || (has_high && nearest > high)) return Visibility::empty;
   return (!has_low || nearest >= low) && (!has_high || farthest <= high) ? Visibility::full : Visibility::partial;
+}
+
+/// Classifies a tile by the lists of its query blocks.
+static inline Visibility tile_of_lists(const BlockLists& lists, std::int64_t b, const TileRange& r) {
+  const std::int64_t first = r.key_begin / lists.key_block, last = (r.key_end - 1) / lists.key_block;
+  bool any = false, all = true;
+  for (std::int64_t h = r.head, next; h < r.head + r.heads; h = next) {
+    next = (h / lists.heads_together + 1) * lists.heads_together;
+    for (std::int64_t i = r.row_begin, after; i < r.row_end; i = after) {
+      after = (i / lists.query_block + 1) * lists.query_block;
+      const std::int64_t seen = listed_blocks(lists, lists.of(b, h, i), first, last);
+      any |= seen > 0;
+      all &= seen == last - first + 1;
+      if (any && !all) return Visibility::partial;
+    }
+  }
+  return all ? Visibility::full : Visibility::empty;
 }
 
 static inline Visibility tile_of_leaf(const MaskNode& node, const AttentionProblem& problem, std::int64_t b,
@@ -106,13 +126,14 @@ static inline Visibility tile_of_leaf(const MaskNode& node, const AttentionProbl
     case MaskOp::prefix:
       return tile_of_band(first_key, last_key, false, 0, true,
                           (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - 1);
+    case MaskOp::blocks: return tile_of_lists(node.lists, b, r);
     case MaskOp::constant: return node.value ? Visibility::full : Visibility::empty;
     default: return Visibility::partial;  // dense, documents: their elements decide
   }
 }
 
 /// Returns whether a rectangle of pairs is fully, partially or not visible. Exact for lengths and for a single band
-/// (causal, window, prefix); otherwise it may return `partial` without need.
+/// (causal, window, prefix) or a list of blocks; otherwise it may return `partial` without need.
 static inline Visibility classify(const AttentionProblem& problem, std::int64_t b, const TileRange& range) {
   TileRange r = range;
   if (r.row_end > problem.rows_end(b)) r.row_end = problem.rows_end(b);

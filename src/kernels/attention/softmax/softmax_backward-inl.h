@@ -98,8 +98,8 @@ class SoftmaxBackward {
   /// checks its mask.
   void find(Blocks& blocks) const {
     for (; blocks.next < blocks.end; blocks.next += blocks.count()) {
-      blocks.visibility =
-          classify(p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, blocks.next, blocks.next + blocks.count()});
+      blocks.visibility = classify(
+          p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, blocks.next, blocks.next + blocks.count(), rows_.head});
       if (blocks.visibility != Visibility::empty) return;
     }
   }
