@@ -16,6 +16,7 @@
 #include <attn/generate.h>
 #include <attn/gguf.h>
 #include <attn/hints.h>
+#include <attn/latent_attention.h>
 #include <attn/linear_attention.h>
 #include <attn/mask.h>
 #include <attn/memory.h>

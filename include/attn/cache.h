@@ -25,6 +25,9 @@ struct KvCacheOptions {
   Dtype dtype = Dtype::f32;      ///< dtype of k, v and q: f32, f64, bf16 or f16
   KvStorage storage = KvStorage::same;
   std::int64_t scale_group = 0;  ///< int8: number of adjacent elements that share a scale; 0: the whole row
+  /// A value is the first value_dim elements of its key, so only keys are stored: latent attention (latent_attention.h).
+  /// Not with int8.
+  bool values_in_keys = false;
 };
 
 /// A handle to a sequence in a cache. Using it after the sequence was released, or with another cache, is an error.
@@ -68,6 +71,9 @@ class ATTN_API KvCache {
   void append(KvSequence sequence, const Tensor& k, const Tensor& v);
   /// Appends T keys and values to each of B sequences, or to none: k [B, Hk, T, D], v [B, Hv, T, Dv].
   void append(const std::vector<KvSequence>& sequences, const Tensor& k, const Tensor& v);
+  /// With `values_in_keys`: appends keys, which hold their values.
+  void append(KvSequence sequence, const Tensor& k);
+  void append(const std::vector<KvSequence>& sequences, const Tensor& k);
   /// Keeps only the keys at positions below `length`.
   void truncate(KvSequence sequence, std::int64_t length);
   /// Masks the keys at positions below `position` from now on, and frees the pages that hold only such keys. For a
@@ -85,7 +91,7 @@ class ATTN_API KvCache {
 
   struct Rows {
     /// k [B, Hk, T, D], v [B, Hv, T, Dv]; T is the greatest length. Evicted keys and keys beyond a sequence's length
-    /// are 0.
+    /// are 0. With `values_in_keys` v is a view of k.
     Tensor k, v;
   };
   /// Returns a copy of the keys and values as tensors, in the cache's dtype or another floating dtype.

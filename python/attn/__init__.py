@@ -40,6 +40,7 @@ from attn._explain import Explanation, ExplainStep, explain
 from attn._functions import (additive_attention, attention, attention_cached, attention_scores,
                              scaled_dot_product_attention)
 from attn._language import Chat, GeneratedText, LanguageModel, TextStream
+from attn._latent import append_latent, latent_attention, latent_attention_cached
 from attn._recurrent import causal_conv1d, gated_delta_rule, linear_attention
 from attn._score import ScoreTable, exp, maximum, minimum, tanh, where
 
@@ -68,6 +69,7 @@ __all__ = [
     "VerifyReport",
     "Weights",
     "additive_attention",
+    "append_latent",
     "attention",
     "attention_cached",
     "attention_scores",
@@ -77,6 +79,8 @@ __all__ = [
     "gated_delta_rule",
     "info",
     "keep_freed_memory",
+    "latent_attention",
+    "latent_attention_cached",
     "linear_attention",
     "manual_seed",
     "maximum",

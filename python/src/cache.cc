@@ -1,4 +1,5 @@
 // python/src/cache.cc: binds attn.KvCache and attention over a cache.
+#include <attn/autograd.h>
 #include <attn/cache.h>
 
 #include <nanobind/stl/string.h>
@@ -7,6 +8,7 @@
 #include "call.h"
 #include "errors.h"
 #include "gil.h"
+#include "latent.h"
 #include "scalars.h"
 #include "terms.h"
 
@@ -25,11 +27,12 @@ constexpr const char* cache_doc =
     R"doc(A KV cache: the keys and values of many sequences, for one layer of a model, in pages of one pool.
 
 KvCache(key_heads, head_dim, pages, *, value_heads=0, value_dim=0, page_rows=16, dtype="float32", storage="same",
-        scale_group=0)
+        scale_group=0, values_in_keys=False)
 
 value_heads, value_dim: 0 means those of the keys. page_rows: the rows of a page, 16, 32, 64, 128 or 256; 0 gives each
 sequence one block, which grows. storage: "same" keeps dtype, "int8" rounds to 8 bits, with one scale for each
-scale_group neighbouring elements (0: for the whole row).
+scale_group neighbouring elements (0: for the whole row). values_in_keys: a value is the first value_dim elements of its
+key, so only keys are stored and given to append (latent attention).
 
     >>> import attn, numpy as np
     >>> cache = attn.KvCache(key_heads=2, head_dim=8, pages=4)
@@ -119,7 +122,7 @@ Dtype dtype_of(nb::handle x, const char* function) {
 void append(PyCache& self, nb::handle sequences, nb::handle k, nb::handle v) {
   constexpr const char* function = "KvCache.append";
   Reader read(function);
-  const Tensor keys = read(k, "k"), values = read(v, "v");
+  const Tensor keys = read(k, "k"), values = read.optional(v, "v");
   const auto append_to = [&](const auto& whose) {
     self.changing([&](KvCache& cache) {
       cache.append(whose, keys, values);
@@ -149,9 +152,32 @@ nb::tuple attention_over(nb::handle q, const PyCache& self, nb::handle sequences
   return shown(result, call.out.is_none() ? nb::object() : nb::borrow(call.out), call);
 }
 
+nb::tuple latent_attention_over(nb::handle q_nope, nb::handle q_rope, nb::handle w_uk, nb::handle w_uv,
+                                const PyCache& self, nb::handle sequences, nb::handle options, nb::handle form) {
+  constexpr const char* function = "latent_attention_cached";
+  LatentCall given(function, nb::make_tuple(q_nope, q_rope, nb::none(), nb::none(), w_uk, w_uv), options, form, false);
+  const std::vector<KvSequence> all = sequences_of(sequences, function);
+  const AttentionResult result = self.reading([&](const KvCache& cache) {
+    return latent_attention_cached(given.operands, cache, all, given.call.options, given.form);
+  });
+  return shown(result, nb::object(), given.call);
+}
+
+void append_latent_rows(PyCache& self, nb::handle sequences, nb::handle latent, nb::handle k_rope) {
+  constexpr const char* function = "append_latent";
+  Reader read(function);
+  const Tensor rows = read(latent, "latent"), rotary = read(k_rope, "k_rope");
+  const std::vector<KvSequence> all = sequences_of(sequences, function);
+  self.changing([&](KvCache& cache) {
+    const NoGrad unrecorded;
+    append_latent(cache, all, rows, rotary);
+    self.framework = read.framework();
+  });
+}
+
 void construct(PyCache* self, nb::handle key_heads, nb::handle head_dim, nb::handle pages, nb::handle value_heads,
-               nb::handle value_dim, nb::handle page_rows, nb::handle dtype, nb::handle storage,
-               nb::handle scale_group) {
+               nb::handle value_dim, nb::handle page_rows, nb::handle dtype, nb::handle storage, nb::handle scale_group,
+               nb::handle values_in_keys) {
   constexpr const char* function = "KvCache";
   KvCacheOptions options;
   options.key_heads = whole(key_heads, {function, "key_heads"});
@@ -163,6 +189,7 @@ void construct(PyCache* self, nb::handle key_heads, nb::handle head_dim, nb::han
   options.dtype = dtype_of(dtype, function);
   options.storage = choice(storage, {function, "storage"}, {"same", "int8"}) == 0 ? KvStorage::same : KvStorage::int8;
   options.scale_group = whole(scale_group, {function, "scale_group"});
+  options.values_in_keys = flag(values_in_keys, {function, "values_in_keys"});
   new (self) PyCache(options);
 }
 
@@ -208,7 +235,7 @@ void add_cache(nb::module_& m) {
   c.def("__init__", construct, nb::arg("key_heads").none(), nb::arg("head_dim").none(), nb::arg("pages").none(),
         nb::kw_only(), nb::arg("value_heads").none() = 0, nb::arg("value_dim").none() = 0,
         nb::arg("page_rows").none() = 16, nb::arg("dtype").none() = "float32", nb::arg("storage").none() = "same",
-        nb::arg("scale_group").none() = 0)
+        nb::arg("scale_group").none() = 0, nb::arg("values_in_keys").none() = false)
       .def(
           "create", [](PyCache& self) { return self.changing([](KvCache& cache) { return cache.create(); }); },
           "A new sequence without keys.")
@@ -226,8 +253,9 @@ void add_cache(nb::module_& m) {
             self.changing([&](KvCache& cache) { cache.release(one); });
           },
           nb::arg("sequence").none(), "Frees the pages that no other sequence shares.")
-      .def("append", append, nb::arg("sequences").none(), nb::arg("k").none(), nb::arg("v").none(),
-           "k [Hk, T, D], v [Hv, T, Dv]: T keys more; or [B, H, T, D] each for a list of B sequences, all or none.")
+      .def("append", append, nb::arg("sequences").none(), nb::arg("k").none(), nb::arg("v").none() = nb::none(),
+           "k [Hk, T, D], v [Hv, T, Dv]: T keys more; or [B, H, T, D] each for a list of B sequences, all or none. "
+           "With values_in_keys k alone.")
       .def("truncate", changed_by<&KvCache::truncate>("KvCache.truncate", "length"), nb::arg("sequence").none(),
            nb::arg("length").none(), "Keeps the keys at positions below `length`.")
       .def("evict", changed_by<&KvCache::evict>("KvCache.evict", "position"), nb::arg("sequence").none(),
@@ -258,13 +286,19 @@ void add_cache(nb::module_& m) {
         const KvCacheOptions& o = self.cache.options();
         return text(
             "attn.KvCache(key_heads={}, head_dim={}, pages={}, value_heads={}, value_dim={}, page_rows={}, "
-            "dtype=\"{}\", storage=\"{}\", scale_group={})",
+            "dtype=\"{}\", storage=\"{}\", scale_group={}{})",
             o.key_heads, o.head_dim, o.pages, o.value_heads, o.value_dim, o.page_rows, torch_name_of(o.dtype),
-            o.storage == KvStorage::same ? "same" : "int8", o.scale_group);
+            o.storage == KvStorage::same ? "same" : "int8", o.scale_group,
+            o.values_in_keys ? ", values_in_keys=True" : "");
       });
   c.attr("__module__") = one.attr("__module__") = "attn";
   m.def("attention_cached", attention_over, nb::arg("q").none(), nb::arg("cache"), nb::arg("sequences").none(),
         nb::arg("options"));
+  m.def("latent_attention_cached", latent_attention_over, nb::arg("q_nope").none(), nb::arg("q_rope").none(),
+        nb::arg("w_uk").none(), nb::arg("w_uv").none(), nb::arg("cache"), nb::arg("sequences").none(),
+        nb::arg("options"), nb::arg("form").none());
+  m.def("append_latent", append_latent_rows, nb::arg("cache"), nb::arg("sequences").none(), nb::arg("latent").none(),
+        nb::arg("k_rope").none());
 }
 
 }  // namespace attn::python

@@ -214,10 +214,10 @@ nb::tuple option_names() {
 }
 
 Call::Call(const char* function, nb::handle q_array, nb::handle k_array, nb::handle v_array, nb::handle given,
-           bool keeps)
+           bool keeps, const char* q_name)
     : read(function, keeps) {
   const bool cached = !k_array.is_valid();
-  q = read(q_array, "q");
+  q = read(q_array, q_name);
   k = cached ? Tensor() : read(k_array, "k");
   v = cached ? Tensor() : read(v_array, "v");
   constexpr auto count = static_cast<Py_ssize_t>(std::size(all_options));

@@ -24,8 +24,9 @@ struct Call {
   bool wants_logsumexp = false;
 
   /// `options` is a tuple in the order of option_names(). If k and v are invalid handles, the keys and values are those
-  /// of a cache. `keeps`: the tensors stay valid after the call.
-  Call(const char* function, nb::handle q, nb::handle k, nb::handle v, nb::handle options, bool keeps = false);
+  /// of a cache, or others. `keeps`: the tensors stay valid after the call. `q_name`: the name of q in errors.
+  Call(const char* function, nb::handle q, nb::handle k, nb::handle v, nb::handle options, bool keeps = false,
+       const char* q_name = "q");
 
   /// Returns the arrays of q, k, v, sinks, the score, the bias and the floating tables of score_mod. Left out are
   /// options that are not given, and bias terms of copied numbers.

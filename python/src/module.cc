@@ -32,6 +32,7 @@ NB_MODULE(_core, m) {
   add_weights(m);
   add_passes(m);
   add_recurrent(m);
+  add_latent(m);
   add_tape(m);
   add_attention(m);
   add_cache(m);

@@ -84,6 +84,7 @@ void add_weights(nb::module_& m);
 void add_attention(nb::module_& m);
 void add_passes(nb::module_& m);
 void add_recurrent(nb::module_& m);
+void add_latent(nb::module_& m);
 void add_tape(nb::module_& m);
 void add_cache(nb::module_& m);
 void add_explain(nb::module_& m);

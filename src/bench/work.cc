@@ -183,7 +183,7 @@ double Work::row_bytes() const {
                                              ? static_cast<double>(dim + 4)
                                              : static_cast<double>(dim) * static_cast<double>(size_of(case_.dtype)));
   };
-  return rows * (row(case_.k_heads, case_.dim) + row(case_.v_heads, case_.value_dim));
+  return rows * (row(case_.k_heads, case_.dim) + (case_.values == "in_keys" ? 0 : row(case_.v_heads, case_.value_dim)));
 }
 
 void Work::rotate() {
@@ -192,13 +192,16 @@ void Work::rotate() {
   const std::int64_t caches =
       std::min({most_caches, (rotation_bytes + read - 1) / read, std::max<std::int64_t>(1, most_bytes / whole)});
   for (std::int64_t n = 0; n < caches; ++n)
-    if (cached_.empty()) caches_.emplace_back(inputs_.k.clone(), inputs_.v.clone());
-    else if (n > 0) cached_.push_back(cases::cached_rows(case_, inputs_));
+    if (cached_.empty()) {
+      const Tensor k = inputs_.k.clone();
+      caches_.emplace_back(k, case_.values == "in_keys" ? k.narrow(3, 0, case_.value_dim) : inputs_.v.clone());
+    } else if (n > 0) cached_.push_back(cases::cached_rows(case_, inputs_));
 }
 
 std::vector<Tensor> Work::next_memory() {
   if (!caches_.empty() && bytes_of(inputs_.k) + bytes_of(inputs_.v) >= least_read) {
     const auto& [k, v] = caches_[turn_++ % caches_.size()];
+    if (case_.values == "in_keys") return {k};
     return {k, v};
   }
   return memory_in_turn();

@@ -49,7 +49,7 @@ struct Word {
 constexpr Word words[] = {{"score", &Case::score},         {"mask", &Case::mask},       {"bias", &Case::bias},
                           {"score_mod", &Case::score_mod}, {"lengths", &Case::lengths}, {"layout", &Case::layout},
                           {"hidden", &Case::hidden},       {"weights", &Case::weights}, {"cache", &Case::cache},
-                          {"storage", &Case::storage},     {"blocks", &Case::blocks}};
+                          {"storage", &Case::storage},     {"values", &Case::values},   {"blocks", &Case::blocks}};
 
 struct Number {
   const char* name;
@@ -171,6 +171,7 @@ Case parse_case(const std::string& line) {
   one_of("weights", c.weights, {"none", "full", "head_average", "column_sums", "rows", "top_k"});
   one_of("cache", c.cache, {"none", "block", "pages16", "pages32", "pages64", "pages128", "pages256"});
   one_of("storage", c.storage, storage_names);
+  one_of("values", c.values, {"own", "in_keys"});
   one_of("blocks", c.blocks, block_format_names());
   if (c.op == "matmul") one_of("layout", c.layout, {"nn", "nt", "tn"});
   else one_of("layout", c.layout, {"plain", "turned"});
@@ -179,6 +180,8 @@ Case parse_case(const std::string& line) {
   for (const auto& [name, heads] : {std::pair{"Hk", c.k_heads}, std::pair{"Hv", c.v_heads}})
     if (c.q_heads % heads != 0)
       throw ValueError(runtime::format("case: {}={} does not divide Hq={}", name, heads, c.q_heads));
+  if (c.values == "in_keys" && (c.v_heads != c.k_heads || c.value_dim > c.dim || c.storage != "same"))
+    throw ValueError("case: values=in_keys needs Hv=Hk, Dv of at most D, and storage=same");
   check_cost(c);
   return c;
 }

@@ -45,6 +45,7 @@ struct Case {
   // items
   std::string cache = "none";
   std::string storage = "same";  // dtype of the cache: same, int8
+  std::string values = "own";    // v: own, or in_keys: the first Dv elements of k, as in latent attention
 
   std::int64_t m = 1, n = 1, k = 1, bias_row = 0;  // matmul: M N K addend(0 or 1); rows: N
   std::int64_t packed = 0;                         // only for the bench; 1: weights are packed once before the products

@@ -240,7 +240,8 @@ void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
     throw ValueError("case: lengths=packed has no dense mask or bias and hides no keys");
   in.q = operand(c, c.q_heads, c.q_rows, c.dim, seed + 1);
   in.k = operand(c, c.k_heads, c.k_rows, c.dim, seed + 2);
-  in.v = operand(c, c.v_heads, c.k_rows, c.value_dim, seed + 3);
+  in.v =
+      c.values == "in_keys" ? in.k.narrow(3, 0, c.value_dim) : operand(c, c.v_heads, c.k_rows, c.value_dim, seed + 3);
   in.options.score = score_of(c, seed + 8);
   in.options.mask = mask_of(c, seed + 4);
   in.options.bias = bias_of(c, c.bias, seed + 5);
@@ -319,7 +320,8 @@ std::shared_ptr<Cached> cached_rows(const Case& c, const Inputs& in) {
                                                .page_rows = page,
                                                .pages = page == 0 ? c.batch : c.batch * ((c.k_rows + page - 1) / page),
                                                .dtype = c.dtype,
-                                               .storage = storage_of(c.storage)}),
+                                               .storage = storage_of(c.storage),
+                                               .values_in_keys = c.values == "in_keys"}),
                                       {}});
   for (std::int64_t b = 0; b < c.batch; ++b) cached->sequences.push_back(cached->cache.create());
   for (std::int64_t first = 0; first < c.k_rows; first += chunk)
@@ -327,7 +329,7 @@ std::shared_ptr<Cached> cached_rows(const Case& c, const Inputs& in) {
       const std::int64_t end = std::min(first + chunk, in.options.key_lengths.data<std::int64_t>()[b]);
       if (first < end)
         cached->cache.append(cached->sequences[static_cast<std::size_t>(b)], in.k.select(0, b).slice(1, first, end),
-                             in.v.select(0, b).slice(1, first, end));
+                             c.values == "in_keys" ? Tensor() : in.v.select(0, b).slice(1, first, end));
     }
   return cached;
 }

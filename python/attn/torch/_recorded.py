@@ -14,7 +14,7 @@ _OUT = _core.attention_options.index("out")
 _NAMES = ("q", "k", "v", *_core.attention_options)
 
 
-def _wants_gradient(x):
+def wants_gradient(x):
     """Returns whether x is a torch tensor that requires a gradient; arrays of other libraries are constants."""
     return isinstance(x, torch.Tensor) and x.requires_grad
 
@@ -58,7 +58,7 @@ class _Recorded(torch.autograd.Function):
     def forward(ctx, call, *inputs):
         *arguments, rest = call
         (output, weights, logsumexp, plan, seed), (exact, *rows) = _core.attention_kept(*arguments)
-        ctx.needs, ctx.arguments = [_wants_gradient(x) for x in inputs], _Arguments(*arguments)
+        ctx.needs, ctx.arguments = [wants_gradient(x) for x in inputs], _Arguments(*arguments)
         ctx.save_for_backward(*ctx.arguments.let_go(), output if exact is None else exact, *rows)
         ctx.read = _mutations.watched(_mutations.of_options(ctx.arguments.given[3:]))
         ctx.set_materialize_grads(False)
@@ -79,11 +79,11 @@ class _Recorded(torch.autograd.Function):
                     for x, needed in zip(_core.attention_inputs(*arguments.over(tensors, with_leaves=True)), ctx.needs)
                     if needed]
 
-        found = iter(_gradients(tape, read, grads, inputs))
+        found = iter(gradients(tape, read, grads, inputs))
         return (None, *(next(found) if needed else None for needed in ctx.needs))
 
 
-def _gradients(tape, read, grads, inputs):
+def gradients(tape, read, grads, inputs):
     if not _call.is_direct_backward(*grads):
         raise NotImplementedError("attention: its backward pass takes no batch of gradients (is_grads_batched, "
                                   "vectorize); use torch.func.vjp and vmap")
@@ -113,7 +113,7 @@ class _Gradients(torch.autograd.Function):
     def backward(ctx, *grads):
         _mutations.check(ctx.read)
         tensors = ctx.saved_tensors
-        return (None, None, None, None, None, *_gradients(ctx.tape, ctx.read, grads, lambda: tensors))
+        return (None, None, None, None, None, *gradients(ctx.tape, ctx.read, grads, lambda: tensors))
 
 
 def _unrecorded(q, k, v, options):
@@ -124,11 +124,17 @@ def _unrecorded(q, k, v, options):
     return results
 
 
+def seeded(options):
+    """Returns the options with a seed from torch's generator if they drop weights without one."""
+    if options[_SEED] is not None or not _call.drops(options[_DROPOUT_P]):
+        return options
+    seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64).item() % 2**64
+    return options[:_SEED] + (seed,) + options[_SEED + 1 :]
+
+
 def attention(q, k, v, options):
     """Runs _core.attention with gradients; dropout takes its seed from torch's generator."""
-    if options[_SEED] is None and _call.drops(options[_DROPOUT_P]):
-        seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64).item() % 2**64
-        options = options[:_SEED] + (seed,) + options[_SEED + 1 :]
+    options = seeded(options)
     _call.check_tensors("attention",
                         {name: x for name, x in (("q", q), ("k", k), ("v", v))
                          if type(x) in _call.TENSORS or isinstance(x, torch.Tensor)})
@@ -139,7 +145,7 @@ def attention(q, k, v, options):
         raise ValueError("attention: out wants a gradient, which what is written to it would not have; call it under "
                          "torch.no_grad() or give out.detach()")
     inputs = _core.attention_inputs(q, k, v, options)
-    if not any(_wants_gradient(x) for x in inputs):
+    if not any(wants_gradient(x) for x in inputs):
         return _unrecorded(q, k, v, options)
     if out is not None:
         raise ValueError("attention: out is given and a gradient is wanted, whose result is always new; call it under "

@@ -25,6 +25,19 @@ void at_least_one(const char* name, std::int64_t value) {
   if (value < 1) throw ValueError(runtime::format("KvCache: {} is {}; it must be at least 1", name, value));
 }
 
+/// Checks the options of a cache whose values are parts of its keys.
+void check_values_in_keys(const KvCacheOptions& options) {
+  if (options.storage != KvStorage::same)
+    throw ValueError("KvCache: storage is int8 with values_in_keys; such rows are stored in their dtype");
+  if (options.value_heads != options.key_heads)
+    throw ValueError(runtime::format("KvCache: value_heads is {} with values_in_keys; it must be {} as key_heads",
+                                     options.value_heads, options.key_heads));
+  if (options.value_dim > options.head_dim)
+    throw ValueError(
+        runtime::format("KvCache: value_dim is {} with values_in_keys; it must be at most {}, the head_dim",
+                        options.value_dim, options.head_dim));
+}
+
 KvCacheOptions checked(KvCacheOptions options) {
   constexpr std::int64_t most = std::int64_t{1} << 30;
   at_least_one("key_heads", options.key_heads);
@@ -46,6 +59,7 @@ KvCacheOptions checked(KvCacheOptions options) {
       (options.scale_group > 0 && options.storage == KvStorage::same))
     throw ValueError(
         runtime::format("KvCache: scale_group is {}; it must be above 0 with int8 storage, or 0", options.scale_group));
+  if (options.values_in_keys) check_values_in_keys(options);
   return options;
 }
 
@@ -53,7 +67,8 @@ KvCacheOptions checked(KvCacheOptions options) {
 
 KvCache::State::State(const KvCacheOptions& given)
     : options(given), id(next_id()), page_rows(given.page_rows == 0 ? first_block_rows : given.page_rows),
-      pool(given.pages), k(layout(false), page_rows), v(layout(true), page_rows) {}
+      pool(given.pages), k(layout(false), page_rows),
+      v(given.values_in_keys ? PagedRows() : PagedRows(layout(true), page_rows)) {}
 
 RowLayout KvCache::State::layout(bool values) const {
   RowLayout layout{.heads = values ? options.value_heads : options.key_heads,

@@ -38,12 +38,19 @@ void check_tensor(const KvCache::State& state, const char* name, const Tensor& x
     throw ShapeError(runtime::format("append: {} has shape {}; it must be [{}]", name, to_string(x.sizes()), wanted));
 }
 
+/// Checks that no values are given to a cache whose values are parts of its keys.
+void check_no_values(const Tensor& v) {
+  if (v.defined())
+    throw ValueError("append: v is given; with values_in_keys a value is a part of its key: give k alone");
+}
+
 /// Checks k and v. `batch` < 0: one sequence, tensors of rank 3.
 void check_tensors(const KvCache::State& state, std::int64_t batch, const Tensor& k, const Tensor& v) {
   const KvCacheOptions& o = state.options;
   Dims k_sizes{batch, o.key_heads, -1, o.head_dim}, v_sizes{batch, o.value_heads, -1, o.value_dim};
   if (batch < 0) k_sizes.erase(0), v_sizes.erase(0);
   check_tensor(state, "k", k, k_sizes);
+  if (o.values_in_keys) return check_no_values(v);
   v_sizes[v_sizes.size() - 2] = k.size(-2);
   check_tensor(state, "v", v, v_sizes);
 }
@@ -106,12 +113,14 @@ void write(KvCache::State& state, const Sequence& s, const Tensor& k, const Tens
                        count = std::min(rows - row, state.page_rows - in_page);
     const PagePlace place{s.table[static_cast<std::size_t>(position / state.page_rows)], in_page};
     state.k.write(place, k, row, count);
-    state.v.write(place, v, row, count);
+    if (v.defined()) state.v.write(place, v, row, count);
     row += count;
   }
 }
 
-Tensor rows_contiguous(const Tensor& x) { return x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x; }
+Tensor rows_contiguous(const Tensor& x) {
+  return x.defined() && x.size(-1) > 1 && x.stride(-1) != 1 ? x.contiguous() : x;
+}
 
 }  // namespace
 
@@ -123,7 +132,7 @@ std::int64_t KvCache::State::block_rows(std::int64_t rows) const {
 
 void KvCache::State::grow(std::int64_t block) {
   PagedRows larger_k = grown(k, layout(false), pool, page_rows, block),
-            larger_v = grown(v, layout(true), pool, page_rows, block);
+            larger_v = options.values_in_keys ? PagedRows() : grown(v, layout(true), pool, page_rows, block);
   k = std::move(larger_k);
   v = std::move(larger_v);
   page_rows = block;
@@ -141,8 +150,8 @@ void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& n
   sources.reserve(batch.size());
   std::int64_t longest = 0;
   for (std::size_t b = 0; b < batch.size(); ++b) {
-    sources.emplace_back(k_rows.select(0, static_cast<std::int64_t>(b)),
-                         v_rows.select(0, static_cast<std::int64_t>(b)));
+    const auto item = static_cast<std::int64_t>(b);
+    sources.emplace_back(k_rows.select(0, item), v_rows.defined() ? v_rows.select(0, item) : Tensor());
     longest = std::max(longest, batch[b]->length + rows);
   }
   const std::int64_t block = block_rows(longest);
@@ -166,17 +175,20 @@ void KvCache::State::append(const std::vector<Sequence*>& batch, const Tensor& n
 }
 
 void KvCache::State::note_history(const Tensor& new_k, const Tensor& new_v) {
-  lost_history = lost_history || (grad_enabled() && (new_k.requires_grad() || new_v.requires_grad()));
+  lost_history =
+      lost_history || (grad_enabled() && (new_k.requires_grad() || (new_v.defined() && new_v.requires_grad())));
 }
 
 void KvCache::append(KvSequence sequence, const Tensor& k, const Tensor& v) {
   State& s = mutable_state();
   State::Sequence& found = s.find("append", sequence);
   check_tensors(s, -1, k, v);
-  s.append({&found}, k.unsqueeze(0), v.unsqueeze(0));
+  s.append({&found}, k.unsqueeze(0), v.defined() ? v.unsqueeze(0) : v);
   s.note_history(k, v);
 }
+void KvCache::append(KvSequence sequence, const Tensor& k) { append(sequence, k, Tensor()); }
 
+void KvCache::append(const std::vector<KvSequence>& sequences, const Tensor& k) { append(sequences, k, Tensor()); }
 void KvCache::append(const std::vector<KvSequence>& sequences, const Tensor& k, const Tensor& v) {
   State& s = mutable_state();
   std::vector<State::Sequence*> batch;
@@ -212,7 +224,9 @@ KvCache::Rows KvCache::State::gather(const std::vector<const Sequence*>& batch, 
       }
     return result.to(dtype);
   };
-  return {collect(k, options.key_heads, options.head_dim), collect(v, options.value_heads, options.value_dim)};
+  const Tensor keys = collect(k, options.key_heads, options.head_dim);
+  if (options.values_in_keys) return {keys, keys.narrow(-1, 0, options.value_dim)};
+  return {keys, collect(v, options.value_heads, options.value_dim)};
 }
 
 }  // namespace attn

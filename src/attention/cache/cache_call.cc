@@ -5,6 +5,7 @@
 
 #include "runtime/format.h"
 
+#include "attention/cache/cache_call.h"
 #include "attention/cache/cache_state.h"
 #include "attention/internal.h"
 #include "attention/score/projection.h"
@@ -15,7 +16,6 @@
 namespace attn {
 namespace {
 
-constexpr const char* function = "attention_cached";
 using Batch = std::vector<const KvCache::State::Sequence*>;
 
 /// Returns an i64 tensor [B] with number(b) for each index b of the batch.
@@ -59,7 +59,8 @@ std::vector<std::int32_t> tables_of(const Batch& batch, std::size_t width, std::
   return tables;
 }
 
-void check_call(const Tensor& q, const KvCache::State& cache, const Batch& batch, const AttentionOptions& options) {
+void check_call(const char* function, const Tensor& q, const KvCache::State& cache, const Batch& batch,
+                const AttentionOptions& options) {
   if (!q.defined()) throw ValueError(runtime::format("{}: q is undefined", function));
   if (q.dtype() != cache.options.dtype)
     throw DtypeError(runtime::format("{}: q is {}; it must be {} as the cache", function, name_of(q.dtype()),
@@ -72,64 +73,68 @@ void check_call(const Tensor& q, const KvCache::State& cache, const Batch& batch
                                      options.key_lengths.defined() ? "key_lengths" : "key_start"));
 }
 
-/// Marks the results as requiring a gradient if one is wanted; a backward pass that reaches them throws an error that
-/// caches have no gradient.
-void refuse_gradient(const Tensor& q, const AttentionOptions& options, bool lost_history,
-                     const AttentionResult& result) {
-  if (!grad_enabled()) return;
-  std::vector<Tensor> inputs;
-  for (const Tensor& x : {q, options.sinks, options.score.w, options.score.w_q, options.score.w_k})
-    if (x.defined()) inputs.push_back(x);
-  for (const Bias::Term& term : options.bias.terms()) inputs.push_back(term.values);
-  for (const ScoreExpression& lookup : options.score_mod.lookups()) inputs.push_back(lookup.tensor());
-  if (lost_history) inputs.push_back(zeros({1}).requires_grad_());
-  record({"AttentionCachedBackward0", inputs, {}}, {result.output, result.weights, result.logsumexp},
-         [](const Backward&) -> Gradients {
-           throw ValueError(runtime::format(
-               "{}: it has no gradient, since a cache keeps keys and values without their history; call "
-               "attention with all of them",
-               function));
-         });
-}
-
 }  // namespace
 
-AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const std::vector<KvSequence>& sequences,
-                                 const AttentionOptions& options) {
+AttentionResult attend_cached(const char* function, const Tensor& q, const KvCache& cache,
+                              const std::vector<KvSequence>& sequences, const AttentionOptions& options,
+                              const std::function<KvCache::Rows(const KvCache::Rows&)>& expand) {
+  const NoGrad unrecorded;
   const KvCache::State& state = cache.state();
   const Batch batch = state.find_all(function, sequences);
-  check_call(q, state, batch, options);
+  check_call(function, q, state, batch, options);
   const bool at_end = !options.query_start.defined();
   const AttentionOptions positioned = with_positions(options, batch, q.size(2));
-  AttentionResult result;
-  if (projects_keys(options.score)) {  // all keys are read as a tensor first
-    const KvCache::Rows rows = state.gather(batch, state.options.dtype);
-    result = attention_call(q.detach(), rows.k, rows.v, positioned, {.function = function, .rows_at_end = at_end});
-  } else {
-    std::int64_t longest = 0;
-    for (const auto* s : batch) longest = std::max(longest, s->length);
-    const auto width = static_cast<std::size_t>((longest + state.page_rows - 1) / state.page_rows);
-    const std::vector<std::int32_t> tables = tables_of(batch, width, state.k.zero_page());
-    CachedKv cached{.k = state.k.describe(),
-                    .v = state.v.describe(),
-                    .k_head_stride = state.k.head_stride(),
-                    .v_head_stride = state.v.head_stride()};
-    for (kernels::KvRows* rows : {&cached.k, &cached.v}) {
-      rows->pages = tables.data();
-      rows->pages_stride = static_cast<std::int64_t>(width);
-    }
-    // makes a tensor that holds sizes and a dtype, but a single row of memory
-    const auto sized = [&](std::int64_t heads, std::int64_t dim) {
-      return empty({dim}, q.dtype()).expand({q.size(0), heads, longest, dim});
-    };
-    result = attention_call(q.detach(), sized(state.options.key_heads, state.options.head_dim),
-                            sized(state.options.value_heads, state.options.value_dim), positioned,
-                            {.function = function, .rows_at_end = at_end, .cached = &cached});
+  if (expand || projects_keys(options.score)) {  // all keys are read as a tensor first
+    KvCache::Rows rows = state.gather(batch, state.options.dtype);
+    if (expand) rows = expand(rows);
+    return attention_call(q, rows.k, rows.v, positioned, {.function = function, .rows_at_end = at_end});
   }
+  std::int64_t longest = 0;
+  for (const auto* s : batch) longest = std::max(longest, s->length);
+  const auto width = static_cast<std::size_t>((longest + state.page_rows - 1) / state.page_rows);
+  const std::vector<std::int32_t> tables = tables_of(batch, width, state.k.zero_page());
+  const PagedRows& values = state.options.values_in_keys ? state.k : state.v;
+  CachedKv cached{.k = state.k.describe(),
+                  .v = values.describe(),
+                  .k_head_stride = state.k.head_stride(),
+                  .v_head_stride = values.head_stride()};
+  for (kernels::KvRows* rows : {&cached.k, &cached.v}) {
+    rows->pages = tables.data();
+    rows->pages_stride = static_cast<std::int64_t>(width);
+  }
+  // makes a tensor that holds sizes and a dtype, but a single row of memory
+  const auto sized = [&](std::int64_t heads, std::int64_t dim) {
+    return empty({dim}, q.dtype()).expand({q.size(0), heads, longest, dim});
+  };
+  return attention_call(q, sized(state.options.key_heads, state.options.head_dim),
+                        sized(state.options.value_heads, state.options.value_dim), positioned,
+                        {.function = function, .rows_at_end = at_end, .cached = &cached});
+}
+
+void refuse_cached_gradient(const char* function, const char* instead, std::vector<Tensor> inputs, const KvCache& cache,
+                            const AttentionOptions& options, AttentionResult& result) {
   for (Tensor AttentionResult::* part :
        {&AttentionResult::output, &AttentionResult::weights, &AttentionResult::logsumexp})
     if ((result.*part).defined()) result.*part = (result.*part).detach();
-  refuse_gradient(q, options, state.lost_history, result);
+  if (!grad_enabled()) return;
+  for (const Tensor& x : {options.sinks, options.score.w, options.score.w_q, options.score.w_k})
+    if (x.defined()) inputs.push_back(x);
+  for (const Bias::Term& term : options.bias.terms()) inputs.push_back(term.values);
+  for (const ScoreExpression& lookup : options.score_mod.lookups()) inputs.push_back(lookup.tensor());
+  if (cache.state().lost_history) inputs.push_back(zeros({1}).requires_grad_());
+  record({"AttentionCachedBackward0", inputs, {}}, {result.output, result.weights, result.logsumexp},
+         [function, instead](const Backward&) -> Gradients {
+           throw ValueError(runtime::format(
+               "{}: it has no gradient, since a cache keeps keys and values without their history; call "
+               "{} with all of them",
+               function, instead));
+         });
+}
+
+AttentionResult attention_cached(const Tensor& q, const KvCache& cache, const std::vector<KvSequence>& sequences,
+                                 const AttentionOptions& options) {
+  AttentionResult result = attend_cached("attention_cached", q, cache, sequences, options);
+  refuse_cached_gradient("attention_cached", "attention", {q}, cache, options, result);
   return result;
 }
 

@@ -27,7 +27,7 @@ struct KvCache::State {
   std::uint32_t id = 0;  // id of the cache, above 0
   std::int64_t page_rows = 0;
   PagePool pool;
-  PagedRows k, v;
+  PagedRows k, v;  // v has no heads if values are parts of keys
   std::vector<Sequence> sequences;
   bool lost_history = false;          // rows that require a gradient were appended
   std::vector<std::uint32_t> unused;  // indices of released sequences; has room for all, so that release cannot fail
@@ -46,7 +46,8 @@ struct KvCache::State {
 
   /// Sets lost_history if the appended rows require a gradient, because the cache stores them without history.
   void note_history(const Tensor& new_k, const Tensor& new_v);
-  /// Appends T rows to each sequence: k [B, Hk, T, D] and v [B, Hv, T, Dv], already checked.
+  /// Appends T rows to each sequence: k [B, Hk, T, D] and v [B, Hv, T, Dv], already checked; v is undefined if values
+  /// are parts of keys.
   void append(const std::vector<Sequence*>& batch, const Tensor& new_k, const Tensor& new_v);
   /// Without pages: returns the rows of the blocks that hold so many, and makes the blocks that large.
   std::int64_t block_rows(std::int64_t rows) const;

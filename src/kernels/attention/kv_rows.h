@@ -13,6 +13,15 @@ inline KvRows rows_of_head(const KvRows& rows, const std::int64_t (&stride)[2], 
   return own;
 }
 
+/// Returns whether values are the first elements of their keys, as in latent attention: what was read for the scores is
+/// in the caches when the output needs it.
+inline bool values_in_keys(const AttentionProblem& p) {
+  return p.v.base == p.k.base && p.v.element == p.k.element && p.v.row_stride == p.k.row_stride &&
+         p.v.pages == p.k.pages && p.v.page_stride == p.k.page_stride && p.k.scales == nullptr &&
+         p.k_heads == p.v_heads && p.value_dim <= p.dim && p.k_stride[0] == p.v_stride[0] &&
+         p.k_stride[1] == p.v_stride[1];
+}
+
 /// Returns the address of row j of a head; for int8 that of the group that contains it.
 inline const char* row_at(const KvRows& head, std::int64_t j) {
   return static_cast<const char*>(head.base) + bytes_of(head.element) * head.offset(j);

@@ -25,10 +25,12 @@ class StreamPrefetcher {
   /// How often a line is prefetched if K and V exceed the last-level cache.
   static constexpr int prefetch_repeats = 4;
 
-  /// Starts to prefetch rows [first, end).
+  /// Starts to prefetch rows [first, end). `uses`: how often use() is called for each row: twice for rows that are keys
+  /// and values.
   [[gnu::noinline]] void begin(const KvRows& rows, std::int64_t columns, std::int64_t first, std::int64_t end,
-                               bool exceeds_llc) {
+                               bool exceeds_llc, int uses = 1) {
     exceeds_llc_ = exceeds_llc;
+    uses_ = uses;
     due_ = left_ = 0;
     for (Address& at : taken_) at = address_of(row_at(rows, first));
     run_ = runs_ = 0;
@@ -40,7 +42,7 @@ class StreamPrefetcher {
     end_ = (end + unit_ - 1) & -unit_;
     if (row_bytes_ == 0) return;
     deferred_ = rows.element == Element::bf16 ? 256 : 0;
-    due_ = distance(rows.element) / line + deferred_;
+    due_ = distance(rows.element) / line + deferred_ + (uses > 1 ? lines_of(tile_rows) : 0);
     prefetch_due();
   }
   bool exceeds_llc() const { return exceeds_llc_; }
@@ -85,12 +87,15 @@ class StreamPrefetcher {
   [[gnu::noinline]] void use(std::int64_t count) {
     if (row_bytes_ == 0) return;
     prefetch_due();  // what no tile has prefetched and what cannot be deferred
-    due_ += lines_of(count);
+    due_ += (lines_of(count) + uses_ - 1) / uses_;
     look_up();
   }
 
  private:
   static constexpr std::int64_t line = 64, page = 4096;
+  // Rows that are keys and values are long (1 to 2 KB): a tile of scores begins all of its rows at once, and a run has
+  // several of them.
+  static constexpr std::int64_t tile_rows = 32, long_run = 16;
 
   /// Returns how many bytes ahead the tiles prefetch. A larger distance takes 8 % more time in bf16, and 12 KB of int8
   /// take 7 % more than 8 KB in f32.
@@ -113,7 +118,8 @@ class StreamPrefetcher {
     while (run_ < runs_) next_[kept++] = next_[run_++];
     run_ = 0;
     runs_ = kept;
-    for (std::int64_t most = std::max(page / row_bytes_ & -unit_, unit_); runs_ < most_runs && row_ < end_; ++runs_) {
+    const std::int64_t least = uses_ > 1 ? long_run : unit_;
+    for (std::int64_t most = std::max(page / row_bytes_ & -unit_, least); runs_ < most_runs && row_ < end_; ++runs_) {
       const std::int64_t rows = run(row_, std::min(end_ - row_, most));
       next_[runs_] = {address_of(row_at(*rows_, row_)), lines_of(rows)};
       prefetch_l2(next_[runs_].at);
@@ -123,7 +129,7 @@ class StreamPrefetcher {
     }
   }
 
-  /// Contiguous rows, at most one page.
+  /// Contiguous rows, at most one page, or `long_run` rows.
   struct Run {
     Address at;
     std::int64_t lines;
@@ -136,6 +142,7 @@ class StreamPrefetcher {
   const KvRows* rows_;
   std::int64_t row_bytes_ = 0;
   bool exceeds_llc_ = false;
+  int uses_ = 1;
   bool whole_;           // no gap between rows
   std::int64_t unit_;    // rows that are stored together
   Address taken_[kept];  // ring buffer of the last addresses

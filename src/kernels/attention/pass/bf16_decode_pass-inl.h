@@ -139,11 +139,12 @@ class Bf16DecodePass : public DecodeStreams<float> {
         rows_out.for_each(rows(), DecodePvTile<DotPairs, Int8PairValues, DecodeWeightPairs, DecodeWeightSum>{
                                       {{ByteColumns(v), v_groups, v_stream, key, last}}, p.from(key / 2), to, sum});
       } else {
-        v_stream.use(last - key);
-        rows_out.for_each(
-            rows(),
-            DecodePvTile<DotPairs, PairValues, DecodeWeightPairs, DecodeWeightSum>{
-                {value_rows + key, problem.value_dim, (last - key + 1) / 2, &v_stream}, p.from(key / 2), to, sum});
+        value_stream().use(last - key);
+        rows_out.for_each(rows(), DecodePvTile<DotPairs, PairValues, DecodeWeightPairs, DecodeWeightSum>{
+                                      {value_rows + key, problem.value_dim, (last - key + 1) / 2, &value_stream()},
+                                      p.from(key / 2),
+                                      to,
+                                      sum});
       }
       if (sum.p) sum.p += part / 2 * max_decode_rows;
     }
@@ -159,11 +160,11 @@ class Bf16DecodePass : public DecodeStreams<float> {
     const int begin = ranges.begin[0] / tile_items * tile_items, end = ranges.end[0];
     amx_values->begin();
     for (int key = begin; key < end; key += tile_items) {
-      v_stream.use(keys - key < tile_items ? keys - key : tile_items);
-      pair_rows_in_halves(value_rows + key, problem.value_dim, words, v_stream, wide.v);
+      value_stream().use(keys - key < tile_items ? keys - key : tile_items);
+      pair_rows_in_halves(value_rows + key, problem.value_dim, words, value_stream(), wide.v);
       amx_decode_outputs(
           {wide.p + key / 2, wide.v, words, problem.value_dim, rows(), key == begin, key + tile_items >= end, fresh},
-          scratch.alpha, v_stream, reinterpret_cast<float*>(wide.paired), scratch.block);
+          scratch.alpha, value_stream(), reinterpret_cast<float*>(wide.paired), scratch.block);
     }
     amx->begin();
     fresh = false;

@@ -39,6 +39,7 @@ class DecodeStreams : public QueryTilePass<T> {
   bool keys_in_lanes;
   bool int8;                            // K and V are int8, converted in registers
   bool converted;                       // K and V are converted block by block
+  bool rows_shared;                     // values are parts of keys: k_stream reads both
   StreamPrefetcher k_stream, v_stream;  // unless they are converted
   Int8Groups k_groups, v_groups;        // the block's addresses of int8
 
@@ -46,7 +47,8 @@ class DecodeStreams : public QueryTilePass<T> {
   DecodeStreams(const AttentionProblem& p, const QueryTile& query_tile, const QueryTileMemory<T>& memory, bool converts,
                 bool in_registers, std::int64_t v_columns, int block_keys)
       : Pass(p, query_tile, Path::decode, memory, converts ? 0 : bytes_of(p.k.element), v_columns),
-        keys_in_lanes(keeps_keys_in_lanes(p)), int8(in_registers), converted(converts && !in_registers) {
+        keys_in_lanes(keeps_keys_in_lanes(p)), int8(in_registers), converted(converts && !in_registers),
+        rows_shared(!converts && values_in_keys(p)) {
     spread_next(2, block_keys);
   }
 
@@ -57,11 +59,13 @@ class DecodeStreams : public QueryTilePass<T> {
       v_groups.load(v, first, keys);
     }
     if (!converted && first != next_block_) {
-      k_stream.begin(k, problem.dim, first + ranges.begin[0], kv_end, exceeds_llc());
-      v_stream.begin(v, problem.value_dim, first + ranges.begin[0], kv_end, exceeds_llc());
+      k_stream.begin(k, problem.dim, first + ranges.begin[0], kv_end, exceeds_llc(), rows_shared ? 2 : 1);
+      if (!rows_shared) v_stream.begin(v, problem.value_dim, first + ranges.begin[0], kv_end, exceeds_llc());
     }
     next_block_ = first + keys;
   }
+  /// Returns the stream that is prefetched while values are read.
+  StreamPrefetcher& value_stream() { return rows_shared ? k_stream : v_stream; }
   PvEpilogue<T> epilogue(bool begins, bool ends) const {
     return {scratch.alpha, rows_out.stride(), rows_out.to_sums(), fresh, begins, ends};
   }
@@ -70,9 +74,8 @@ class DecodeStreams : public QueryTilePass<T> {
   static constexpr std::int64_t llc_bytes = std::int64_t{8} << 20;
   /// Returns whether K and V of the call are too large to stay in the caches.
   bool exceeds_llc() const {
-    return problem.batch * (problem.k_heads * problem.dim + problem.v_heads * problem.value_dim) * problem.k_rows *
-               bytes_of(k.element) >
-           llc_bytes;
+    const std::int64_t values = rows_shared ? 0 : problem.v_heads * problem.value_dim;
+    return problem.batch * (problem.k_heads * problem.dim + values) * problem.k_rows * bytes_of(k.element) > llc_bytes;
   }
 
   std::int64_t next_block_ = -1;  // the key from which prefetching continues
@@ -85,7 +88,7 @@ class DecodePass : public DecodeStreams<T> {
   using Streams::problem, Streams::tile, Streams::scratch, Streams::k, Streams::v, Streams::rows_out, Streams::fresh,
       Streams::keys_in_lanes, Streams::int8, Streams::converted, Streams::k_stream, Streams::v_stream,
       Streams::k_groups, Streams::v_groups, Streams::prefetch, Streams::returned_weights, Streams::score_mod,
-      Streams::split_end, Streams::rows, Streams::epilogue;
+      Streams::split_end, Streams::rows, Streams::epilogue, Streams::value_stream;
   static constexpr int R = query_tile_rows<T>, N = lanes<T>, block_keys = kv_block;
   using Blocks = DecodePass;
 
@@ -186,10 +189,11 @@ class DecodePass : public DecodeStreams<T> {
       rows_of(kv_cache_.values, v, problem.value_dim, {first, keys, split_end}, v_rows);
       for (int key = begin; key < end; key += decode_pv_keys) {
         const int last = key + decode_pv_keys < end ? key + decode_pv_keys : end;
-        v_stream.use(last - key);
+        value_stream().use(last - key);
         rows_out.for_each(
-            rows(), DecodePvTile<Mac, RowValues<Format>, DecodeWeights<T>>{
-                        {v_rows + key, last - key, &v_stream}, weights(key), epilogue(key == begin, last == end)});
+            rows(),
+            DecodePvTile<Mac, RowValues<Format>, DecodeWeights<T>>{
+                {v_rows + key, last - key, &value_stream()}, weights(key), epilogue(key == begin, last == end)});
       }
     });
     fresh = false;

@@ -1,0 +1,21 @@
+// src/attention/cache/cache_call.h: runs attention over a cache for the functions that do so.
+#pragma once
+#include <attn/cache.h>
+
+#include <functional>
+#include <vector>
+
+namespace attn {
+
+/// Computes attention_cached under the name `function`, without a record for autograd. With `expand` the keys and
+/// values are those that it makes from all rows of the cache.
+AttentionResult attend_cached(const char* function, const Tensor& q, const KvCache& cache,
+                              const std::vector<KvSequence>& sequences, const AttentionOptions& options,
+                              const std::function<KvCache::Rows(const KvCache::Rows&)>& expand = {});
+
+/// Detaches the results, and marks them as requiring a gradient if one is wanted of `inputs`, of a tensor in the options or of rows of the
+/// cache; a backward pass that reaches them throws an error that caches have no gradient, and names `instead`.
+void refuse_cached_gradient(const char* function, const char* instead, std::vector<Tensor> inputs, const KvCache& cache,
+                            const AttentionOptions& options, AttentionResult& result);
+
+}  // namespace attn
