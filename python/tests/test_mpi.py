@@ -1,9 +1,12 @@
 # python/tests/test_mpi.py: attn.mpi on 1, 2 and 3 processes that a launcher starts; alone without one.
+import atexit
+import functools
 import os
 import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 import numpy as np
 import pytest
@@ -25,6 +28,17 @@ def mpi4py_uses(family):
     return ("Open MPI" in said.stdout) == (family == "openmpi") and said.returncode == 0
 
 
+@functools.cache
+def mpich_by_its_usual_name():
+    """Returns a folder in which Debian's libmpich.so.12 has the name that mpi4py's wheel looks for."""
+    folder = tempfile.mkdtemp(prefix="attn_mpich_")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    for library in sorted(pathlib.Path("/usr/lib").glob("*/libmpich.so.12")):
+        pathlib.Path(folder, "libmpi.so.12").symlink_to(library)
+        break
+    return folder
+
+
 def environment(family, **more):
     found = {**os.environ, "ATTN_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "OMPI_ALLOW_RUN_AS_ROOT": "1",
              "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -32,7 +46,7 @@ def environment(family, **more):
     if LIBRARIES[family].exists():
         found["ATTN_MPI_LIBRARY"] = str(LIBRARIES[family])
     if family == "mpich":
-        found["MPI4PY_MPIABI"] = "mpich"
+        found |= {"MPI4PY_MPIABI": "mpich", "LD_LIBRARY_PATH": mpich_by_its_usual_name()}
     return {**found, **more}
 
 

@@ -277,7 +277,7 @@ AttentionResult attention_by_heads(const Tensor& q, const Tensor& k, const Tenso
     saved->max = given(saved->max, max.rows.squeeze(-1));
     saved->sum = given(saved->sum, sum.rows.squeeze(-1));
     saved->dropout_seed = own.dropout_seed;
-    saved->weight_keys = {};
+    saved->weight_keys = keys.rows;
   }
   return result;
 }
@@ -312,6 +312,7 @@ AttentionGradients attention_backward_by_heads(const Tensor& q, const Tensor& k,
     AttentionOptions of_heads = options_of_heads(options, call.heads);
     const HeadScore score = score_of_heads(options.score_mod, call.heads);
     of_heads.score_mod = score.expression;
+    of_heads.weights = Weights::none;  // gradients come in through output and logsumexp
     const AttentionSaved of_saved{.output = operands[3].heads,
                                   .max = operands[5].heads.squeeze(-1),
                                   .sum = operands[6].heads.squeeze(-1),
