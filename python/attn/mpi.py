@@ -136,8 +136,8 @@ class Ranks(_core.Ranks):
         "heads": adjacent rows, as even as possible. "stripes": blocks of 64 rows, dealt in turns.
 
         >>> import attn.mpi
-        >>> attn.mpi.Ranks().rows(3)
-        array([0, 1, 2])
+        >>> attn.mpi.Ranks().rows(3).tolist()
+        [0, 1, 2]
         """
         return super().rows(length, layout)
 

@@ -1,5 +1,5 @@
 # python/tests/mpi_program.py: what test_mpi.py starts on several processes: checks of attn.mpi that each of them runs.
-"""mpirun -n R python mpi_program.py CHECK. Every rank must end with "rank r: good"."""
+"""mpirun -n R python mpi_program.py CHECK... Every rank must end with "rank r: good"."""
 
 import sys
 
@@ -198,6 +198,7 @@ LAYOUTS = ("heads", "stripes")
 
 if __name__ == "__main__":
     rank = world.Get_rank()
-    {"numpy": numpy, "gradients": gradients, "torch": torch, "mistakes": mistakes,
-     "finalised": finalised}[sys.argv[1]]()
+    checks = {"numpy": numpy, "gradients": gradients, "torch": torch, "mistakes": mistakes, "finalised": finalised}
+    for name in sys.argv[1:]:
+        checks[name]()
     print(f"rank {rank}: good", flush=True)

@@ -221,8 +221,7 @@ AttentionResult attention_by_heads(const Tensor& q, const Tensor& k, const Tenso
     if (saved == nullptr && grad_enabled() && call.wants_grad)
       throw ValueError(
           "rank_attention: an operand requires a gradient, and what ranks compute is not recorded; call it under "
-          "NoGrad, "
-          "or keep what rank_attention_backward needs");
+          "NoGrad, or rank_attention_forward, and rank_attention_backward later");
     if (call.alone) return;
     check_memory_of_rows(call, options.out, call.of_rows(call.q_heads, call.value_dim), call.dtype, "out");
     if (saved != nullptr)
