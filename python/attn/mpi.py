@@ -66,7 +66,7 @@ def _files(family: str) -> list[str]:
 
 def _problem(mpi: Any) -> tuple[Any, str]:
     """Returns (attn's library for mpi4py's MPI, why there is none)."""
-    version = mpi.Get_library_version()
+    version = mpi.Get_library_version().rstrip("\0 \n")
     family, (started, count) = _family(version), _launcher()
     if count > 1 and started != family:
         return None, (f"mpi.Ranks: {started}'s launcher started {count} processes, and mpi4py uses {family}; "
@@ -136,8 +136,8 @@ class Ranks(_core.Ranks):
         "heads": adjacent rows, as even as possible. "stripes": blocks of 64 rows, dealt in turns.
 
         >>> import attn.mpi
-        >>> attn.mpi.Ranks().rows(3)
-        array([0, 1, 2])
+        >>> attn.mpi.Ranks().rows(3).tolist()
+        [0, 1, 2]
         """
         return super().rows(length, layout)
 

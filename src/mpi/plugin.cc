@@ -19,7 +19,7 @@ std::string read_version() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
   MPI_Get_library_version(text, &length);
-  return {text, static_cast<std::size_t>(length)};
+  return text;  // the length counts a closing 0 in some versions
 }
 
 }  // namespace

@@ -221,8 +221,7 @@ AttentionResult attention_by_heads(const Tensor& q, const Tensor& k, const Tenso
     if (saved == nullptr && grad_enabled() && call.wants_grad)
       throw ValueError(
           "rank_attention: an operand requires a gradient, and what ranks compute is not recorded; call it under "
-          "NoGrad, "
-          "or keep what rank_attention_backward needs");
+          "NoGrad, or rank_attention_forward, and rank_attention_backward later");
     if (call.alone) return;
     check_memory_of_rows(call, options.out, call.of_rows(call.q_heads, call.value_dim), call.dtype, "out");
     if (saved != nullptr)
@@ -277,7 +276,7 @@ AttentionResult attention_by_heads(const Tensor& q, const Tensor& k, const Tenso
     saved->max = given(saved->max, max.rows.squeeze(-1));
     saved->sum = given(saved->sum, sum.rows.squeeze(-1));
     saved->dropout_seed = own.dropout_seed;
-    saved->weight_keys = {};
+    saved->weight_keys = keys.rows;
   }
   return result;
 }
@@ -312,6 +311,7 @@ AttentionGradients attention_backward_by_heads(const Tensor& q, const Tensor& k,
     AttentionOptions of_heads = options_of_heads(options, call.heads);
     const HeadScore score = score_of_heads(options.score_mod, call.heads);
     of_heads.score_mod = score.expression;
+    of_heads.weights = Weights::none;  // gradients come in through output and logsumexp
     const AttentionSaved of_saved{.output = operands[3].heads,
                                   .max = operands[5].heads.squeeze(-1),
                                   .sum = operands[6].heads.squeeze(-1),

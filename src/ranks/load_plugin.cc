@@ -80,6 +80,11 @@ class LoadedTransport final : public Transport {
   Transport* const transport_;
 };
 
+/// Returns the text without spaces and zeros at its end, which not every caller of MPI keeps.
+std::string without_end(const std::string& text) {
+  return text.substr(0, text.find_last_not_of(std::string_view(" \n\t\0", 4)) + 1);
+}
+
 /// Returns the name and number at the beginning of an MPI's description of itself.
 std::string short_version(const std::string& version) {
   std::string text = version.substr(0, version.find_first_of(",\n"));
@@ -103,8 +108,8 @@ MpiLibrary::MpiLibrary(const std::vector<std::string>& files, const std::string&
   if (!plugin.fits) throw ValueError("Ranks: attn's library for MPI is not of this build of attn");
   // The family first: functions of another one may stand in for those that the library was built against.
   const bool open_mpi = version.find("Open MPI") != std::string::npos;
-  const std::string built = plugin.family(), own = plugin.version();
-  if (const bool built_open_mpi = built == "openmpi"; built_open_mpi != open_mpi || own != version)
+  const std::string built = plugin.family(), own = without_end(plugin.version());
+  if (const bool built_open_mpi = built == "openmpi"; built_open_mpi != open_mpi || own != without_end(version))
     throw ValueError(runtime::format(
         "Ranks: the program's MPI is {}, and attn's library is for {}; they must be the same", short_version(version),
         built_open_mpi == open_mpi ? short_version(own)
