@@ -2,6 +2,7 @@
 #include <attn/rank_attention.h>
 
 #include "model/part_tree.h"
+#include "ranks/stripes.h"
 #include "runtime/format.h"
 
 namespace attn {
@@ -22,27 +23,31 @@ std::vector<std::int64_t> rank_rows(const Ranks& ranks, RankLayout layout, std::
 
 namespace {
 
-[[noreturn]] void refuse(RankLayout layout) {
-  throw ValueError(
-      runtime::format("rank_attention: the layout {} is not built", layout == RankLayout::heads ? "heads" : "stripes"));
+/// Throws at every rank, because the layout is the same at all of them.
+[[noreturn]] void refuse_layout(const char* function) {
+  throw ValueError(runtime::format("{}: the layout heads is not built; use stripes", function));
 }
 
 }  // namespace
 
-AttentionResult rank_attention(const Tensor&, const Tensor&, const Tensor&, std::int64_t, RankLayout layout,
-                               const Ranks&, const AttentionOptions&) {
-  refuse(layout);
+AttentionResult rank_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
+                               RankLayout layout, const Ranks& ranks, const AttentionOptions& options) {
+  if (layout == RankLayout::heads) refuse_layout("rank_attention");
+  return attention_by_stripes(q, k, v, length, ranks, options, nullptr);
 }
 
-AttentionResult rank_attention_forward(const Tensor&, const Tensor&, const Tensor&, std::int64_t, RankLayout layout,
-                                       const Ranks&, const AttentionOptions&, AttentionSaved&) {
-  refuse(layout);
+AttentionResult rank_attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
+                                       RankLayout layout, const Ranks& ranks, const AttentionOptions& options,
+                                       AttentionSaved& saved) {
+  if (layout == RankLayout::heads) refuse_layout("rank_attention_forward");
+  return attention_by_stripes(q, k, v, length, ranks, options, &saved);
 }
 
-AttentionGradients rank_attention_backward(const Tensor&, const Tensor&, const Tensor&, std::int64_t, RankLayout layout,
-                                           const Ranks&, const AttentionOptions&, const AttentionSaved&,
-                                           const AttentionBackwardOptions&) {
-  refuse(layout);
+AttentionGradients rank_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
+                                           RankLayout layout, const Ranks& ranks, const AttentionOptions& options,
+                                           const AttentionSaved& saved, const AttentionBackwardOptions& wanted) {
+  if (layout == RankLayout::heads) refuse_layout("rank_attention_backward");
+  return attention_backward_by_stripes(q, k, v, length, ranks, options, saved, wanted);
 }
 
 }  // namespace attn

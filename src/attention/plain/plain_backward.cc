@@ -62,8 +62,7 @@ Status check_piece(const AttentionBackward& call) {
   if (forward.batch == 0 || forward.q_heads == 0) return Status::ok;
   if (rows)
     return (!forward.begins || !forward.ends) && !(call.dq_totals && call.delta) ? Status::totals_left_out : Status::ok;
-  if (forward.key_start || forward.bottom_right || call.dsinks || (!forward.ends && forward.q_rows % 64 != 0))
-    return Status::piece;
+  if (forward.key_start || forward.bottom_right || call.dsinks) return Status::piece;
   return call.delta == nullptr || (key_totals_bytes(call) > 0 && call.key_totals == nullptr) ? Status::totals_left_out
                                                                                              : Status::ok;
 }
