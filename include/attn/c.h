@@ -92,7 +92,7 @@ typedef struct attn_attention {
 
   const int64_t *query_lengths, *key_lengths, *key_start, *query_start; /* [B] each; or NULL */
 
-  /* Keys in pieces (<attn/plain.h>): the totals of the rows, [B, Hq, Tq], [B, Hq, Tq] and [B, Hq, Tq, Dv], compute type.
+  /* Keys in pieces (<attn/plain.h>): the rows' totals, [B, Hq, Tq], [B, Hq, Tq] and [B, Hq, Tq, Dv], compute type.
    * A call that does not begin (0) reads them; one that does not end (0) writes them and no results. */
   void *totals_max, *totals_sum, *totals_output;
   int32_t begins, ends;   /* default 1 each */

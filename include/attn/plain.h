@@ -132,12 +132,12 @@ struct AttentionBackward {
 
   // Keys or rows in pieces, in two passes, of which each gives whole sums; without dbias.
   //  Rows: dq of all rows, without dk and dv; pieces of keys as in the forward pass (forward.begins, ends, first_key).
-  // dq_totals, [B, Hq, Tq, D] of the compute type, carry its sums; dsinks comes with the call that ends. `delta`, [B, Hq,
-  // Tq] of the compute type, is written by the call that begins and read by the others.
-  //  Keys: dk and dv of all keys, without dq; pieces of rows, a multiple of 64 each except the last of a head, whose first row is
-  // at forward.query_start. All rows of a head come before the next head that shares its keys: so with grouped heads a
-  // call has all rows, or one query head of each group. `delta` is read. In f32 and f64, dk and dv carry the sums; in
-  // bf16 it is key_totals, of key_totals_bytes(call) bytes at the same address in each call.
+  // dq_totals, [B, Hq, Tq, D] of the compute type, carry its sums; dsinks comes with the call that ends. `delta`,
+  // [B, Hq, Tq] of the compute type, is written by the call that begins and read by the others.
+  //  Keys: dk and dv of all keys, without dq; pieces of rows, whose first row is at forward.query_start. A piece has a
+  // multiple of 64 rows unless it is the last of a head. All rows of a head come before the next head that shares its
+  // keys: with grouped heads a call has all rows, or one query head of each group. `delta` is read. In f32 and f64, dk
+  // and dv carry the sums; in bf16 it is key_totals, of key_totals_bytes(call) bytes at the same address in each call.
   void* dq_totals = nullptr;
   void* delta = nullptr;
   void* key_totals = nullptr;

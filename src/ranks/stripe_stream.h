@@ -27,9 +27,9 @@ struct Stripes {
   std::int64_t rows_of(int rank) const { return before(length, rank); }
 };
 
-/// While a chunk is used, the next one is on its way: a chunk of the rows of all ranks, the same received and not yet
-/// sorted, and a rank's share of it to send are all the memory. The constructor allocates it; the other functions cannot
-/// fail. Each rank calls `next` as often.
+/// While a chunk is used, the next one is on its way. The memory is a chunk, what was received and is not yet sorted,
+/// and this rank's share to send. The constructor allocates it; the other functions cannot fail. Each rank calls `next`
+/// as often.
 class StripeStream {
  public:
   /// This rank's rows of one array: planes (a head of a batch item each) of adjacent rows.

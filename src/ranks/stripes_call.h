@@ -1,5 +1,4 @@
-// src/ranks/stripes_call.h: what a rank checks, and compares with the others, before rows that are dealt in stripes pass
-// by.
+// src/ranks/stripes_call.h: what a rank checks, and compares with the others, before rows in stripes pass by.
 #pragma once
 #include <attn/attention_backward.h>
 

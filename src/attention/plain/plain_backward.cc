@@ -67,8 +67,8 @@ Status check_piece(const AttentionBackward& call) {
                                                                                              : Status::ok;
 }
 
-/// Returns the forward call of a piece as `check` takes it: its totals are those of the backward pass, and the pieces of
-/// keys and of rows end anywhere that their own check allows.
+/// Returns the forward call of a piece as `check` takes it: its totals are those of the backward pass, and rows in
+/// pieces are no keys in pieces.
 Attention whole_call(const AttentionBackward& call) {
   Attention forward = call.forward;
   forward.totals = {};

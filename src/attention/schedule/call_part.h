@@ -1,5 +1,4 @@
-// src/attention/schedule/call_part.h: where the rows and keys of a call are in their sequence, if the call has only some
-// of them.
+// src/attention/schedule/call_part.h: says where rows and keys of a call are in their sequence, if it has only some.
 #pragma once
 #include "kernels/attention/problem.h"
 
@@ -7,8 +6,8 @@
 
 namespace attn {
 
-/// Rows and keys in blocks of 64. Block n of the rows begins at row first_row + n row_block_step of the sequence, block n
-/// of the keys at key first_key + n key_block_step.
+/// Rows and keys in blocks of 64. Block n of the rows begins at row first_row + n row_block_step of the sequence, block
+/// n of the keys at key first_key + n key_block_step.
 struct CallPart {
   // the whole sequence, whose lengths and alignment count; null: those of the call, whose keys then begin at first_key
   const kernels::AttentionProblem* whole = nullptr;

@@ -62,8 +62,8 @@ bool finite_rows(const void* data, std::int64_t start, std::int64_t stride, std:
   return true;
 }
 
-/// Returns whether the step's rows of Q and dO are finite. If not, the product with the weight 0 of a masked pair would be
-/// NaN. (What is not finite in K, V or delta reaches only pairs that are seen.)
+/// Returns whether the step's rows of Q and dO are finite. If not, the product with the weight 0 of a masked pair would
+/// be NaN. (What is not finite in K, V or delta reaches only pairs that are seen.)
 template <typename T>
 bool finite_step(const AttentionGradient& g, const GradientRows& rows) {
   const auto start = [&](const std::int64_t(&s)[3]) { return rows.batch * s[0] + rows.head * s[1] + rows.row * s[2]; };

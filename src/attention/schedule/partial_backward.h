@@ -1,5 +1,5 @@
-// src/attention/schedule/partial_backward.h: runs the backward pass of some keys or some rows of a call. There are two
-// passes, because no sum may be split: dQ of rows whose keys come in pieces, dK and dV of keys whose rows come in pieces.
+// src/attention/schedule/partial_backward.h: runs the backward pass of some keys or some rows of a call, in two passes,
+// because no sum may be split: dQ of rows whose keys come in pieces, dK and dV of keys whose rows come in pieces.
 #pragma once
 #include "attention/schedule/backward_plan.h"
 #include "attention/schedule/call_part.h"
@@ -27,8 +27,8 @@ class PartialRows {
   std::size_t bytes_;
 };
 
-/// dK and dV of the keys. A unit is the query heads that share heads of K or V. Its heads follow each other, and in each
-/// its rows ascend; so every piece has all rows of a head, or a call has one head of each unit.
+/// dK and dV of the keys. A unit is the query heads that share heads of K or V. Its heads follow each other, and the
+/// rows of each ascend; so every piece has all rows of a head, or a call has one head of each unit.
 class PartialKeys {
  public:
   struct Pieces {

@@ -123,7 +123,7 @@ struct Sequence {
   std::int64_t keys_begin = 0, keys_end = 0;
   // number used in place of the batch item: that of the packed sequence, or `batch`
   std::int64_t item = 0;
-  std::int64_t first_position = 0;      // of key keys_begin
+  std::int64_t first_position = 0;  // of key keys_begin
   // how many positions later the next 64 keys begin: 64, or more if other ranks have the blocks between
   std::int64_t key_block_step = 64;
   std::int64_t row_offset[2] = {0, 0};  // position of row i minus i: top-left, bottom-right
