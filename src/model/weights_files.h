@@ -31,8 +31,9 @@ struct WeightsWanted {
   std::function<bool(const std::string&)> spare = [](const std::string&) { return false; };
 };
 
-/// Reads model.safetensors, or each tensor from the part that model.safetensors.index.json names.
-Tensors read_weights(const std::filesystem::path& folder, const WeightsWanted& which);
+/// Reads model.safetensors, or each tensor from the part that model.safetensors.index.json names. `mapped`: the tensors
+/// are views of the mapped files, and must not be written to.
+Tensors read_weights(const std::filesystem::path& folder, const WeightsWanted& which, bool mapped = false);
 
 /// Throws a ValueError that names each tensor that is missing, unexpected or of another shape.
 void check_fit(const std::vector<StoredTensor>& stored, const Tensors& tensors, const std::string& folder,
