@@ -231,10 +231,10 @@ class ATTN_API LanguageModel : public nn::Module {
   ///          names a tensor of a dtype that attn does not have; ValueError, one line, names every tensor that is
   ///          missing, unexpected or of another shape
   static LanguageModel load(const std::string& path, std::optional<Dtype> dtype = std::nullopt);
-  /// The same, collectively (<attn/ranks.h>): each rank maps the file and keeps its output columns of each matrix, about
-  /// 1/R of the weights, and the heads of R-th part of the KV cache. Every call that computes is then collective, with
-  /// the same ids, and returns the same bits as one process, at every rank. Such a model is not trained, saved or
-  /// explained. The file may not change while it is loaded.
+  /// The same, collectively (<attn/ranks.h>): each rank maps the file and keeps its output columns of each matrix,
+  /// about 1/R of the weights, and its heads of the KV cache. Every call that computes is then collective, with the
+  /// same ids, and returns the same bits as one process, at every rank. Such a model is not trained, saved or
+  /// explained. The file must not change while it is loaded.
   /// Errors   as above, as a RankError at every rank; also when the ranks have other files, more than the model has
   ///          heads, or in bf16 other kinds of product
   static LanguageModel load(const std::string& path, std::optional<Dtype> dtype, const Ranks& ranks);

@@ -1,4 +1,5 @@
-// src/model/columns.cc: deals heads, columns and tokens among the ranks that share a model, and joins what they compute.
+// src/model/columns.cc: deals heads, columns and tokens among the ranks that share a model, and joins what they
+// compute.
 #include "model/columns.h"
 
 #include <attn/error.h>

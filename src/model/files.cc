@@ -10,6 +10,7 @@
 #include "io/source.h"
 #include "io/write.h"
 #include "model/blocks.h"
+#include "model/gguf/mapped_file.h"
 #include "model/gguf/model.h"
 #include "model/json_fields.h"
 #include "model/stored.h"
@@ -77,6 +78,12 @@ void check_tied_head(const std::string& embedding, Tensors& tensors, const std::
   if (!same_bits(own.to(both), table.to(both)))
     throw ValueError("LanguageModel::load: " + folder + ": " + head->first + " is not " + embedding +
                      ", as tie_word_embeddings in config.json says; set it to false");
+}
+
+/// Maps a file, so that only the pages of this rank's columns are read.
+std::unique_ptr<io::Source> map_weights(const char* function, const std::string& path) {
+  const std::shared_ptr<const gguf::Bytes> bytes = gguf::map_file(function, path);
+  return std::make_unique<io::MemorySource>(std::string(function) + ": " + path, bytes->all(), bytes);
 }
 
 /// Continues a digest with a tensor's name, its size, and the first and last bytes of its data. The whole data would
@@ -159,7 +166,7 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   ModelConfig config = ModelConfig::from_json(config_text, config_path);
   if (const auto ends = generation_ends((path / "generation_config.json").string())) config.end_tokens = *ends;
   const WeightsWanted which = tensors_wanted(config);
-  Tensors tensors = read_weights(path, which, /*mapped=*/ranks != nullptr);
+  Tensors tensors = read_weights(path, which, ranks ? map_weights : open_file);
   check_layers_fit(config.layers, tensors, config_path, load_name);
   const Family family = family_in(config_text, config_path);
   add_prefix(tensors, prefix_of(family));

@@ -7,7 +7,6 @@
 #include "io/is_file.h"
 #include "io/safetensors_header.h"
 #include "io/source.h"
-#include "model/gguf/mapped_file.h"
 
 #include <set>
 
@@ -33,16 +32,9 @@ std::map<std::string, std::string> files_of_index(const char* function, const st
   return files;
 }
 
-Safetensors read_file(const std::string& path, bool mapped, const std::function<bool(const std::string&)>& wanted) {
-  constexpr const char* function = "load_safetensors";
-  if (!mapped) return io::load_wanted(io::FileSource(function, path), wanted);
-  const std::shared_ptr<const gguf::Bytes> bytes = gguf::map_file(function, path);
-  return io::load_wanted(io::MemorySource(std::string(function) + ": " + path, bytes->all(), bytes), wanted);
-}
-
 /// Reads the tensors of the index, each from the file that the index names: other files, and other tensors of these
 /// files, are not read.
-Tensors read_parts(const fs::path& folder, const WeightsWanted& which, bool mapped) {
+Tensors read_parts(const fs::path& folder, const WeightsWanted& which, const OpenSource& open) {
   const std::string path = (folder / index_name).string();
   std::map<std::string, std::set<std::string>> parts;  // the names of each file's tensors
   for (const auto& [name, file] : files_of_index(which.function, path))
@@ -79,6 +71,10 @@ std::optional<JsonFields> fields_of(const char* function, const std::filesystem:
   return JsonFields(read_text(function, path.string()), path.string());
 }
 
+std::unique_ptr<io::Source> open_file(const char* function, const std::string& path) {
+  return std::make_unique<io::FileSource>(function, path);
+}
+
 std::string read_text(const char* function, const std::string& path) {
   const io::FileSource source(function, path);
   std::string text(source.size(), '\0');
@@ -86,10 +82,11 @@ std::string read_text(const char* function, const std::string& path) {
   return text;
 }
 
-Tensors read_weights(const fs::path& folder, const WeightsWanted& which, bool mapped) {
-  if (!io::is_file(folder / weights_name) && io::is_file(folder / index_name)) return read_parts(folder, which, mapped);
+Tensors read_weights(const fs::path& folder, const WeightsWanted& which, const OpenSource& open) {
+  if (!io::is_file(folder / weights_name) && io::is_file(folder / index_name)) return read_parts(folder, which, open);
   Tensors all;
-  for (auto& [name, tensor] : read_file((folder / weights_name).string(), mapped, which.wanted).tensors)
+  for (auto& [name, tensor] :
+       io::load_wanted(*open("load_safetensors", (folder / weights_name).string()), which.wanted).tensors)
     all.emplace(name, tensor);
   return all;
 }
