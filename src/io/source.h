@@ -75,8 +75,8 @@ class MemorySource : public Source {
 /// overflows.
 std::uint64_t checked_bytes(const Source& source, const Dims& sizes, Dtype dtype, std::uint64_t offset);
 
-/// Returns a contiguous tensor read from `offset`, or the bytes themselves if they stay and are aligned; throws FormatError if the source ends earlier or a bool is
-/// neither 0 nor 1.
+/// Returns a contiguous tensor read from `offset`, or the bytes themselves if they stay and are aligned; throws
+/// FormatError if the source ends earlier or a bool is neither 0 nor 1.
 Tensor read_tensor(const Source& source, const Dims& sizes, Dtype dtype, std::uint64_t offset);
 
 }  // namespace attn::io

@@ -41,8 +41,9 @@ Tensors read_parts(const fs::path& folder, const WeightsWanted& which, const Ope
     if (which.wanted(name)) parts[file].insert(name);
   Tensors all;
   for (const auto& [file, names] : parts) {
+    const auto source = open("load_safetensors", (folder / file).string());
     for (auto& [name, tensor] :
-         read_file((folder / file).string(), mapped, [&](const auto& found) { return names.contains(found); }).tensors)
+         io::load_wanted(*source, [&](const auto& found) { return names.contains(found); }).tensors)
       all.emplace(name, tensor);
     for (const std::string& name : names)
       if (!all.contains(name) && !which.spare(name))
