@@ -16,6 +16,10 @@
 // The declarations of this header are in a separate library: link attn::model (which brings attn with it).
 namespace attn {
 
+class LanguageModel;
+class Ranks;
+class SharedColumns;
+
 /// What one layer's attention sees, where layers differ: Gemma's have windows of their own, some of SmolLM 3's have no
 /// positions.
 struct LayerConfig {
@@ -140,6 +144,8 @@ class ATTN_API ModelCache {
   ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype dtype = Dtype::f32,
              KvStorage storage = KvStorage::same);
   ModelCache(const ModelConfig& config, const ModelCacheOptions& options);
+  /// Of a model that ranks share: for the heads of this rank.
+  ModelCache(const LanguageModel& model, const ModelCacheOptions& options);
   ModelCache(ModelCache&&) noexcept = default;
   ModelCache& operator=(ModelCache&&) noexcept = default;
   std::int64_t sequences() const { return static_cast<std::int64_t>(sequences_.size()); }
@@ -225,6 +231,15 @@ class ATTN_API LanguageModel : public nn::Module {
   ///          names a tensor of a dtype that attn does not have; ValueError, one line, names every tensor that is
   ///          missing, unexpected or of another shape
   static LanguageModel load(const std::string& path, std::optional<Dtype> dtype = std::nullopt);
+  /// The same, collectively (<attn/ranks.h>): each rank maps the file and keeps its output columns of each matrix,
+  /// about 1/R of the weights, and its heads of the KV cache. Every call that computes is then collective, with the
+  /// same ids, and returns the same bits as one process, at every rank. Such a model is not trained, saved or
+  /// explained. The file must not change while it is loaded.
+  /// Errors   as above, as a RankError at every rank; also when the ranks have other files, more than the model has
+  ///          heads, or in bf16 other kinds of product
+  static LanguageModel load(const std::string& path, std::optional<Dtype> dtype, const Ranks& ranks);
+  /// Returns whether ranks share the model.
+  bool is_shared() const;
   /// Writes config.json and model.safetensors, each whole or not at all, the weights with a checksum. Creates the
   /// folder if needed.
   void save(const std::string& folder) const;
@@ -273,6 +288,9 @@ class ATTN_API LanguageModel : public nn::Module {
 
  private:
   LanguageModel(const ModelConfig& config, std::shared_ptr<const Parts> parts);  // weights are zeros
+  /// Loads what this rank has; null: all.
+  static LanguageModel load(const std::string& path, std::optional<Dtype> dtype,
+                            std::shared_ptr<const SharedColumns> ranks);
   template <typename Attend>
   Tensor run(const Tensor& ids, const Tensor& positions, const std::vector<std::int64_t>& tokens,
              Attend&& attend) const;

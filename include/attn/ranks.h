@@ -90,8 +90,8 @@ class ATTN_API Ranks {
   /// Returns the bytes of rank 0.
   std::string from_first(std::string_view mine) const;
 
-  /// From now on ends this process, with one line and exit status 1, when no `agree` or `any` has returned for that
-  /// many seconds: the only way out when a rank is frozen or cut off. 0: wait for ever.
+  /// From now on ends this process, with one line and exit status 1, when no `agree`, `any`, `same` or `gather` has
+  /// heard of the others for that many seconds: the only way out when a rank is frozen or cut off. 0: wait for ever.
   void set_timeout(double seconds);
 
  private:

@@ -196,8 +196,10 @@ constexpr Translation kHelp[] = {
     {"Texts of each prompt (1), as of seed, seed + 1, ...", "每个提示生成几个文本（1），种子依次加 1"},
     {"Texts, tokens, why each ended, tokens a second, as JSON", "以 JSON 输出文本、词元、停止的原因和每秒词元数"},
     {"In the JSON, log p of each token, as in training", "在 JSON 中给出每个词元的对数概率，与训练时相同"},
-    {"What is printed depends neither on the other prompts, nor on a draft, nor on the number of threads.",
-     "输出不取决于其他提示，不取决于 --draft，也不取决于线程数。"},
+    {"What is printed depends neither on the other prompts, nor on a draft, nor on the number of threads or ranks.",
+     "输出不取决于其他提示，不取决于 --draft，也不取决于线程数或进程数。"},
+    {"mpirun -n 4 attn generate ... divides the weights and the cache among 4 ranks.",
+     "mpirun -n 4 attn generate ... 把权重和缓存分给 4 个进程。"},
     // attn chat
     {"What the model is told before the first message", "第一条消息之前告诉模型的话（系统提示）"},
     {"chatml, llama3, gemma or mistral; without it the model's own chat template says",

@@ -3,6 +3,7 @@
 #include "cli/memory.h"
 #include "cli/model_options.h"
 #include "cli/output.h"
+#include "cli/ranks.h"
 #include "cli/translate.h"
 #include "cli/verbs.h"
 
@@ -10,6 +11,7 @@
 #include <attn/generate.h>
 
 #include "explain/json_values.h"
+#include "io/checksum.h"
 #include "model/generate_internal.h"
 
 #include "runtime/format.h"
@@ -18,6 +20,9 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <new>
+#include <optional>
+#include <span>
 
 namespace attn::cli {
 namespace {
@@ -28,6 +33,7 @@ struct GenerateArguments {
   std::string prompt = "\n", prompts;
   std::vector<std::string> stop;
   std::int64_t samples = 1;
+  double rank_timeout = 600;
   bool stream = false, json = false, log_probabilities = false;
   Option prompt_given, prompts_given;
 };
@@ -102,56 +108,145 @@ std::string as_json(const std::vector<std::string>& prompts, const std::vector<G
                                   seconds > 0 ? static_cast<double>(tokens) / seconds : 0);
 }
 
-void run(const GenerateArguments& arguments) {
-  check_options(arguments.model);
-  if (arguments.prompt_given.given() && arguments.prompts_given.given())
-    throw UsageError{"--prompt and --prompts do not go together"};
-  const std::vector<std::string> prompts =
-      arguments.prompts_given.given() ? lines_of(arguments.prompts) : std::vector{arguments.prompt};
-  if (is_encoder_decoder(arguments.model.folder))
+/// Throws for a wrong call. `translation`: the model is an encoder-decoder.
+void check(const GenerateArguments& a, bool& translation) {
+  check_options(a.model);
+  if (!(a.rank_timeout >= 0))
+    throw ValueError(runtime::format("generate: rank_timeout is {}; it must be 0 or more", a.rank_timeout));
+  if (a.prompt_given.given() && a.prompts_given.given()) throw UsageError{"--prompt and --prompts do not go together"};
+  translation = is_encoder_decoder(a.model.folder);
+  if (translation) return one_process("generate with an encoder-decoder");
+  check_no_translation(a.translation);
+  if (a.stream && a.json) throw UsageError{"--stream and --json do not go together"};
+  if (a.log_probabilities && !a.json) throw UsageError{"--log-probabilities needs --json"};
+}
+
+/// Returns the prompts that rank 0 reads; none of them holds a line's end.
+std::vector<std::string> prompts_of_first(const GenerateArguments& arguments, const Ranks& ranks) {
+  if (!arguments.prompts_given.given()) return {arguments.prompt};
+  std::vector<std::string> prompts;
+  at_first(ranks, [&] { prompts = lines_of(arguments.prompts); });
+  if (ranks.size() == 1) return prompts;
+  const std::string all = ranks.from_first(runtime::join(prompts, "\n"));
+  prompts.clear();
+  for (std::size_t at = 0; at <= all.size();) {
+    const std::size_t end = std::min(all.find('\n', at), all.size());
+    prompts.push_back(all.substr(at, end - at));
+    at = end + 1;
+  }
+  return prompts;
+}
+
+/// Throws at every rank unless all were asked for the same, with the same tokens.
+void compare(const GenerateArguments& a, const SpeakingModel& loaded, const std::vector<std::string>& prompts,
+             const Ranks& ranks) {
+  if (ranks.size() == 1) return;
+  std::string options, tokens;
+  everywhere(ranks, [&] {
+    const ModelOptions& m = a.model;
+    options = runtime::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n{}\n{}\n{}\n{}", m.dtype, m.draft,
+                              m.storage, m.temperature, m.top_p, m.min_p, m.repetition_penalty, m.top_k, m.tokens,
+                              m.draft_tokens, m.window, m.sinks, m.seed, a.samples, a.log_probabilities, a.stream,
+                              a.json, runtime::join(prompts, "\n"), runtime::join(a.stop, "\n"));
+    tokens = loaded.tokenizer.to_json();
+  });
+  const auto digest = [](const std::string& text) {
+    return runtime::format("{:016x}", io::xxh64(std::as_bytes(std::span(text))));
+  };
+  ranks.same("generate: the digest of the options", digest(options));
+  ranks.same("generate: the digest of the tokenizer", digest(tokens));
+}
+
+/// Prints the pieces of a text at rank 0. What fails there, or that nobody reads them, ends the text of all ranks
+/// before its next token.
+class Stream {
+ public:
+  explicit Stream(const Ranks& ranks) : ranks_(ranks) {}
+  void print(std::string_view piece) {
+    if (ranks_.rank() != 0 || gone_ || failure_) return;
+    try {
+      cli::print(piece);
+    } catch (const ReaderGone&) { gone_ = true; } catch (...) {
+      failure_ = std::current_exception();
+    }
+  }
+  void check() const {
+    if (ranks_.any(gone_, failure_)) throw ReaderGone();
+  }
+
+ private:
+  const Ranks& ranks_;
+  bool gone_ = false;
+  std::exception_ptr failure_;
+};
+
+void generate(const GenerateArguments& arguments, const Ranks& ranks) {
+  bool translation = false;
+  everywhere(ranks, [&] { check(arguments, translation); });
+  const std::vector<std::string> prompts = prompts_of_first(arguments, ranks);
+  if (translation)
     return run_translation(arguments.model, arguments.translation,
                            {.texts = prompts, .samples = arguments.samples, .json = arguments.json});
-  check_no_translation(arguments.translation);
   const bool one = prompts.size() == 1 && arguments.samples == 1;
   if (arguments.stream && !one) throw UsageError{"--stream is for one text"};
-  if (arguments.stream && arguments.json) throw UsageError{"--stream and --json do not go together"};
-  if (arguments.log_probabilities && !arguments.json) throw UsageError{"--log-probabilities needs --json"};
 
-  keep_freed_memory();
-  const SpeakingModel loaded = load_model(arguments.model);
-  const std::vector<std::vector<std::int64_t>> ids = encoded(loaded.tokenizer, prompts, arguments);
-  GenerateTextOptions options{.tokens = generate_options(arguments.model, loaded), .stop = arguments.stop};
-  options.tokens.samples = arguments.samples;
-  options.tokens.log_probabilities = arguments.log_probabilities;
+  const SpeakingModel loaded = load_model(arguments.model, ranks);
+  compare(arguments, loaded, prompts, ranks);
+  std::vector<std::vector<std::int64_t>> ids;
+  GenerateTextOptions options;
   std::optional<ModelCache> cache;
-  const std::int64_t count = std::ssize(prompts);  // generate says if there are too many samples
-  if (arguments.samples > 0 && count > 0 && arguments.samples <= ModelCacheOptions::most_sequences / count) {
-    ModelCacheOptions cache_of = cache_options(arguments.model, loaded.model);
-    cache_of.sequences = count * arguments.samples;
-    if (arguments.samples > 1) cache_of.page_rows = 64;  // samples share the pages of their prompt
-    cache.emplace(loaded.model.config, cache_of);
-    options.tokens.model_cache = &*cache;
-  }
-  const bool stream = arguments.stream || (one && !arguments.json && isatty(STDOUT_FILENO));
-  if (stream) {
+  const bool terminal = ranks.from_first(isatty(STDOUT_FILENO) ? "yes" : "no") == "yes",
+             streams = arguments.stream || (one && !arguments.json && terminal);
+  Stream stream(ranks);
+  everywhere(ranks, [&] {
+    ids = encoded(loaded.tokenizer, prompts, arguments);
+    options = {.tokens = generate_options(arguments.model, loaded), .stop = arguments.stop};
+    options.tokens.samples = arguments.samples;
+    options.tokens.log_probabilities = arguments.log_probabilities;
+    const std::int64_t count = std::ssize(prompts);  // generate says if there are too many samples
+    if (arguments.samples > 0 && count > 0 && arguments.samples <= ModelCacheOptions::most_sequences / count) {
+      ModelCacheOptions cache_of = cache_options(arguments.model, loaded.model);
+      cache_of.sequences = count * arguments.samples;
+      if (arguments.samples > 1) cache_of.page_rows = 64;  // samples share the pages of their prompt
+      cache.emplace(loaded.model, cache_of);
+      options.tokens.model_cache = &*cache;
+    }
     GenerateTextOptions nothing = options;  // generates no tokens: errors are reported before the prompt is printed
     nothing.tokens.tokens = std::min<std::int64_t>(options.tokens.tokens, 0);
     generate_text_of_ids(loaded.model, loaded.tokenizer, ids, nothing);
-    print(prompts[0]);
-    options.on_text = [](std::size_t, std::string_view piece) {
-      print(piece);
+  });
+  if (streams) {
+    stream.print(prompts[0]);
+    options.on_text = [&](std::size_t, std::string_view piece) {
+      stream.print(piece);
       return true;
     };
+    options.tokens.on_pass = [&] { stream.check(); };
   }
   const auto start = std::chrono::steady_clock::now();
-  const std::vector<GeneratedText> texts = generate_text_of_ids(loaded.model, loaded.tokenizer, ids, options);
+  std::vector<GeneratedText> texts;
+  try {
+    texts = generate_text_of_ids(loaded.model, loaded.tokenizer, ids, options);
+  } catch (const std::bad_alloc&) {  // others may have memory, and wait for what this rank computes
+    if (ranks.size() == 1) throw;
+    say(runtime::format("attn generate: rank {}: not enough memory\n", ranks.rank()));
+    ranks.transport().abort(1);
+  }
   const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - start;
-  if (arguments.json) return print(as_json(prompts, texts, arguments, spent.count()));
-  if (stream) return print("\n");
-  std::string shown;
-  for (std::size_t i = 0; i < texts.size(); ++i)
-    shown += (i ? "---\n" : "") + prompts[i / static_cast<std::size_t>(arguments.samples)] + texts[i].text + "\n";
-  print(shown);
+  if (streams) stream.print("\n"), stream.check();
+  at_first(ranks, [&] {
+    if (arguments.json) return print(as_json(prompts, texts, arguments, spent.count()));
+    if (streams) return;
+    std::string shown;
+    for (std::size_t i = 0; i < texts.size(); ++i)
+      shown += (i ? "---\n" : "") + prompts[i / static_cast<std::size_t>(arguments.samples)] + texts[i].text + "\n";
+    print(shown);
+  });
+}
+
+void run(const GenerateArguments& arguments) {
+  keep_freed_memory();
+  with_ranks([&](const Ranks& ranks) { generate(arguments, ranks); }, arguments.rank_timeout);
 }
 
 Run add_generate_options(Parser parser) {
@@ -171,9 +266,13 @@ Run add_generate_options(Parser parser) {
   parser.flag("--stream", a.stream, "Each piece as soon as it is there, as on a terminal");
   parser.flag("--json", a.json, "Texts, tokens, why each ended, tokens a second, as JSON");
   parser.flag("--log-probabilities", a.log_probabilities, "In the JSON, log p of each token, as in training");
+  parser.option("--rank-timeout", a.rank_timeout, "Seconds without the other ranks that end one: 600; 0: none")
+      .type_name("S")
+      .check(number);
   a.translation.all = parser.options();
   parser.footer(
-      "What is printed depends neither on the other prompts, nor on a draft, nor on the number of threads.\n"
+      "What is printed depends neither on the other prompts, nor on a draft, nor on the number of threads or ranks.\n"
+      "mpirun -n 4 attn generate ... divides the weights and the cache among 4 ranks.\n"
       "\nExample\n  attn generate model --prompt \"The licenses for\" --tokens 100 --temperature 0.8 --top-k 40\n"
       "  attn generate opus-mt-en-de --prompts lines.txt --beams 4");
   return [arguments](const std::vector<std::string>& rest) {
@@ -187,6 +286,6 @@ Run add_generate_options(Parser parser) {
 
 const Verb generate_verb{"generate",
                          "A language model goes on with a text; an encoder-decoder answers or translates it",
-                         add_generate_options};
+                         add_generate_options, /*knows_ranks=*/true};
 
 }  // namespace attn::cli

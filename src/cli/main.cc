@@ -157,7 +157,9 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // write() to a closed pipe then returns an error instead of ending the process
   std::signal(SIGXFSZ, SIG_IGN);  // likewise for a write beyond the limit of file sizes
   try {
-    return attn::cli::run(argc, argv);
+    const int code = attn::cli::run(argc, argv);
+    attn::cli::leave_ranks();
+    return code;
   } catch (...) {
     std::fputs("attn: failed\n", stderr);
     return 1;

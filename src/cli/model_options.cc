@@ -2,6 +2,7 @@
 #include "cli/model_options.h"
 
 #include "cli/output.h"
+#include "cli/ranks.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
 
@@ -105,14 +106,20 @@ void check_architectures(const ModelOptions& given) {
   if (!given.draft.empty() && !guesses_by_ngrams(given)) gguf::check_architecture(given.draft);
 }
 
-SpeakingModel load_model(const ModelOptions& given) {
-  check_architectures(given);
-  SpeakingModel loaded{.tokenizer = Tokenizer::load(given.folder),
-                       .model = LanguageModel::load(given.folder, weights_dtype(given.dtype)),
+SpeakingModel load_model(const ModelOptions& given, const Ranks& ranks) {
+  std::optional<Tokenizer> tokenizer;
+  everywhere(ranks, [&] {
+    check_architectures(given);
+    tokenizer = Tokenizer::load(given.folder);
+  });
+  SpeakingModel loaded{.tokenizer = std::move(*tokenizer),
+                       .model = LanguageModel::load(given.folder, weights_dtype(given.dtype), ranks),
                        .draft = std::nullopt};
   if (given.draft.empty() || guesses_by_ngrams(given)) return loaded;
-  check_draft_tokens(loaded.tokenizer, Tokenizer::load(given.draft), given.draft);
-  loaded.draft.emplace(LanguageModel::load(given.draft, weights_dtype(given.dtype)));
+  everywhere(ranks, [&] {
+    check_draft_tokens(loaded.tokenizer, Tokenizer::load(given.draft), given.draft);
+    loaded.draft.emplace(LanguageModel::load(given.draft, weights_dtype(given.dtype)));
+  });
   return loaded;
 }
 

@@ -4,6 +4,7 @@
 #include "cli/parser.h"
 
 #include <attn/generate.h>
+#include <attn/ranks.h>
 
 #include <optional>
 #include <string>
@@ -42,8 +43,9 @@ std::optional<Dtype> weights_dtype(const std::string& name);
 void check_options(const ModelOptions& given);
 /// Throws a ValueError if a GGUF file that the options name has an architecture that attn does not read.
 void check_architectures(const ModelOptions& given);
-/// Loads what the options name. Throws a ValueError if the tokens of the draft are not those of the model.
-SpeakingModel load_model(const ModelOptions& given);
+/// Loads what the options name. Throws a ValueError if the tokens of the draft are not those of the model. Collective:
+/// of several ranks each has a part of the model, and the whole draft.
+SpeakingModel load_model(const ModelOptions& given, const Ranks& ranks = Ranks());
 /// Returns the options of the library's call; they point to `loaded`.
 GenerateOptions generate_options(const ModelOptions& given, const SpeakingModel& loaded);
 /// Returns the options of the cache of one text.

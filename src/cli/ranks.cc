@@ -58,6 +58,8 @@ std::shared_ptr<Transport> open_transport() {
   return {transport, plugin.end};
 }
 
+std::shared_ptr<Transport> joined;  // until leave_ranks
+
 }  // namespace
 
 const Launch& launch() {
@@ -72,7 +74,8 @@ void one_process(const std::string& verb) {
 
 void with_ranks(const std::function<void(const Ranks& ranks)>& work, double timeout) {
   if (!launch().several()) return work(Ranks());
-  Ranks ranks(open_transport());
+  joined = open_transport();
+  Ranks ranks(joined);
   ranks.set_timeout(timeout);
   try {
     work(ranks);
@@ -86,6 +89,8 @@ void with_ranks(const std::function<void(const Ranks& ranks)>& work, double time
     throw;
   }
 }
+
+void leave_ranks() { joined.reset(); }
 
 void everywhere(const Ranks& ranks, const std::function<void()>& work) {
   if (ranks.size() == 1) return work();

@@ -105,6 +105,11 @@ Tensor read_tensor(const Source& source, const Dims& sizes, Dtype dtype, std::ui
   if (offset > source.size() || bytes > source.size() - offset)
     source.fail(runtime::format("shape {} needs {} bytes from byte {}", to_string(sizes), bytes, offset),
                 source.size());
+  if (const auto first = source.kept(); first && dtype != Dtype::boolean && bytes > 0) {
+    const std::byte* const data = first.get() + offset;
+    if (reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) == 0)
+      return Tensor::from_blob(const_cast<std::byte*>(data), sizes, dtype, {}, [first](void*) {});
+  }
   Tensor tensor = empty(sizes, dtype);
   source.read(offset, tensor.data(), bytes);
   if (dtype == Dtype::boolean) {

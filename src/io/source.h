@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,6 +29,8 @@ class Source {
   /// Throws FormatError "name: text (byte offset)"; `text` may quote the file, so it is escaped.
   [[noreturn]] void fail(const std::string& why, std::uint64_t offset) const;
   const std::string& name() const { return name_; }
+  /// Returns the first of its bytes if they stay where they are as long as somebody has this pointer, else null.
+  virtual std::shared_ptr<const std::byte> kept() const { return nullptr; }
 
  protected:
   Source(std::string name, std::uint64_t size) : name_(std::move(name)), size_(size) {}
@@ -55,18 +58,25 @@ class MemorySource : public Source {
  public:
   MemorySource(const char* function, std::span<const std::byte> bytes)
       : Source(function, bytes.size()), bytes_(bytes) {}
+  /// Bytes that `owner` keeps, as those of a mapped file: tensors are not copied from there.
+  MemorySource(std::string name, std::span<const std::byte> bytes, std::shared_ptr<const void> owner)
+      : Source(std::move(name), bytes.size()), bytes_(bytes), owner_(std::move(owner)) {}
+  std::shared_ptr<const std::byte> kept() const override {
+    return owner_ ? std::shared_ptr<const std::byte>(owner_, bytes_.data()) : nullptr;
+  }
 
  private:
   std::size_t read_some(std::uint64_t offset, void* to, std::size_t bytes) const override;
   std::span<const std::byte> bytes_;
+  std::shared_ptr<const void> owner_;
 };
 
 /// Returns the number of bytes of a tensor. Throws FormatError at `offset` if the product of the sizes (zeros left out)
 /// overflows.
 std::uint64_t checked_bytes(const Source& source, const Dims& sizes, Dtype dtype, std::uint64_t offset);
 
-/// Returns a new contiguous tensor read from `offset`; throws FormatError if the source ends earlier or a bool is
-/// neither 0 nor 1.
+/// Returns a contiguous tensor read from `offset`, or the bytes themselves if they stay and are aligned; throws
+/// FormatError if the source ends earlier or a bool is neither 0 nor 1.
 Tensor read_tensor(const Source& source, const Dims& sizes, Dtype dtype, std::uint64_t offset);
 
 }  // namespace attn::io

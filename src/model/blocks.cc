@@ -13,10 +13,11 @@ namespace attn {
 namespace {
 
 /// Returns how many bytes the packed copies of weights (projections.h) may take: the size of all of the model's weights
-/// if that is at most 1 GiB, else 0.
-std::int64_t most_packed_bytes(const ModelConfig& config, Dtype dtype) {
+/// if that is at most 1 GiB, else 0. Of a shared model it is this rank's part.
+std::int64_t most_packed_bytes(const ModelConfig& config, const Held& held) {
   constexpr std::int64_t most = std::int64_t{1} << 30;
-  const std::int64_t all = config.parameters() * static_cast<std::int64_t>(size_of(dtype));
+  const std::int64_t ranks = held.ranks ? held.ranks->size() : 1;
+  const std::int64_t all = config.parameters() / ranks * static_cast<std::int64_t>(size_of(held.dtype));
   return all <= most ? all : 0;
 }
 
@@ -63,10 +64,12 @@ Tensor ModelNorm::operator()(const Tensor& x) const {
 }
 
 SelfAttentionBlock::SelfAttentionBlock(const ModelConfig& config, Held held)
-    : heads(config.heads), kv_heads(config.key_value_heads()), head_dim(config.dim_of_head()),
+    : columns(config, held.ranks), heads(columns.size(Columns::heads)), kv_heads(columns.size(Columns::key_heads)),
+      head_dim(config.dim_of_head()),
       qkv(register_module("qkv",
                           projection(config.width, (heads + 2 * kv_heads) * head_dim, config.attention_bias, held))),
-      out(register_module("out", projection(heads * head_dim, config.width, config.bias_of_out(), held))),
+      out(register_module(
+          "out", projection(config.heads * head_dim, columns.size(Columns::width), config.bias_of_out(), held))),
       q_norm(config.qk_norm ? std::optional(register_module("q_norm", norm_of_heads(config, held.dtype)))
                             : std::nullopt),
       k_norm(config.qk_norm ? std::optional(register_module("k_norm", norm_of_heads(config, held.dtype)))
@@ -90,16 +93,19 @@ LanguageModel::Heads SelfAttentionBlock::heads_of(const Tensor& x, const Rotatio
 }
 
 Tensor SelfAttentionBlock::joined(const Tensor& x, const Projections& project) const {
-  return project(out, x.transpose(1, 2).reshape({x.size(0), x.size(2), heads * head_dim}));
+  const Tensor own = x.transpose(1, 2).reshape({x.size(0), x.size(2), heads * head_dim});
+  return columns.joined(project(out, columns.joined(own, Columns::heads, head_dim)), Columns::width);
 }
 
 MlpBlock::MlpBlock(const ModelConfig& config, Held held)
-    : activation(config.activation),
-      gate(is_gated(activation) ? std::optional(register_module(
-                                      "gate", projection(config.width, config.dim_of_mlp(), config.mlp_bias, held)))
-                                : std::nullopt),
-      up(register_module("up", projection(config.width, config.dim_of_mlp(), config.mlp_bias, held))),
-      down(register_module("down", projection(config.dim_of_mlp(), config.width, config.mlp_bias, held))) {}
+    : columns(config, held.ranks), activation(config.activation),
+      gate(is_gated(activation)
+               ? std::optional(register_module(
+                     "gate", projection(config.width, columns.size(Columns::mlp), config.mlp_bias, held)))
+               : std::nullopt),
+      up(register_module("up", projection(config.width, columns.size(Columns::mlp), config.mlp_bias, held))),
+      down(register_module("down",
+                           projection(config.dim_of_mlp(), columns.size(Columns::width), config.mlp_bias, held))) {}
 
 Tensor MlpBlock::operator()(const Tensor& x, const Projections& project) const {
   using Activation = ModelConfig::Activation;
@@ -107,8 +113,8 @@ Tensor MlpBlock::operator()(const Tensor& x, const Projections& project) const {
     if (activation == Activation::swiglu) return silu(y);
     return gelu(y, activation == Activation::gelu ? GeluApproximate::none : GeluApproximate::tanh);
   };
-  if (gate) return project(down, activated(project(*gate, x)) * project(up, x));
-  return project(down, activated(project(up, x)));
+  const Tensor own = gate ? activated(project(*gate, x)) * project(up, x) : activated(project(up, x));
+  return columns.joined(project(down, columns.joined(own, Columns::mlp)), Columns::width);
 }
 
 DecoderBlock::DecoderBlock(const ModelConfig& config, Held held)
@@ -124,8 +130,9 @@ DecoderBlock::DecoderBlock(const ModelConfig& config, Held held)
                         : std::nullopt) {}
 
 LanguageModel::Parts::Parts(const ModelConfig& config, Held held)
-    : held(held), embedding(config.width, config.vocab_size, /*with_bias=*/false, held.dtype, held.stored),
-      norm(norm_of_width(config, held.dtype)), project(most_packed_bytes(config, held.dtype)) {
+    : held(held), columns(config, held.ranks),
+      embedding(config.width, columns.size(Columns::vocabulary), /*with_bias=*/false, held.dtype, held.stored),
+      norm(norm_of_width(config, held.dtype)), project(most_packed_bytes(config, held)) {
   if (config.positions == ModelConfig::Positions::learned)
     positions.emplace(config.context, config.width, nn::EmbeddingOptions{.dtype = held.dtype, .draw = false});
   if (config.scaled_embedding) embedding_scale = embedding_scale_of(config, held.dtype);
@@ -149,7 +156,8 @@ LanguageModel::Parts::Parts(const ModelConfig& config, Held held)
     }
     blocks.push_back(DecoderBlock(config, held));
   }
-  if (!config.tied_head) head.emplace(projection(config.width, config.vocab_size, /*bias=*/false, held));
+  if (!config.tied_head)
+    head.emplace(projection(config.width, columns.size(Columns::vocabulary), /*bias=*/false, held));
 }
 
 }  // namespace attn

@@ -2,6 +2,7 @@
 #pragma once
 #include <attn/model.h>
 
+#include "model/columns.h"
 #include "model/gguf/matrix.h"
 #include "model/projections.h"
 
@@ -23,10 +24,11 @@ class ModelTable : public ModelLinear {
   Tensor rows(const Tensor& ids) const;
 };
 
-/// The dtype of a model's numbers, and whether its matrices are those of a GGUF file.
+/// The dtype of a model's numbers, whether its matrices are those of a GGUF file, and the ranks that share them.
 struct Held {
   Dtype dtype = Dtype::f32;
   bool stored = false;
+  std::shared_ptr<const SharedColumns> ranks = nullptr;
 };
 
 /// A LayerNorm or RMSNorm over the last dim.
@@ -52,7 +54,8 @@ class SelfAttentionBlock : public nn::Module {
   LanguageModel::Heads heads_of(const Tensor& x, const Rotation& rotation, const Projections& project) const;
   /// Joins the heads' outputs [B, Hq, T, D] and projects them to [B, T, C].
   Tensor joined(const Tensor& heads, const Projections& project) const;
-  const std::int64_t heads, kv_heads, head_dim;
+  const ColumnShare columns;
+  const std::int64_t heads, kv_heads, head_dim;  // of this rank
   const ModelLinear qkv, out;
   const std::optional<ModelNorm> q_norm, k_norm;  // norms of each head's q and k, if the model has qk_norm
 };
@@ -61,6 +64,7 @@ class MlpBlock : public nn::Module {
  public:
   MlpBlock(const ModelConfig& config, Held held);
   Tensor operator()(const Tensor& x, const Projections& project) const;
+  const ColumnShare columns;
   const ModelConfig::Activation activation;
   const std::optional<ModelLinear> gate;  // only with swiglu and geglu_tanh
   const ModelLinear up, down;
@@ -87,6 +91,7 @@ struct LayerKind {
 struct LanguageModel::Parts {
   explicit Parts(const ModelConfig& config, Held held);
   const Held held;
+  const ColumnShare columns;
   ModelTable embedding;
   std::optional<nn::Embedding> positions;     // only with learned positions
   std::vector<nn::RotaryEmbedding> rotaries;  // each differs from the others
@@ -97,6 +102,7 @@ struct LanguageModel::Parts {
   std::optional<ModelLinear> head;  // only if the head does not share the embedding's table
   Projections project;
   std::optional<GgufFile> file;  // whose matrices these are
+  std::uint64_t digest = 0;      // of a part of each of the file's tensors; only if ranks share the model
 };
 
 }  // namespace attn

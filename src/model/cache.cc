@@ -3,6 +3,7 @@
 
 #include "attention/cache/reserve.h"
 #include "attention/cache/sinks.h"
+#include "model/blocks.h"
 #include "runtime/format.h"
 
 #include <algorithm>
@@ -23,7 +24,20 @@ ModelCacheOptions checked(ModelCacheOptions options) {
   return options;
 }
 
+/// Returns the config with the heads that this rank has.
+ModelConfig with_own_heads(const LanguageModel& model) {
+  ModelConfig config = model.config;
+  if (!model.is_shared()) return config;
+  const SelfAttentionBlock& attention = model.parts().blocks[0].attention;
+  config.head_dim = attention.head_dim;
+  config.heads = attention.heads, config.kv_heads = attention.kv_heads;
+  return config;
+}
+
 }  // namespace
+
+ModelCache::ModelCache(const LanguageModel& model, const ModelCacheOptions& options)
+    : ModelCache(with_own_heads(model), options) {}
 
 ModelCache::ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype dtype, KvStorage storage)
     : ModelCache(config, {.sequences = sequences, .dtype = dtype, .storage = storage}) {}

@@ -27,7 +27,8 @@ Ids after_the_same(const Ids& ids, std::int64_t longest, std::int64_t most) {
 Guesser::Guesser(const Draft& draft, std::size_t texts, const SampleOptions& sample, const Ids& end)
     : draft_(draft), sample_(sample), end_(end), next_(texts, draft.tokens) {
   if (draft.model == nullptr || texts == 0) return;
-  cache_.emplace(draft.model->config, static_cast<std::int64_t>(texts), draft.model->dtype());
+  cache_.emplace(*draft.model,
+                 ModelCacheOptions{.sequences = static_cast<std::int64_t>(texts), .dtype = draft.model->dtype()});
   reader_.emplace(*draft.model, &*cache_);
 }
 

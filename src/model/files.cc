@@ -4,11 +4,13 @@
 #include <attn/ops.h>
 #include <attn/safetensors.h>
 
-#include "io/safetensors_header.h"
+#include "io/checksum.h"
 #include "io/is_file.h"
+#include "io/safetensors_header.h"
 #include "io/source.h"
 #include "io/write.h"
 #include "model/blocks.h"
+#include "model/gguf/mapped_file.h"
 #include "model/gguf/model.h"
 #include "model/json_fields.h"
 #include "model/stored.h"
@@ -78,6 +80,38 @@ void check_tied_head(const std::string& embedding, Tensors& tensors, const std::
                      ", as tie_word_embeddings in config.json says; set it to false");
 }
 
+/// Maps a file, so that only the pages of this rank's columns are read.
+std::unique_ptr<io::Source> map_weights(const char* function, const std::string& path) {
+  const std::shared_ptr<const gguf::Bytes> bytes = gguf::map_file(function, path);
+  return std::make_unique<io::MemorySource>(std::string(function) + ": " + path, bytes->all(), bytes);
+}
+
+/// Continues a digest with a tensor's name, its size, and the first and last bytes of its data. The whole data would
+/// have to be read, of which each rank needs a part.
+std::uint64_t sampled(const std::string& name, std::span<const std::byte> data, std::uint64_t digest) {
+  constexpr std::size_t most = 4096;
+  const std::string head = name + " " + std::to_string(data.size());
+  const std::size_t count = std::min(most, data.size());
+  for (const auto& piece : {std::as_bytes(std::span(head)), data.first(count), data.last(count)})
+    digest = io::xxh64(piece, digest);
+  return digest;
+}
+
+std::uint64_t sampled(const GgufFile& file) {
+  std::uint64_t digest = 0;
+  for (const GgufFile::Entry& entry : file.tensors()) digest = sampled(entry.name, file.data(entry), digest);
+  return digest;
+}
+
+std::uint64_t sampled(const Tensors& tensors) {
+  std::uint64_t digest = 0;
+  for (const auto& [name, tensor] : tensors) {
+    const std::size_t bytes = static_cast<std::size_t>(tensor.numel()) * size_of(tensor.dtype());
+    digest = sampled(name, {static_cast<const std::byte*>(tensor.data()), bytes}, digest);
+  }
+  return digest;
+}
+
 /// Returns the matrices of a model that stay as a file has them, by the names of their parameters.
 gguf::Matrices matrices_of(const LanguageModel::Parts& parts) {
   gguf::Matrices matrices;
@@ -100,7 +134,12 @@ gguf::Matrices matrices_of(const LanguageModel::Parts& parts) {
 
 }  // namespace
 
-LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype> dtype) {
+LanguageModel LanguageModel::load(const std::string& path, std::optional<Dtype> dtype) {
+  return load(path, dtype, std::shared_ptr<const SharedColumns>());
+}
+
+LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype> dtype,
+                                  std::shared_ptr<const SharedColumns> ranks) {
   if (dtype && !is_floating(*dtype))
     throw DtypeError("LanguageModel::load: dtype is " + std::string(name_of(*dtype)) +
                      "; it must be f32, f64, bf16 or f16");
@@ -111,12 +150,14 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
     const ModelConfig config = gguf::config_of(file);
     gguf::check_weights(file, config);
     const Dtype kept = dtype.value_or(gguf::dtype_of(file));
-    const auto parts =
-        std::make_shared<Parts>(config, Held{.dtype = kept, .stored = gguf::keeps_matrices(file, config, kept)});
+    const auto parts = std::make_shared<Parts>(
+        config, Held{.dtype = kept, .stored = gguf::keeps_matrices(file, config, kept), .ranks = ranks});
     if (parts->held.stored) parts->file = file;
+    if (ranks) parts->digest = sampled(file);
     LanguageModel model(config, parts);
-    gguf::load_weights(file, config, by_name(model), matrices_of(*parts));
-    if (model.is_stored())
+    gguf::load_weights(file, parts->columns.own(gguf::stored_tensors(gguf::architecture_of(file), config)),
+                       by_name(model), matrices_of(*parts));
+    if (model.is_stored() || model.is_shared())
       for (Tensor parameter : model.parameters()) parameter.requires_grad_(false);
     model.eval();
     return model;
@@ -125,7 +166,7 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   ModelConfig config = ModelConfig::from_json(config_text, config_path);
   if (const auto ends = generation_ends((path / "generation_config.json").string())) config.end_tokens = *ends;
   const WeightsWanted which = tensors_wanted(config);
-  Tensors tensors = read_weights(path, which);
+  Tensors tensors = read_weights(path, which, ranks ? map_weights : open_file);
   check_layers_fit(config.layers, tensors, config_path, load_name);
   const Family family = family_in(config_text, config_path);
   add_prefix(tensors, prefix_of(family));
@@ -135,13 +176,18 @@ LanguageModel LanguageModel::load(const std::string& folder, std::optional<Dtype
   if (config.tied_head) check_tied_head(stored.front().name, tensors, folder);
 
   const Dtype kept = dtype ? *dtype : kept_dtype(stored, tensors, JsonFields(config_text, config_path));
-  LanguageModel model(config, std::make_shared<const Parts>(config, Held{.dtype = kept}));
-  fill(by_name(model), stored, tensors);
+  const auto parts = std::make_shared<Parts>(config, Held{.dtype = kept, .ranks = ranks});
+  if (ranks) parts->digest = sampled(tensors);
+  LanguageModel model(config, parts);
+  fill(by_name(model), parts->columns.own(stored), tensors);
+  if (model.is_shared())
+    for (Tensor parameter : model.parameters()) parameter.requires_grad_(false);
   model.eval();
   return model;
 }
 
 LanguageModel LanguageModel::decoded() const {
+  if (is_shared()) throw ValueError("LanguageModel: several ranks have columns of the weights; load the file alone");
   if (!is_stored()) return *this;
   LanguageModel model(config, std::make_shared<const Parts>(config, Held{.dtype = dtype()}));
   gguf::load_weights(*parts_->file, config, by_name(model));
@@ -151,7 +197,7 @@ LanguageModel LanguageModel::decoded() const {
 }
 
 void LanguageModel::save(const std::string& folder) const {
-  if (is_stored()) return decoded().save(folder);
+  if (is_stored() || is_shared()) return decoded().save(folder);
   io::check_path("LanguageModel::save", folder);
   std::error_code error;
   fs::create_directories(folder, error);

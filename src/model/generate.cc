@@ -68,10 +68,9 @@ class TextBatch {
     if (!options_.cache || prompts == 0) return nullptr;
     if (options_.model_cache != nullptr) return options_.model_cache;
     // samples share the pages of their prompt
-    own_cache_.emplace(model.config,
-                       ModelCacheOptions{.sequences = static_cast<std::int64_t>(prompts) * options_.samples,
-                                         .dtype = model.dtype(),
-                                         .page_rows = options_.samples > 1 ? 64 : 0});
+    own_cache_.emplace(model, ModelCacheOptions{.sequences = static_cast<std::int64_t>(prompts) * options_.samples,
+                                                .dtype = model.dtype(),
+                                                .page_rows = options_.samples > 1 ? 64 : 0});
     return &*own_cache_;
   }
 

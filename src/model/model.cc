@@ -83,6 +83,8 @@ Dtype LanguageModel::dtype() const { return parts_->held.dtype; }
 
 bool LanguageModel::is_stored() const { return parts_->held.stored; }
 
+bool LanguageModel::is_shared() const { return parts_->held.ranks != nullptr; }
+
 /// Runs all blocks on the ids. attend(layer, heads) must return the attention output [B, Hq, T, D]. `tokens`: the
 /// length of each row's text, or one for all.
 template <typename Attend>
@@ -92,13 +94,20 @@ Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, const std:
     throw ValueError(
         "LanguageModel: the weights are the blocks of a GGUF file, which cannot be trained; decoded() gives "
         "a model that can");
+  if (is_shared() && is_training() && grad_enabled())
+    throw ValueError("LanguageModel: several ranks have columns of the weights; such a model cannot be trained");
+  if (parts_->held.ranks) {
+    // here, so that it is an error of all ranks before any waits for the others
+    embedding(ids, empty({config.vocab_size, 0}));
+    parts_->held.ranks->begin(ids);
+  }
   const auto dropped = [&](const Tensor& x) {
     return config.dropout > 0 ? dropout(x, config.dropout, is_training() && grad_enabled()) : x;
   };
   std::vector<Rotation> rotations;
   for (const nn::RotaryEmbedding& rotary : parts_->rotaries)
     rotations.push_back({&rotary, tables_of(rotary, positions, tokens, dtype())});
-  Tensor x = parts_->embedding.rows(ids);  // [B, T, C]
+  Tensor x = parts_->columns.rows(ids, [&](const Tensor& own) { return parts_->embedding.rows(own); });  // [B, T, C]
   if (parts_->embedding_scale) x = x * *parts_->embedding_scale;
   if (parts_->positions) x = x + (*parts_->positions)(positions);
   x = dropped(x);
@@ -235,7 +244,9 @@ LanguageModel::Heads LanguageModel::heads(const Tensor& ids, std::int64_t layer)
 }
 
 Tensor LanguageModel::logits(const Tensor& hidden) const {
-  const Tensor y = parts_->head ? parts_->project(*parts_->head, hidden) : parts_->project(parts_->embedding, hidden);
+  const Tensor y = parts_->columns.joined(
+      parts_->head ? parts_->project(*parts_->head, hidden) : parts_->project(parts_->embedding, hidden),
+      Columns::vocabulary);
   return config.final_softcap > 0 ? tanh(y / config.final_softcap) * config.final_softcap : y;
 }
 

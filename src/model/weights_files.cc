@@ -34,16 +34,16 @@ std::map<std::string, std::string> files_of_index(const char* function, const st
 
 /// Reads the tensors of the index, each from the file that the index names: other files, and other tensors of these
 /// files, are not read.
-Tensors read_parts(const fs::path& folder, const WeightsWanted& which) {
+Tensors read_parts(const fs::path& folder, const WeightsWanted& which, const OpenSource& open) {
   const std::string path = (folder / index_name).string();
   std::map<std::string, std::set<std::string>> parts;  // the names of each file's tensors
   for (const auto& [name, file] : files_of_index(which.function, path))
     if (which.wanted(name)) parts[file].insert(name);
   Tensors all;
   for (const auto& [file, names] : parts) {
-    const io::FileSource source("load_safetensors", (folder / file).string());
+    const auto source = open("load_safetensors", (folder / file).string());
     for (auto& [name, tensor] :
-         io::load_wanted(source, [&](const auto& found) { return names.contains(found); }).tensors)
+         io::load_wanted(*source, [&](const auto& found) { return names.contains(found); }).tensors)
       all.emplace(name, tensor);
     for (const std::string& name : names)
       if (!all.contains(name) && !which.spare(name))
@@ -72,6 +72,10 @@ std::optional<JsonFields> fields_of(const char* function, const std::filesystem:
   return JsonFields(read_text(function, path.string()), path.string());
 }
 
+std::unique_ptr<io::Source> open_file(const char* function, const std::string& path) {
+  return std::make_unique<io::FileSource>(function, path);
+}
+
 std::string read_text(const char* function, const std::string& path) {
   const io::FileSource source(function, path);
   std::string text(source.size(), '\0');
@@ -79,11 +83,12 @@ std::string read_text(const char* function, const std::string& path) {
   return text;
 }
 
-Tensors read_weights(const fs::path& folder, const WeightsWanted& which) {
-  if (!io::is_file(folder / weights_name) && io::is_file(folder / index_name)) return read_parts(folder, which);
-  const io::FileSource source("load_safetensors", (folder / weights_name).string());
+Tensors read_weights(const fs::path& folder, const WeightsWanted& which, const OpenSource& open) {
+  if (!io::is_file(folder / weights_name) && io::is_file(folder / index_name)) return read_parts(folder, which, open);
   Tensors all;
-  for (auto& [name, tensor] : io::load_wanted(source, which.wanted).tensors) all.emplace(name, tensor);
+  for (auto& [name, tensor] :
+       io::load_wanted(*open("load_safetensors", (folder / weights_name).string()), which.wanted).tensors)
+    all.emplace(name, tensor);
   return all;
 }
 
@@ -142,7 +147,7 @@ void fill(const Tensors& parameters, const std::vector<StoredTensor>& stored, Te
   for (std::size_t i = 0; i < stored.size(); ++i) {
     const StoredTensor& one = stored[i];
     const Tensor& given = tensors.at(one.name);
-    rows_of(parameters, one).copy_(one.transposed ? given : given.narrow(0, one.file_row, one.rows));
+    rows_of(parameters, one).copy_(given.narrow(one.transposed ? 1 : 0, one.file_row, one.rows));
     if (i + 1 == stored.size() || stored[i + 1].name != one.name) tensors.erase(one.name);
   }
 }

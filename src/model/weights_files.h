@@ -1,12 +1,14 @@
 // src/model/weights_files.h: reads the tensors of a model's folder, checks that they are those of its config, and
 // copies them into its parameters.
 #pragma once
+#include "io/source.h"
 #include "model/json_fields.h"
 #include "model/stored.h"
 
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,8 +33,14 @@ struct WeightsWanted {
   std::function<bool(const std::string&)> spare = [](const std::string&) { return false; };
 };
 
-/// Reads model.safetensors, or each tensor from the part that model.safetensors.index.json names.
-Tensors read_weights(const std::filesystem::path& folder, const WeightsWanted& which);
+/// Opens a file for the function that errors name.
+using OpenSource = std::function<std::unique_ptr<io::Source>(const char* function, const std::string& path)>;
+std::unique_ptr<io::Source> open_file(const char* function, const std::string& path);
+
+/// Reads model.safetensors, or each tensor from the part that model.safetensors.index.json names. If `open` gives
+/// sources whose bytes stay (io/source.h), the tensors are those bytes, and must not be written to.
+Tensors read_weights(const std::filesystem::path& folder, const WeightsWanted& which,
+                     const OpenSource& open = open_file);
 
 /// Throws a ValueError that names each tensor that is missing, unexpected or of another shape.
 void check_fit(const std::vector<StoredTensor>& stored, const Tensors& tensors, const std::string& folder,

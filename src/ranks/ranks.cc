@@ -132,6 +132,7 @@ std::vector<std::string> Ranks::gather(std::string_view mine) const {
   const std::uint64_t length = mine.size();
   std::vector<std::uint64_t> lengths(ranks);
   transport_->all_gather(&length, sizeof length, lengths.data());
+  beat();
   std::vector<std::string> all(ranks);
   Messages messages(*transport_);
   for (int other = 0; other < size(); ++other) {

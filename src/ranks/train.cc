@@ -1,15 +1,14 @@
 // src/ranks/train.cc: begins and resumes a training that ranks share: what must be equal is compared, and a checkpoint
 // goes from rank 0 to all.
 #include <attn/random.h>
-#include <attn/runtime.h>
 #include <attn/train.h>
 
 #include "model/train_settings.h"
 #include "model/train_text.h"
 #include "ranks/messages.h"
+#include "ranks/products.h"
 #include "ranks/shared_steps.h"
 
-#include "runtime/cpu.h"
 #include "runtime/format.h"
 #include <nlohmann/json.hpp>
 
@@ -38,11 +37,7 @@ void check_count(const TrainOptions& options, const Ranks& ranks) {
 void compare(const Trainer::State& state, const Ranks& ranks) {
   ranks.same("Trainer: the options", settings_of(state.options).dump());
   ranks.same("Trainer: the digest of the tokens", state.task->digest());
-  // f32 has the same bits on every processor
-  if (state.options.dtype == Dtype::bf16)
-    ranks.same("Trainer: the processor's bf16 product", info().target == "amx"       ? "that of tile registers"
-                                                        : runtime::cpu().avx512_bf16 ? "the dot product"
-                                                                                     : "computed in f32");
+  compare_products("Trainer", state.options.dtype, ranks);
 }
 
 /// Gives every rank rank 0's progress, generator and weights.

@@ -4,7 +4,6 @@
 #include "mpi/world.h"
 
 #include "model/small_training.h"
-#include "support/folder.h"
 
 #include <attn/random.h>
 #include <attn/runtime.h>
@@ -13,10 +12,10 @@ namespace attn {
 namespace {
 
 using testing::bits_equal;
-using testing::Folder;
 using testing::on_each_number;
 using testing::rank_error;
 using testing::same_weights;
+using testing::SharedFolder;
 using testing::trained;
 using testing::training_ids;
 using testing::training_options;
@@ -59,17 +58,6 @@ TEST(SharedTraining, HasTheBitsOfOneProcessWithHalfFloatsAndWithoutClipping) {
     on_each_number([&](const Ranks& ranks) { EXPECT_TRUE(same(shared(4, o, ranks), alone)); });
   }
 }
-
-/// A folder whose path every rank has.
-class SharedFolder {
- public:
-  explicit SharedFolder(const Ranks& ranks) : path_(ranks.from_first(own_.path())) {}
-  const std::string& path() const { return path_; }
-
- private:
-  Folder own_;
-  std::string path_;
-};
 
 TEST(SharedTraining, IsResumedOnAnyNumberOfRanks) {
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {

@@ -2,6 +2,8 @@
 #pragma once
 #include <attn/mpi.h>
 
+#include "support/folder.h"
+
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -31,6 +33,17 @@ inline void on_each_number(const std::function<void(const Ranks&)>& test, int le
     MPI_Barrier(MPI_COMM_WORLD);
   }
 }
+
+/// A folder whose path every rank has.
+class SharedFolder {
+ public:
+  explicit SharedFolder(const Ranks& ranks) : path_(ranks.from_first(own_.path())) {}
+  const std::string& path() const { return path_; }
+
+ private:
+  Folder own_;
+  std::string path_;
+};
 
 /// Returns the text of the RankError that `work` throws; every rank must throw the same.
 inline std::string rank_error(const Ranks& ranks, const std::function<void()>& work) {

@@ -96,14 +96,15 @@ void load_weights(const GgufFile& file, const std::vector<Stored>& all, const st
     for (std::int64_t first = 0; first < rows; first += group) {
       const std::int64_t count = std::min(group, rows - first);
       Tensor part = empty({count, width});
-      file.decode_rows(entry, one.file_row + first, count, part.data<float>());
+      file.decode_rows(entry, vector ? 0 : one.file_row + first, count, part.data<float>());
       if (one.added != 0) part.sub_(one.added);
       if (vector) part = part.reshape({width});
       if (one.head_rows != 0) {
         const std::int64_t heads = part.size(0) / one.head_rows, inner = part.numel() / part.size(0);
         part = part.reshape({heads, one.head_rows / 2, 2, inner}).transpose(1, 2).reshape(part.sizes());
       }
-      (vector ? all : all.narrow(0, first, count)).copy_(part);
+      if (vector) all.copy_(part.narrow(0, one.file_row, one.rows));
+      else all.narrow(0, first, count).copy_(part);
     }
   }
 }

@@ -1,0 +1,78 @@
+// src/model/columns.h: which output columns of a model's matrices a rank has, when several ranks share the model.
+#pragma once
+#include <attn/model.h>
+
+#include "model/part_tree.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace attn {
+
+/// What the ranks that share a model send each other (src/ranks). All call the functions, in the same order.
+class SharedColumns {
+ public:
+  virtual ~SharedColumns() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  /// Begins a pass of the model. Throws at every rank unless all have the same ids.
+  virtual void begin(const Tensor& ids) const = 0;
+  /// Joins the columns of all ranks: [.., cuts.back()]. `mine`: those of this rank, from cuts[rank] to before
+  /// cuts[rank + 1].
+  virtual Tensor join(const Tensor& mine, const std::vector<std::int64_t>& cuts) const = 0;
+};
+
+/// What is cut among the ranks.
+enum class Columns { heads, key_heads, width, mlp, vocabulary };
+
+/// What one rank has of a model. A product is never cut along its sum, only its output is: every number is computed at
+/// one rank, in the order of one process.
+class ColumnShare {
+ public:
+  /// Null: this process has the whole model. ValueError for more ranks than heads.
+  ColumnShare(const ModelConfig& config, std::shared_ptr<const SharedColumns> ranks);
+
+  /// Returns which of them are this rank's. A key head is at each rank that has a query head of its group.
+  Span own(Columns which) const { return of(which, ranks_ ? ranks_->rank() : 0); }
+  std::int64_t size(Columns which) const { return own(which).size(); }
+  /// Joins the columns [.., n `each`] of all ranks; n: of this rank. Not for key heads, which several may have.
+  Tensor joined(const Tensor& mine, Columns which, std::int64_t each = 1) const;
+  /// Looks up rows of a table with one row for each token: `lookup` returns [.., C] for ids within this rank's rows.
+  Tensor rows(const Tensor& ids, const std::function<Tensor(const Tensor& ids)>& lookup) const;
+
+  /// Returns what of a file's tensors is this rank's, given those of the whole model.
+  template <typename Stored>
+  std::vector<Stored> own(const std::vector<Stored>& all) const {
+    if (!ranks_) return all;
+    std::vector<Stored> mine;
+    for (const Stored& one : all) {
+      const std::vector<Rows> kept = rows_of(one.parameter);
+      if (kept.empty()) mine.push_back(one);
+      for (const Rows& rows : kept) {
+        const std::int64_t first = std::max(one.row, rows.first),
+                           end = std::min(one.row + one.rows, rows.first + rows.count);
+        if (first >= end) continue;
+        Stored& part = mine.emplace_back(one);
+        part.file_row = one.file_row + first - one.row;
+        part.row = rows.own + first - rows.first;
+        part.rows = end - first;
+      }
+    }
+    return mine;
+  }
+
+ private:
+  struct Rows {
+    std::int64_t first, count, own;  // of the whole parameter; where the rank's own has them
+  };
+  Span of(Columns which, int rank) const;
+  std::vector<Rows> rows_of(const std::string& parameter) const;  // empty: all of them, everywhere
+
+  std::int64_t heads_, key_heads_, head_dim_, width_, mlp_, vocabulary_;
+  std::shared_ptr<const SharedColumns> ranks_;
+};
+
+}  // namespace attn

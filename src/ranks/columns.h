@@ -1,0 +1,23 @@
+// src/ranks/columns.h: sends the columns of a model that ranks share to all of them.
+#pragma once
+#include <attn/ranks.h>
+
+#include "model/columns.h"
+
+#include <vector>
+
+namespace attn {
+
+class ColumnExchange final : public SharedColumns {
+ public:
+  explicit ColumnExchange(const Ranks& ranks) : ranks_(ranks) {}
+  int rank() const override { return ranks_.rank(); }
+  int size() const override { return ranks_.size(); }
+  void begin(const Tensor& ids) const override;
+  Tensor join(const Tensor& mine, const std::vector<std::int64_t>& cuts) const override;
+
+ private:
+  const Ranks ranks_;
+};
+
+}  // namespace attn
