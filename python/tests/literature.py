@@ -130,8 +130,9 @@ def _section(one: Row) -> str:
 
 def _program(rows: list[Row], given: str) -> str:
     lines = "".join(f"\n    {one.cpp}," for one in rows)
+    end = f'\n  }};\n  std::cout << results.size() << " calls\\n";\n}}\n```\n\n```text\n{len(rows)} calls\n```\n'
     return ("## The calls in C++ as one program\n\n<!-- compile -->\n"
-            f"```cpp\n{given}  const std::vector<Tensor> results{{{lines}\n  }};\n  std::cout << results.size() << \" calls\\n\";\n}}\n```\n\n```text\n{len(rows)} calls\n```\n")
+            f"```cpp\n{given}  const std::vector<Tensor> results{{{lines}{end}")
 
 
 GIVEN = textwrap.dedent("""\
