@@ -31,6 +31,7 @@ OPTIONS = {
     "rows": {"weights": attn.Weights.rows(np.array([3, 0]))},
     "top k": {"weights": attn.Weights.top_k(2)},
     "a mask": {"mask": attn.Mask("causal & window(2, 0) | ~prefix(3)")},
+    "blocks of keys": {"mask": attn.Mask.causal() & attn.Mask.blocks(np.array([[[[0, 1], [2, -1]]]]), (3, 2))},
     "a mask of arrays": {"mask": attn.Mask.causal() & ~attn.Mask.block(X[0, 0, :, :6] > 0)
                          | attn.Mask.documents(np.arange(6), np.arange(6)) & attn.Mask.prefix(np.array([9]))},
 }  # fmt: skip

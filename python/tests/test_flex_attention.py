@@ -14,7 +14,7 @@ from random_tensors import draw
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, create_block_mask
 
 import attn.torch
-from attn.torch import _flex_symbols, _flex_trace
+from attn.torch import _flex_blocks, _flex_symbols, _flex_trace
 
 B, HQ, HK, TQ, TK, D, DV = 2, 4, 2, 70, 90, 16, 24
 
@@ -207,6 +207,20 @@ def test_blocks_alone_and_blocks_that_say_more_than_the_function():
         output = attn.torch.flex_attention(q, k, v, block_mask=block_mask)
         truth = torch.nn.functional.scaled_dot_product_attention(q, k, v, seen)
         assert torch.allclose(output, truth, atol=2e-6), mask_mod
+
+
+def test_other_functions_are_computed_in_their_blocks_alone():
+    """A key in a block that no row sees is never read: NaN in it changes nothing, and the mask names the block."""
+    q, k, v = (x[:, :, :64] for x in tensors(torch.float32, HQ))
+    block_mask = create_block_mask(lambda b, h, i, j: ((i // 16 + j // 16) % 3 == 0) & ((i + j) % 2 == 0), None, None,
+                                   64, 64, device="cpu", BLOCK_SIZE=16)
+    mask = _flex_blocks.listed(block_mask, 64)
+    shown = (torch.arange(64)[:, None] // 16 + torch.arange(64) // 16) % 3 == 0
+    assert str(mask) == "blocks(i64 [1, 1, 4, 2], 16, 16)" and np.array_equal(mask.dense(1, 1, 64, 64)[0, 0], shown)
+    output = attn.torch.flex_attention(q, k, v, block_mask=block_mask)
+    seen = shown & ((torch.arange(64)[:, None] + torch.arange(64)) % 2 == 0)
+    assert torch.allclose(output, torch.nn.functional.scaled_dot_product_attention(q, k, v, seen), atol=2e-6)
+    assert _flex_blocks.listed(create_block_mask(lambda b, h, i, j: i >= 0, None, None, 64, 64, device="cpu"), 64) is None
 
 
 def test_a_change_of_what_a_mask_reads_is_seen():

@@ -209,3 +209,55 @@ def test_a_trace_changes_nothing_of_the_function(random):
     x = random.standard_normal((1, 2, 3, 4), dtype=np.float32)
     attn.attention(x, x, x, score=decay)
     assert decay.__defaults__[0] is slope
+
+# --- blocks of keys ---------------------------------------------------------------------------------------------------
+
+
+def test_blocks_of_keys(random):
+    """Lists of any width of integers, the sizes of blocks as one number or two, and their matrix."""
+    q, k, v = (random.standard_normal((2, 4, 20, 8), dtype=np.float32) for _ in range(3))
+    chosen = random.integers(-1, 5, size=(2, 2, 10, 3))
+    allowed = (chosen[..., None] == np.arange(20) // 4).any(-2).repeat(2, 2).repeat(2, 1)
+    expected = attn.attention(q, k, v, mask=Mask.attend(allowed))
+    for lists in (chosen, chosen.astype(np.int8), chosen.astype(np.int32)):
+        mask = Mask.blocks(lists, (2, 4))
+        assert str(mask) == "blocks(i64 [2, 2, 10, 3], 2, 4)" and np.array_equal(mask.dense(2, 4, 20, 20), allowed)
+        assert np.array_equal(attn.attention(q, k, v, mask=mask), expected)
+    assert np.array_equal(Mask.blocks(chosen[:1, :1, :5], 4).dense(1, 1, 20, 20),
+                          Mask.blocks(chosen[:1, :1, :5], [4, 4]).dense(1, 1, 20, 20))
+    torch = pytest.importorskip("torch")
+    given = torch.tensor(chosen, dtype=torch.int32)
+    mask = Mask.blocks(given, (2, 4))
+    x = torch.tensor(q, requires_grad=True)
+    output = attn.attention(x, torch.tensor(k), torch.tensor(v), mask=mask)
+    given.zero_()  # the mask has a copy, which the backward pass reads
+    output.sum().backward()
+    assert np.array_equal(output.detach(), expected) and torch.isfinite(x.grad).all()
+    assert np.array_equal(pickle.loads(pickle.dumps(mask)).dense(2, 4, 20, 20), allowed)
+
+
+@pytest.mark.parametrize(
+    ("lists", "block", "text"),
+    [
+        (np.zeros((1, 1, 5, 1)), 4, "Mask.blocks: the tensor is f64; it must be i64 or i32"),
+        (np.zeros((5, 1), np.int64), 4, r"Mask.blocks: indices have shape \[5, 1\]; they must be \[B, H, Tq / block, n"),
+        ([0, 1], 4, r"Mask.blocks: indices have shape \[2\]; they must be \[B, H, Tq / block, n"),
+        (3, 4, "Mask.blocks: indices is a int; whole numbers are needed"),
+        (None, 4, "Mask.blocks: indices is None; whole numbers are needed"),
+        (np.full((1, 1, 5, 1), -2), 4, "Mask.blocks: indices hold -2; each must be at least 0, or -1 for none"),
+        (np.zeros((1, 1, 5, 1), np.int64), 0, "Mask.blocks: blocks are of 0 rows and 0 keys; each must be from 1 to"),
+        (np.zeros((1, 1, 5, 1), np.int64), 2.5, "Mask.blocks: block is a float"),
+        (np.zeros((1, 1, 5, 1), np.int64), (4, 4, 4), r"Mask.blocks: block has 3 numbers; one is needed, or two: \(rows"),
+        (np.zeros((1, 1, 5, 1), np.int64), (4, None), r"Mask.blocks: block\[1\] is None"),
+        (np.full((1, 1, 5, 1), 5), 4, "attention: the mask blocks holds the index 5; 20 keys are 5 blocks of 4"),
+        (np.zeros((1, 1, 4, 1), np.int64), 4, r"attention: the mask blocks has indices of shape \[1, 1, 4, 1\]; 20 rows"),
+        (np.zeros((1, 3, 5, 1), np.int64), 4, "attention: the mask blocks .* where H divides the 4 query heads"),
+        (np.zeros((3, 1, 5, 1), np.int64), 4, "attention: the mask blocks .* need .1 or 2, H, 5, n"),
+    ],
+    ids=str,
+)
+def test_blocks_that_are_none(lists, block, text):
+    x = np.zeros((2, 4, 20, 8), np.float32)
+    with pytest.raises((TypeError, ValueError), match=f"^{text}") as error:
+        attn.attention(x, x, x, mask=Mask.blocks(lists, block))
+    assert "\n" not in str(error.value)

@@ -8,8 +8,9 @@
 namespace attn::cli {
 
 /// The content of a file. Tensors: q, k, v; attend, block, key_padding, blocks (masks); bias, alibi_slopes; sinks;
-/// query_lengths, key_lengths, key_start, query_start; w_q, w_k, w (the score's). Settings: causal, mask, scale, score,
-/// score_mod, softcap, temperature, weights, dtype, block_size. Tables: tensors of any other name, which score_mod looks up.
+/// query_lengths, key_lengths, key_start, query_start; w_q, w_k, w (the score's). Settings: causal, mask, block_size,
+/// scale, score, score_mod, softcap, temperature, weights, dtype. Tables: tensors of any other name, which score_mod
+/// looks up.
 struct Call {
   std::string path;
   std::map<std::string, Tensor> tensors, tables;

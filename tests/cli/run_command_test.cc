@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <map>
 
 namespace attn::testing {
 namespace {
@@ -56,6 +57,41 @@ TEST(RunCommand, HasAttentionsBitsFromSafetensors) {
   EXPECT_TRUE(bits_equal(out.at("weights"), result.weights));
   EXPECT_TRUE(attn_says("run " + folder.file("in.safetensors") + " --out -").out ==
               content_of(folder.file("out.safetensors")));
+}
+
+TEST(RunCommand, ReadsBlocksOfKeys) {
+  const Folder folder;
+  const Inputs in = inputs();
+  const Tensor blocks = tensor<std::int64_t>({0, 2, 1, -1}, {1, 1, 2, 2});
+  const Tensor expected = attention(in.q, in.k, in.v, {.mask = Mask::blocks(blocks, 2)}).output;
+  const auto run = [&](const std::map<std::string, std::string>& settings, const std::string& options) {
+    save_safetensors(folder.file("in.safetensors"), {{"q", in.q}, {"k", in.k}, {"v", in.v}, {"blocks", blocks}},
+                     {settings.begin(), settings.end()});
+    return attn_says("run " + folder.file("in.safetensors") + " --out " + folder.file("out.safetensors") + options);
+  };
+  for (const auto& [size, option] : {std::pair{"2", ""}, {"2,2", ""}, {"9", " --block-size '2, 2'"}}) {
+    const Said said = run({{"block_size", size}}, option);
+    ASSERT_EQ(said.code, 0) << said.err;
+    EXPECT_TRUE(bits_equal(load_safetensors(folder.file("out.safetensors")).at("output"), expected)) << size;
+  }
+  EXPECT_NE(run({}, "").err.find("blocks and block_size go together"), std::string::npos);
+  EXPECT_NE(run({{"block_size", "1"}}, "").err.find("the mask blocks has indices of shape [1, 1, 2, 2]"),
+            std::string::npos);
+  for (const char* wrong : {"x", "2,", "2,2,2", "0", "", "-1", "2 3x"}) {
+    const Said said = run({{"block_size", wrong}}, "");
+    EXPECT_EQ(said.code, 1) << wrong;
+    EXPECT_NE(said.err.find("is not understood; one whole number is needed, or two: rows,keys"), std::string::npos)
+        << wrong << said.err;
+  }
+  const std::string json = folder.write("call.json", R"({"q": [[1], [2]], "k": [[1], [0]], "v": [[1], [3]],
+      "blocks": [[[[0], [1]]]], "block_size": [1, 1]})");
+  const Said said = attn_says("run " + json + " --json");
+  ASSERT_EQ(said.code, 0) << said.err;
+  EXPECT_EQ(nlohmann::json::parse(said.out).at("output"), nlohmann::json({{
+                                                                              1.0,
+                                                                          },
+                                                                          {3.0}}))
+      << said.out;
 }
 
 TEST(RunCommand, ReturnsTheWeightsAskedFor) {

@@ -93,9 +93,13 @@ def _calls(score_mod: Any, block_mask: Any, sizes: tuple[int, ...]) -> Any:
         yield attn.Mask.all() if shown.value else attn.Mask.none(), s
         return
     masked = attn.where(shown.value, s, -math.inf)
-    if (cover := shown.cover) is not None:
-        yield cover.mask, s if cover.exact else masked
-    yield None, masked
+    cover = shown.cover
+    if cover is not None and cover.exact:
+        yield cover.mask, s
+    blocks = _flex_blocks.listed(block_mask, sizes[3])
+    if cover is not None:
+        yield cover.mask if blocks is None else cover.mask & blocks, masked
+    yield blocks, masked
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, block_mask: Any, **options: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import attn
 from attn.torch import _flex_symbols, _flex_trace
 from attn.torch._flex_symbols import Symbol
 
@@ -31,6 +32,16 @@ def kinds(block_mask: Any, keys: int) -> Tensor | None:
     if block_mask.full_kv_num_blocks is not None:
         found[_dense(block_mask.full_kv_num_blocks, block_mask.full_kv_indices, columns)] = _FULL
     return None if bool((found == _PARTIAL).all()) else found
+
+
+def listed(block_mask: Any, keys: int) -> Any:
+    """The blocks that are not hidden, as an attn.Mask, under which those that no row sees take no time; None if none is
+    hidden."""
+    found = kinds(block_mask, keys)
+    if found is None or bool((shown := found != _HIDDEN).all()) or shown.numel() == 0:
+        return None
+    order = shown.int().argsort(dim=-1, descending=True, stable=True)[..., :max(1, int(shown.sum(-1).max()))]
+    return attn.Mask.blocks(torch.where(shown.gather(-1, order), order, -1), tuple(block_mask.BLOCK_SIZE))
 
 
 def evaluated(mask_mod: Any, batch: int, heads: int, rows: range, keys: int) -> Tensor:

@@ -120,25 +120,25 @@ class Lowering {
   MaskNode blocks(const Expression& e) const {
     const Tensor& lists = e.first;
     const auto blocks_of = [](std::int64_t rows, std::int64_t block) { return rows / block + (rows % block != 0); };
-    const std::int64_t rows = blocks_of(shape_.q_rows, e.query_block), keys = blocks_of(shape_.k_rows, e.key_block),
+    const std::int64_t rows = blocks_of(shape_.q_rows, e.block_rows), keys = blocks_of(shape_.k_rows, e.block_keys),
                        batch = lists.size(0), heads = lists.size(1);
     if ((batch != 1 && batch != shape_.batch) || (heads == 0 ? shape_.heads != 0 : shape_.heads % heads != 0) ||
         lists.size(2) != rows)
       throw ShapeError(runtime::format(
           "{}: the mask blocks has indices of shape {}; {} rows in blocks of {} need [1 or {}, H, {}, "
           "n], where H divides the {} query heads",
-          shape_.function, to_string(lists.sizes()), shape_.q_rows, e.query_block, shape_.batch, rows, shape_.heads));
+          shape_.function, to_string(lists.sizes()), shape_.q_rows, e.block_rows, shape_.batch, rows, shape_.heads));
     if (e.n >= keys)
       throw ValueError(runtime::format("{}: the mask blocks holds the index {}; {} keys are {} blocks of {}",
-                                       shape_.function, e.n, shape_.k_rows, keys, e.key_block));
+                                       shape_.function, e.n, shape_.k_rows, keys, e.block_keys));
     return {.op = MaskOp::blocks,
             .lists = {.blocks = lists.data<std::int64_t>(),
                       .batch_stride = batch == 1 ? 0 : lists.stride(0),
                       .head_stride = rows * lists.size(3),
                       .heads_together = heads == 0 ? 1 : shape_.heads / heads,
                       .width = lists.size(3),
-                      .query_block = e.query_block,
-                      .key_block = e.key_block}};
+                      .block_rows = e.block_rows,
+                      .block_keys = e.block_keys}};
   }
 
   void check_ids(const Tensor& ids, std::int64_t length, const char* what) const {

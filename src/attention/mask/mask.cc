@@ -138,18 +138,18 @@ Mask Mask::documents(const Tensor& query_ids, const Tensor& key_ids) {
 
 Mask Mask::blocks(const Tensor& indices, std::int64_t block) { return blocks(indices, block, block); }
 
-Mask Mask::blocks(const Tensor& indices, std::int64_t query_block, std::int64_t key_block) {
+Mask Mask::blocks(const Tensor& indices, std::int64_t block_rows, std::int64_t block_keys) {
   constexpr std::int64_t most = std::int64_t{1} << 40;  // so that every key has an index of 64 bits
-  if (query_block < 1 || key_block < 1 || query_block > most || key_block > most)
-    throw ValueError("Mask::blocks: blocks are of " + std::to_string(query_block) + " rows and " +
-                     std::to_string(key_block) + " keys; each must be from 1 to 2^40");
+  if (block_rows < 1 || block_keys < 1 || block_rows > most || block_keys > most)
+    throw ValueError("Mask::blocks: blocks are of " + std::to_string(block_rows) + " rows and " +
+                     std::to_string(block_keys) + " keys; each must be from 1 to 2^40");
   const Tensor given = integers("Mask::blocks", indices);
   if (given.dim() != 4)
     throw ShapeError("Mask::blocks: indices have shape " + attn::to_string(given.sizes()) +
                      "; they must be [B, H, Tq / block, n]");
   std::int64_t last = -1;
   const Tensor lists = sorted_lists(given, last);
-  return make({.kind = Kind::blocks, .n = last, .first = lists, .query_block = query_block, .key_block = key_block});
+  return make({.kind = Kind::blocks, .n = last, .first = lists, .block_rows = block_rows, .block_keys = block_keys});
 }
 
 Mask Mask::attend(const Tensor& allowed) { return of_tensor("attend", booleans("Mask::attend", allowed), true); }

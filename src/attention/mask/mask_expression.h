@@ -14,7 +14,7 @@ struct Mask::Expression {
   std::int64_t n = 0;                  // prefix without a tensor; blocks: the last block of keys, or -1
   // prefix: n; documents: ids of rows, ids of keys; blocks: sorted lists, in `first`; dense: bool, in `first`
   Tensor first = {}, second = {};
-  std::int64_t query_block = 1, key_block = 1;  // blocks: rows and keys of a block
+  std::int64_t block_rows = 1, block_keys = 1;  // blocks: rows and keys of a block
   bool sees = true;                             // dense: the element that means "sees"
   const char* name = "";                        // dense: attend, block or key_padding
   mutable Part a = {}, b = {};                  // operands of & and | (a and b) and of ~ (a)

@@ -23,7 +23,7 @@ std::string leaf_text(const Expression& e) {
     case Kind::prefix:
       return e.first.defined() ? runtime::format("prefix({})", shape_of(e.first)) : runtime::format("prefix({})", e.n);
     case Kind::documents: return runtime::format("documents({})", shape_of(e.first));
-    case Kind::blocks: return runtime::format("blocks({}, {}, {})", shape_of(e.first), e.query_block, e.key_block);
+    case Kind::blocks: return runtime::format("blocks({}, {}, {})", shape_of(e.first), e.block_rows, e.block_keys);
     case Kind::dense: return runtime::format("{}({})", e.name, shape_of(e.first));
     default: return "none";
   }

@@ -71,12 +71,12 @@ struct BlockLists {
   std::int64_t batch_stride = 0, head_stride = 0;
   std::int64_t heads_together = 1;  // query heads that share lists
   std::int64_t width = 0;
-  std::int64_t query_block = 1, key_block = 1;  // rows, keys
+  std::int64_t block_rows = 1, block_keys = 1;  // rows, keys
 
   static constexpr std::int64_t no_block = INT64_MAX;
   /// Returns the list of row i of (b, h).
   const std::int64_t* of(std::int64_t b, std::int64_t h, std::int64_t i) const {
-    return blocks + b * batch_stride + h / heads_together * head_stride + i / query_block * width;
+    return blocks + b * batch_stride + h / heads_together * head_stride + i / block_rows * width;
   }
 };
 

@@ -21,7 +21,7 @@ static inline std::int64_t first_at_least(const BlockLists& lists, const std::in
 
 /// Returns whether row i of (b, h) sees key j.
 static inline bool lists_see(const BlockLists& lists, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
-  const std::int64_t *list = lists.of(b, h, i), block = j / lists.key_block, n = first_at_least(lists, list, block);
+  const std::int64_t *list = lists.of(b, h, i), block = j / lists.block_keys, n = first_at_least(lists, list, block);
   return n < lists.width && list[n] == block;
 }
 
@@ -30,9 +30,9 @@ static inline bool lists_see(const BlockLists& lists, std::int64_t b, std::int64
 template <class F>
 static inline void for_each_listed(const BlockLists& lists, const std::int64_t* list, std::int64_t first,
                                    std::int64_t end_key, F&& f) {
-  const std::int64_t last = (end_key - 1) / lists.key_block;
-  for (std::int64_t n = first_at_least(lists, list, first / lists.key_block); n < lists.width && list[n] <= last; ++n)
-    f(list[n] * lists.key_block, (list[n] + 1) * lists.key_block);
+  const std::int64_t last = (end_key - 1) / lists.block_keys;
+  for (std::int64_t n = first_at_least(lists, list, first / lists.block_keys); n < lists.width && list[n] <= last; ++n)
+    f(list[n] * lists.block_keys, (list[n] + 1) * lists.block_keys);
 }
 
 /// Returns how many of the blocks `from` to `to` the list has.

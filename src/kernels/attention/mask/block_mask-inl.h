@@ -43,7 +43,7 @@ struct VectorBits {
 HWY_INLINE bool is_by_keys(const MaskNode& node) {
   constexpr std::int64_t least_rows = 8;  // with fewer rows of a list, rows that are transposed take less time
   return node.op == MaskOp::causal || node.op == MaskOp::window ||
-         (node.op == MaskOp::blocks && node.lists.query_block >= least_rows);
+         (node.op == MaskOp::blocks && node.lists.block_rows >= least_rows);
 }
 
 /// Returns whether the mask is one such part, or several that are joined with &.
@@ -72,7 +72,7 @@ HWY_INLINE void lists_mask(const BlockLists& lists, const QueryTile& tile, std::
   for (int r = 0; r < keys; ++r) visible[r] = 0;
   for (std::int64_t row = 0, next; row < tile.rows; row = next) {
     const std::int64_t i = tile.row + row;
-    next = std::min(tile.rows, row + lists.query_block - i % lists.query_block);
+    next = std::min(tile.rows, row + lists.block_rows - i % lists.block_rows);
     const Word rows = bits_between(row, next);
     for_each_listed(lists, lists.of(tile.batch, tile.head, i), first, first + keys,
                     [&](std::int64_t begin, std::int64_t end) {

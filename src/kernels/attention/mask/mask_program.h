@@ -98,12 +98,12 @@ static inline Visibility tile_of_band(std::int64_t nearest, std::int64_t farthes
 
 /// Classifies a tile by the lists of its query blocks.
 static inline Visibility tile_of_lists(const BlockLists& lists, std::int64_t b, const TileRange& r) {
-  const std::int64_t first = r.key_begin / lists.key_block, last = (r.key_end - 1) / lists.key_block;
+  const std::int64_t first = r.key_begin / lists.block_keys, last = (r.key_end - 1) / lists.block_keys;
   bool any = false, all = true;
   for (std::int64_t h = r.head, next; h < r.head + r.heads; h = next) {
     next = (h / lists.heads_together + 1) * lists.heads_together;
     for (std::int64_t i = r.row_begin, after; i < r.row_end; i = after) {
-      after = (i / lists.query_block + 1) * lists.query_block;
+      after = (i / lists.block_rows + 1) * lists.block_rows;
       const std::int64_t seen = listed_blocks(lists, lists.of(b, h, i), first, last);
       any |= seen > 0;
       all &= seen == last - first + 1;

@@ -1,0 +1,178 @@
+# python/tests/literature.py: mechanisms of the literature, each as a recipe beside its plain form in torch; the page
+# docs/literature.md is made of those whose recipe passes.
+import dataclasses
+import importlib
+import inspect
+import math
+import pathlib
+import re
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from error_rule import assert_as_close_as
+
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "literature.md"
+BEGIN, END = "<!-- made by tools/literature -->", "<!-- end -->"
+HEADS = (2, 4, 24, 16)  # the shape of operands that a row does not name
+ROWS: list["Row"] = []
+
+
+@dataclasses.dataclass
+class Row:
+    """ours: the recipe, whose text the page shows; plain: the same with whole matrices. shapes: of their arguments."""
+
+    group: str
+    name: str
+    formula: str
+    source: str
+    cpp: str
+    plain: Callable[..., torch.Tensor]
+    picture: Callable[[], str] | None
+    shapes: dict[str, tuple[int, ...]]
+    ours: Callable[..., torch.Tensor] = None  # type: ignore[assignment]
+
+    @property
+    def code(self) -> str:
+        lines = inspect.getsource(self.ours).splitlines()
+        return "\n".join(lines[next(n for n, line in enumerate(lines) if line.startswith("def ")):])
+
+
+def row(group: str, name: str, formula: str, source: str, cpp: str, plain: Callable[..., torch.Tensor],
+        picture: Any = None, **shapes: tuple[int, ...]) -> Any:
+    def add(ours: Any) -> Any:
+        ROWS.append(Row(group, name, formula, source, cpp, plain, picture, shapes, ours))
+        return ours
+
+    return add
+
+
+def all_rows() -> list[Row]:
+    for module in ("literature_scores", "literature_masks", "literature_models"):
+        importlib.import_module(module)
+    return ROWS
+
+
+# --- plain forms ------------------------------------------------------------------------------------------------------
+
+
+def scaled(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return q @ k.mT / math.sqrt(q.shape[-1])
+
+
+def weights_of(scores: torch.Tensor, seen: torch.Tensor | None = None) -> torch.Tensor:
+    """The softmax over the keys that are seen; 0 for a row that sees none."""
+    if seen is None:
+        return scores.softmax(-1)
+    return scores.masked_fill(~seen, -1e30).softmax(-1) * seen
+
+
+def plainly(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, seen: torch.Tensor | None = None) -> torch.Tensor:
+    k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
+    return weights_of(scaled(q, k), seen) @ v
+
+
+def pairs(rows: int = 24, keys: int = 24) -> tuple[torch.Tensor, torch.Tensor]:
+    """The indices i and j of all pairs."""
+    return torch.arange(rows)[:, None], torch.arange(keys)
+
+
+# --- the comparison ---------------------------------------------------------------------------------------------------
+
+
+def _results(function: Callable[..., torch.Tensor], values: dict[str, torch.Tensor], dtype: torch.dtype) -> list:
+    inputs = {name: x.to(dtype).requires_grad_() for name, x in values.items()}
+    output = function(**inputs)
+    direction = torch.randn(output.shape, generator=torch.Generator().manual_seed(2))
+    grads = torch.autograd.grad(output, list(inputs.values()), direction.to(dtype), allow_unused=True)
+    return [output, *grads]
+
+
+def _drawn(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
+    """Random numbers; those of matrices as a model begins with them, so that no softmax has one key alone."""
+    x = torch.randn(shape, generator=generator)
+    return x / math.sqrt(shape[-1]) if len(shape) in (2, 3) else x
+
+
+def check(one: Row) -> None:
+    """Output and all gradients by the error rule, against the plain form in float64; AssertionError. Four draws count
+    as one tensor, because the plain error of a gradient of a few numbers is small by chance."""
+    names = list(inspect.signature(one.ours).parameters)
+    generator = torch.Generator().manual_seed(1)
+    draws = []
+    for _ in range(4):
+        values = {name: _drawn(one.shapes.get(name, HEADS), generator) for name in names}
+        draws.append([_results(one.ours, values, torch.float32), _results(one.plain, values, torch.float32),
+                      _results(one.plain, values, torch.float64)])
+    for n, label in enumerate(("output", *names)):
+        kinds = [[draw[kind][n] for draw in draws] for kind in range(3)]
+        missing = [[x is None for x in kind] for kind in kinds]
+        assert missing[0] == missing[1], (one.name, label)
+        if not any(missing[0]):
+            assert_as_close_as(*(torch.stack(kind) for kind in kinds), f"{one.name}, {label}")
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def _section(one: Row) -> str:
+    text = f"### {one.name}\n\n`{one.formula}` ({one.source})\n\n```python\n{one.code}\n```\n\nC++: `{one.cpp}`\n"
+    if one.picture is not None:
+        text += f"\n```text\n{one.picture().rstrip()}\n```\n"
+    return text
+
+
+def _program(rows: list[Row], given: str) -> str:
+    lines = "".join(f"\n    {one.cpp}," for one in rows)
+    end = f'\n  }};\n  std::cout << results.size() << " calls\\n";\n}}\n```\n\n```text\n{len(rows)} calls\n```\n'
+    return ("## The calls in C++ as one program\n\n<!-- compile -->\n"
+            f"```cpp\n{given}  const std::vector<Tensor> results{{{lines}{end}")
+
+
+GIVEN = textwrap.dedent("""\
+    #include <attn/attn.h>
+    #include <iostream>
+
+    using namespace attn;
+
+    int main() {
+      const Tensor q = randn({2, 4, 24, 16}), k = randn({2, 4, 24, 16}), v = randn({2, 4, 24, 16});
+      const Tensor k1 = randn({2, 1, 24, 16}), v1 = randn({2, 1, 24, 16});  // one head, two heads
+      const Tensor k2 = randn({2, 2, 24, 16}), v2 = randn({2, 2, 24, 16});
+      const Tensor w = randn({16, 16}), a_q = randn({8, 16}), a_k = randn({8, 16}), a = randn({8});
+      const Tensor few = randn({2, 4, 6, 16}), one = randn({2, 1, 1, 16}), e = randn({8, 24});
+      const Tensor slopes = rand({4}), table = randn({32, 4}), by_distance = randn({4, 47}), logits = zeros({4});
+      const Tensor gate = rand({2, 4, 24, 16}), log_n = log(arange(1, 25)).unsqueeze(-1), decay = randn({2, 4, 24});
+      const Tensor ids = arange(0, 24, 1, Dtype::i64);        // the document of each token
+      const Tensor global = zeros({1, 24}, Dtype::boolean);   // global tokens
+      const Tensor chosen = zeros({1, 4, 24, 3}, Dtype::i64);  // of each row and head: blocks of keys
+      const Tensor blocks = zeros({1, 1, 6, 3}, Dtype::i64);   // of each block of rows
+      const ScoreTable bias(by_distance, "bias"), c(decay, "c");
+    """)
+
+
+def page() -> str:
+    """The generated part of the page. A row whose recipe does not pass raises an AssertionError."""
+    rows = all_rows()
+    for one in rows:
+        check(one)
+    groups = list(dict.fromkeys(one.group for one in rows))
+    text = "| mechanism | formula | source |\n|---|---|---|\n"
+    for one in rows:
+        formula = one.formula.replace("|", "\\|")
+        text += f"| [{one.name}](#{_anchor(one.name)}) | `{formula}` | {one.source} |\n"
+    for group in groups:
+        text += f"\n## {group}\n\n" + "\n".join(_section(one) for one in rows if one.group == group)
+    return f"{BEGIN}\n{text}\n{_program(rows, GIVEN)}{END}"
+
+
+def with_page(text: str, made: str) -> str:
+    """The text of the page with the generated part replaced."""
+    before, rest = text.split(BEGIN, 1)
+    return before + made + rest.split(END, 1)[1]

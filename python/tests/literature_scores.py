@@ -1,0 +1,188 @@
+# python/tests/literature_scores.py: scores, positions and normalisers of the literature.
+import math
+
+import attn
+import torch
+import torch.nn.functional as F
+
+from literature import pairs, plainly, row, scaled, weights_of
+
+S, P, N = "Scores", "Positions in the score", "Around the softmax"
+
+
+@row(S, "Scaled dot product", "softmax(q k^T / sqrt(D)) v", "Vaswani 2017, 1706.03762",
+     "attention(q, k, v).output", plainly)
+def scaled_dot_product(q, k, v):
+    return attn.attention(q, k, v)
+
+
+@row(S, "Additive", "s = w . tanh(Wq q + Wk k)", "Bahdanau 2014, 1409.0473",
+     "attention(q, k, v, {.score = Score::additive(a_q, a_k, a)}).output",
+     lambda q, k, v, w_q, w_k, w: weights_of(
+         torch.tanh((q @ w_q.T).unsqueeze(3) + (k @ w_k.T).unsqueeze(2)) @ w) @ v,
+     w_q=(8, 16), w_k=(8, 16), w=(8,))
+def additive(q, k, v, w_q, w_k, w):
+    return attn.attention(q, k, v, score=attn.Score.additive(w_q, w_k, w))
+
+
+@row(S, "Dot", "s = q . k", "Luong 2015, 1508.04025", "attention(q, k, v, {.score = Score::dot()}).output",
+     lambda q, k, v: weights_of(q @ k.mT) @ v)
+def dot(q, k, v):
+    return attn.attention(q, k, v, score="dot")
+
+
+@row(S, "General", "s = q^T W k", "Luong 2015, 1508.04025", "attention(q, k, v, {.score = Score::general(w)}).output",
+     lambda q, k, v, w: weights_of(q @ w @ k.mT) @ v, w=(16, 16))
+def general(q, k, v, w):
+    return attn.attention(q, k, v, score=attn.Score.general(w))
+
+
+@row(S, "Cosine", "s = tau q . k / (|q| |k|)", "Swin v2, Liu 2021, 2111.09883",
+     "attention(div(q, sqrt(mul(q, q).sum({-1}, true))), div(k, sqrt(mul(k, k).sum({-1}, true))), v, "
+     "{.scale = 10}).output",
+     lambda q, k, v: weights_of(10 * F.cosine_similarity(q.unsqueeze(3), k.unsqueeze(2), dim=-1)) @ v)
+def cosine(q, k, v):
+    return attn.attention(F.normalize(q, dim=-1), F.normalize(k, dim=-1), v, scale=10.0)
+
+
+@row(S, "Multi-query", "all query heads read one key head", "Shazeer 2019, 1911.02150",
+     "attention(q, k1, v1).output", plainly, k=(2, 1, 24, 16), v=(2, 1, 24, 16))
+def multi_query(q, k, v):
+    return attn.attention(q, k, v)
+
+
+@row(S, "Grouped queries", "query head h reads key head h // (Hq / Hk)", "Ainslie 2023, 2305.13245",
+     "attention(q, k2, v2).output", plainly, k=(2, 2, 24, 16), v=(2, 2, 24, 16))
+def grouped_queries(q, k, v):
+    return attn.attention(q, k, v)
+
+
+# --- positions --------------------------------------------------------------------------------------------------------
+
+
+def _distances(values):
+    i, j = pairs()
+    return values[:, j - i + 23]
+
+
+@row(P, "ALiBi", "s + slope[h] (j - i)", "Press 2021, 2108.12409",
+     "attention(q, k, v, {.mask = Mask::causal(), .bias = Bias::alibi(slopes)}).output",
+     lambda q, k, v, slopes: weights_of(scaled(q, k) + slopes[:, None, None] * (pairs()[1] - pairs()[0]),
+                                        pairs()[1] <= pairs()[0]) @ v, slopes=(4,))
+def alibi(q, k, v, slopes):
+    return attn.attention(q, k, v, mask="causal", bias=attn.Bias.alibi(slopes))
+
+
+def _t5(q, k, v, table):
+    i, j = pairs()
+    distance = (j - i).abs()
+    far = 8 + (torch.log(distance.clamp(min=1) / 8) / math.log(128 / 8) * 8).long()
+    bucket = torch.where(distance < 8, distance, far.clamp(max=15)) + 16 * (j > i)
+    return weights_of(q @ k.mT + table[bucket].permute(2, 0, 1)) @ v
+
+
+@row(P, "Relative bias by buckets", "s + table[bucket(j - i), h]", "T5, Raffel 2019, 1910.10683",
+     "attention(q, k, v, {.score = Score::dot(), .bias = Bias::relative(table)}).output", _t5, table=(32, 4))
+def relative_buckets(q, k, v, table):
+    return attn.attention(q, k, v, score="dot", bias=attn.Bias.relative(table))
+
+
+@row(P, "Learned bias by distance", "s + bias[h, j - i]", "Swin, Liu 2021, 2103.14030",
+     "attention(q, k, v, {.score_mod = [&](auto s, auto, auto h, auto i, auto j) "
+     "{ return s + bias(h, j - i + 23); }}).output",
+     lambda q, k, v, bias: weights_of(scaled(q, k) + _distances(bias)) @ v, bias=(4, 47))
+def learned_distance(q, k, v, bias):
+    table = attn.ScoreTable(bias)
+    return attn.attention(q, k, v, score_mod=lambda s, b, h, i, j: s + table[h, j - i + 23])
+
+
+def _forgetting(q, k, v, f):
+    c = F.logsigmoid(f).cumsum(-1)
+    return weights_of(scaled(q, k) + c.unsqueeze(3) - c.unsqueeze(2), pairs()[1] <= pairs()[0]) @ v
+
+
+@row(P, "Forgetting", "s + c[i] - c[j], c = cumsum(log sigmoid(f))", "Forgetting Transformer, Lin 2025, 2503.02130",
+     "attention(q, k, v, {.mask = Mask::causal(), .score_mod = [&](auto s, auto b, auto h, auto i, auto j) "
+     "{ return s + c(b, h, i) - c(b, h, j); }}).output",
+     _forgetting, f=(2, 4, 24))
+def forgetting(q, k, v, f):
+    c = attn.ScoreTable(F.logsigmoid(f).cumsum(-1))
+    return attn.attention(q, k, v, mask="causal", score_mod=lambda s, b, h, i, j: s + c[b, h, i] - c[b, h, j])
+
+
+# --- around the softmax -----------------------------------------------------------------------------------------------
+
+
+@row(N, "Softcap", "c tanh(s / c)", "Gemma 2, 2408.00118", "attention(q, k, v, {.softcap = 20}).output",
+     lambda q, k, v: weights_of(20 * torch.tanh(scaled(q, k) / 20)) @ v)
+def softcap(q, k, v):
+    return attn.attention(q, k, v, softcap=20.0)
+
+
+def _with_sink(q, k, v, sinks):
+    scores = torch.cat((sinks[:, None, None].expand(2, 4, 24, 1), scaled(q, k)), -1)
+    return scores.softmax(-1)[..., 1:] @ v
+
+
+@row(N, "Softmax-1", "exp(s) / (1 + sum exp(s))", "Miller 2023, evanmiller.org/attention-is-off-by-one.html",
+     "attention(q, k, v, {.sinks = zeros({4})}).output",
+     lambda q, k, v: _with_sink(q, k, v, torch.zeros(4, dtype=q.dtype)))
+def softmax_1(q, k, v):
+    return attn.attention(q, k, v, sinks=torch.zeros(4))
+
+
+@row(N, "Learned sink", "exp(s) / (exp(sink[h]) + sum exp(s))", "gpt-oss, 2508.10925",
+     "attention(q, k, v, {.sinks = logits}).output", _with_sink, sinks=(4,))
+def learned_sink(q, k, v, sinks):
+    return attn.attention(q, k, v, sinks=sinks)
+
+
+def _scalable(q, k, v, a):
+    i, j = pairs()
+    return weights_of(a[:, None, None] * torch.log(i + 1.0) * scaled(q, k), j <= i) @ v
+
+
+@row(N, "Scalable softmax", "softmax(a log(n) s), n keys are seen", "Nakanishi 2025, 2501.19399",
+     "attention(mul(q, log_n), k, v, {.mask = Mask::causal()}).output", _scalable, a=(4,))
+def scalable_softmax(q, k, v, a):
+    n = torch.arange(1, 25)[:, None]
+    return attn.attention(q * (a[:, None, None] * n.log()), k, v, mask="causal")
+
+
+def _local_p(q, k, v, w, u):
+    from_centre = torch.arange(24) - 24 * torch.sigmoid(torch.tanh(q @ w) @ u).unsqueeze(-1)
+    return (weights_of(scaled(q, k), from_centre.abs() <= 6) * torch.exp(-from_centre.square() / 18)) @ v
+
+
+@row(N, "Local-p", "softmax(s, |j - p| <= D) exp(-(j - p)^2 / (2 (D/2)^2)), p = T sigmoid(u . tanh(W q))",
+     "Luong 2015, 1508.04025",
+     "attention(q, k, v, {.score_mod = [&](auto s, auto b, auto h, auto i, auto j) "
+     "{ return s - (j - c(b, h, i)) * (j - c(b, h, i)) / 18.0; }}).output",
+     _local_p, w=(16, 8), u=(8,))
+def local_p(q, k, v, w, u):
+    p = attn.ScoreTable(24 * torch.sigmoid(torch.tanh(q @ w) @ u))
+
+    def near(s, b, h, i, j):
+        return attn.where(abs(j - p[b, h, i]) <= 6.0, s, -math.inf)
+
+    def gaussian(s, b, h, i, j):
+        return near(s, b, h, i, j) - (j - p[b, h, i]) * (j - p[b, h, i]) / 18.0
+
+    # a factor of a weight is a term of its score, without its share of the sum: exp of the difference of both sums
+    _, whole = attn.attention(q, k, v, score_mod=near, return_logsumexp=True)
+    y, share = attn.attention(q, k, v, score_mod=gaussian, return_logsumexp=True)
+    return y * torch.exp(share - whole).unsqueeze(-1)
+
+
+@row(N, "Differential", "(softmax(s1) - lambda softmax(s2)) v", "Ye 2024, 2410.05258",
+     "sub(attention(q, k, v).output, mul(attention(v, k, v).output, 0.8))",
+     lambda q, k, q2, k2, v, factor: (weights_of(scaled(q, k)) - factor * weights_of(scaled(q2, k2))) @ v,
+     factor=(4, 1, 1))
+def differential(q, k, q2, k2, v, factor):
+    return attn.attention(q, k, v) - factor * attn.attention(q2, k2, v)
+
+
+@row(N, "Gate on the output", "sigmoid(g) * o", "Qiu 2025, 2505.06708",
+     "mul(attention(q, k, v).output, sigmoid(gate))", lambda q, k, v, g: torch.sigmoid(g) * plainly(q, k, v))
+def gate(q, k, v, g):
+    return torch.sigmoid(g) * attn.attention(q, k, v)
