@@ -25,8 +25,8 @@ struct KvCacheOptions {
   Dtype dtype = Dtype::f32;      ///< dtype of k, v and q: f32, f64, bf16 or f16
   KvStorage storage = KvStorage::same;
   std::int64_t scale_group = 0;  ///< int8: number of adjacent elements that share a scale; 0: the whole row
-  /// A value is the first value_dim elements of its key, so only keys are stored: latent attention (latent_attention.h).
-  /// Not with int8.
+  /// A value is the first value_dim elements of its key, so only keys are stored: latent attention
+  /// (latent_attention.h). Not with int8.
   bool values_in_keys = false;
 };
 

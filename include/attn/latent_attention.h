@@ -40,8 +40,8 @@ enum class LatentForm {
 /// Dtypes   f32, f64, bf16, f16, the same for all operands.
 /// Errors   as attention(), with this function's name; ShapeError where the operands' dims disagree.
 /// Gradient all six operands and those of attention(); second derivatives too.
-/// Bits     a row has the same bits in any batch, with any padding and thread count, in any number of calls; they depend
-///          on `form`, which only the caller chooses (docs/numerics.md section 10).
+/// Bits     a row has the same bits in any batch, with any padding and thread count, in any number of calls; they
+///          depend on `form`, which only the caller chooses (docs/numerics.md section 10).
 /// Source   DeepSeek-V2 (2405.04434), section 2.1; the absorbed form: its appendix C.
 ATTN_API AttentionResult latent_attention(const LatentOperands& operands, const AttentionOptions& options = {},
                                           LatentForm form = LatentForm::expanded);
@@ -59,8 +59,8 @@ ATTN_API void append_latent(KvCache& cache, const std::vector<KvSequence>& seque
 /// Positions, options, evicted keys: as attention_cached.
 /// Errors    as attention_cached; ValueError for a cache that was not made by latent_cache_options.
 /// Gradient  none, as attention_cached.
-/// Bits      those of latent_attention in the same form on the same rows. The expanded form makes the keys and values of
-///           all cached rows in each call.
+/// Bits      those of latent_attention in the same form on the same rows. The expanded form makes the keys and values
+///           of all cached rows in each call.
 ATTN_API AttentionResult latent_attention_cached(const LatentOperands& operands, const KvCache& cache,
                                                  const std::vector<KvSequence>& sequences,
                                                  const AttentionOptions& options = {},

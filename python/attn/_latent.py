@@ -89,7 +89,8 @@ def latent_attention_cached(
     >>> cache = attn.KvCache(key_heads=1, head_dim=8 + 2, value_dim=8, pages=4, values_in_keys=True)
     >>> sequence, row = cache.create(), np.ones((1, 3, 8), np.float32)
     >>> attn.append_latent(cache, [sequence], row, row[..., :2])
-    >>> q, rotary, w = np.ones((1, 2, 1, 4), np.float32), np.ones((1, 2, 1, 2), np.float32), np.ones((2, 4, 8), np.float32)
+    >>> q, rotary = np.ones((1, 2, 1, 4), np.float32), np.ones((1, 2, 1, 2), np.float32)
+    >>> w = np.ones((2, 4, 8), np.float32)
     >>> attn.latent_attention_cached(q, rotary, w, w, cache, [sequence], mask="causal").tolist()
     [[[[8.0, 8.0, 8.0, 8.0]], [[8.0, 8.0, 8.0, 8.0]]]]
     """

@@ -13,8 +13,9 @@ AttentionResult attend_cached(const char* function, const Tensor& q, const KvCac
                               const std::vector<KvSequence>& sequences, const AttentionOptions& options,
                               const std::function<KvCache::Rows(const KvCache::Rows&)>& expand = {});
 
-/// Detaches the results, and marks them as requiring a gradient if one is wanted of `inputs`, of a tensor in the options or of rows of the
-/// cache; a backward pass that reaches them throws an error that caches have no gradient, and names `instead`.
+/// Detaches the results, and marks them as requiring a gradient if one is wanted of `inputs`, of a tensor in the
+/// options or of rows of the cache. A backward pass that reaches them throws an error that caches have no gradient,
+/// which names `instead`.
 void refuse_cached_gradient(const char* function, const char* instead, std::vector<Tensor> inputs, const KvCache& cache,
                             const AttentionOptions& options, AttentionResult& result);
 

@@ -16,8 +16,8 @@ namespace {
 constexpr const char* plain = "latent_attention";
 constexpr const char* cached = "latent_attention_cached";
 
-/// Multiplies the rows x [B, H, T, K] of each head by its matrix w [H, K, N]: all rows of a head in one product, so that
-/// each matrix is read once for the whole batch.
+/// Multiplies the rows x [B, H, T, K] of each head by its matrix w [H, K, N]: all rows of a head in one product, so
+/// that each matrix is read once for the whole batch.
 Tensor times_of_head(const Tensor& x, const Tensor& w) {
   const std::int64_t batch = x.size(0), heads = x.size(1), rows = x.size(2);
   if (batch == 1) return matmul(x, w.unsqueeze(0));

@@ -33,10 +33,13 @@ class DecodeOutput {
   DecodeOutput(T* memory, std::int64_t columns) : o_(memory), columns_(columns), vectors_((columns + N - 1) / N) {}
 
   /// Calls tile.template operator()<ROWS, VECTORS>(row, column, o) for tiles that cover the output: ROWS rows from
-  /// `row`, VECTORS vectors of columns from `column`, stored from `o` on, rows stride() apart.
+  /// `row`, VECTORS vectors of columns from `column`, stored from `o` on, rows stride() apart. A tile with `eight_rows`
+  /// takes eight rows at once: V, which may come from L2, is then read once.
   template <class Tile>
   void for_each(int rows, const Tile& tile) const {
     int row = 0;
+    if constexpr (requires { requires Tile::eight_rows; })
+      if (rows == 8) return for_each_vector<8, 2>(0, tile);
     for (; row + 4 <= rows; row += 4) for_each_vector<4, registers == 16 ? 2 : 4>(row, tile);
     for (; row < rows; ++row) for_each_vector<1, 8>(row, tile);  // enough chains to hide an FMA's latency
   }

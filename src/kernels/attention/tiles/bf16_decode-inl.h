@@ -140,6 +140,7 @@ struct DecodeWeightPairs {
 /// also sums the weights, because that chain alone would be bound by latency.
 struct PairValues {
   using Compute = float;
+  static constexpr bool eight_rows = true;
   template <int VECTORS>
   static constexpr int lines = VECTORS > 1 ? VECTORS : 0;
   const std::uint16_t* const* rows;

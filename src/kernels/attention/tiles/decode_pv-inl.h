@@ -82,6 +82,7 @@ struct PvEpilogue {
 template <class Format>
 struct RowValues {
   using Compute = typename Format::Compute;
+  static constexpr bool eight_rows = registers == 32 && sizeof(Compute) == 4;
   static constexpr int N = lanes<Compute>;
   template <int VECTORS>
   static constexpr int lines = prefetches_ahead<Compute> && VECTORS > 1
@@ -126,10 +127,18 @@ struct NoWeightSum {
   void end() const {}
 };
 
+/// Whether a loader of values has registers for tiles of eight rows.
+template <class Values>
+inline constexpr bool has_eight_rows = [] {
+  if constexpr (requires { Values::eight_rows; }) return Values::eight_rows;
+  else return false;
+}();
+
 /// Computes PV of decode rows: ROWS rows x VECTORS vectors of columns.
 template <class Mac, class Values, class Weights, class Sum = NoWeightSum>
 struct DecodePvTile {
   using T = typename Mac::Sum;
+  static constexpr bool eight_rows = has_eight_rows<Values>;
   Values values;
   Weights p;
   PvEpilogue<T> epilogue;

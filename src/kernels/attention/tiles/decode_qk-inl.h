@@ -100,6 +100,13 @@ struct RowKeys {
   };
 };
 
+/// Whether a loader of keys has registers for tiles of eight rows; with five to seven, missing rows are computed too,
+/// from any numbers. K is then transposed once, which takes as long as the products of four rows.
+template <class Keys>
+inline constexpr bool eight_rows = false;
+template <class Format>
+inline constexpr bool eight_rows<RowKeys<Format>> = registers == 32 && sizeof(typename Format::Compute) == 4;
+
 /// Computes scores of decode rows: ROWS rows x VECTORS vectors of keys, each score a chain over the columns.
 template <class Mac, class Keys>
 struct DecodeQkTile {
@@ -111,6 +118,8 @@ struct DecodeQkTile {
   HWY_NOINLINE void operator()(int vectors, const DecodeScoreRows<T>& to) const {
     constexpr int most = Keys::most;
     int row = 0;
+    if constexpr (eight_rows<Keys>)
+      if (q.rows > 4) return vectors == most ? rows_of<8, most>(0, 0, to) : rows_of<8, 1>(0, 0, to);
     for (; row + 4 <= q.rows; row += 4)
       if (vectors == most && Keys::four_rows) rows_of<4, most>(0, row, to);
       else
