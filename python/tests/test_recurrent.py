@@ -1,5 +1,9 @@
 # python/tests/test_recurrent.py: linear attention with a state and the causal convolution: against plain loops in
-# float64, torch's gradients, splits to the bit, mistakes.
+# float64, torch's gradients, splits to the bit, memory, mistakes.
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -103,6 +107,34 @@ def test_lengths_and_packed():
     packed = [np.concatenate((x[:1], x[1:, :, :20]), 2) for x in (q, k, v, g, beta)]
     together, states = attn.gated_delta_rule(*packed, cu_seqlens=[0, 70, 90])
     assert np.array_equal(states, state) and np.array_equal(together[0, :, 70:], output[1, :, :20])
+
+
+TRAINING_STEP = """
+import torch, attn
+
+def memory(field):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(field)) / 1024
+
+rows, dim = {rows}, 128
+q, k, v = (torch.randn(1, 1, rows, dim, requires_grad=True) for _ in range(3))
+g, beta = (torch.rand(1, 1, rows) for _ in range(2))
+g = (-g).requires_grad_()
+attn.gated_delta_rule(*(x[:, :, :64] for x in (q, k, v, g, beta)), l2norm=True)[0].sum().backward()  # what is made once
+for x in (q, k, v, g):
+    x.grad = None
+before = memory("VmRSS")
+attn.gated_delta_rule(q, k, v, g, beta.requires_grad_(), l2norm=True)[0].sum().backward()
+print(memory("VmHWM") - before)
+"""
+
+
+def test_memory_of_a_training_step_grows_with_the_rows():
+    """Output, its gradient, those of q, k and v, and a state every 64 rows: 3.5 KB a row, and 48 MB at once. With
+    ATTN_TEST_FULL=1 65,536 rows, for which a state a row would take 4 GB."""
+    rows = 65_536 if os.environ.get("ATTN_TEST_FULL") == "1" else 8_192
+    said = subprocess.run([sys.executable, "-c", TRAINING_STEP.format(rows=rows)], capture_output=True, text=True,
+                          timeout=600, check=True)
+    assert float(said.stdout) < 48 + rows * 3.5 / 1024, said.stdout
 
 
 def test_mistakes():
