@@ -4,7 +4,6 @@
 #include <attn/ops.h>
 #include <attn/runtime.h>
 
-#include "attention/element.h"
 #include "attention/lower.h"
 #include "attention/schedule/backward_plan.h"
 #include "attention/schedule/partial_backward.h"
@@ -17,6 +16,7 @@
 #include "runtime/parallel.h"
 #include "runtime/thread_scratch.h"
 #include "tensor/build.h"
+#include "tensor/rows.h"
 
 #include <cstring>
 #include <memory>
