@@ -43,6 +43,8 @@ enum {
   ATTN_STRIDE_LEFT_OUT,
   ATTN_SHORT_STRIDE,
   ATTN_ALIGNMENT,
+  ATTN_TOTALS_LEFT_OUT,
+  ATTN_PIECE,
   ATTN_BAD_STRUCT = 100 /* struct_size is not that of this library, or the call is NULL */
 };
 
@@ -89,6 +91,13 @@ typedef struct attn_attention {
   int32_t reserved; /* 0 */
 
   const int64_t *query_lengths, *key_lengths, *key_start, *query_start; /* [B] each; or NULL */
+
+  /* Keys in pieces (<attn/plain.h>): the rows' totals, [B, Hq, Tq], [B, Hq, Tq] and [B, Hq, Tq, Dv], compute type.
+   * A call that does not begin (0) reads them; one that does not end (0) writes them and no results. */
+  void *totals_max, *totals_sum, *totals_output;
+  int32_t begins, ends;   /* default 1 each */
+  int64_t first_key;      /* the position of key 0, a multiple of 1024 */
+  int64_t row_block_step; /* default 64: from a block of 64 rows to the next, in positions */
 } attn_attention;
 
 /* The backward pass of a call. `forward.output`, `max` and `sum` must hold its results. Call attn_backward_init
@@ -103,6 +112,8 @@ typedef struct attn_attention_backward {
   void* dsinks; /* [Hq]; or NULL */
   /* Compute type, or NULL. The gradient is added to its elements; bias_strides address them, and a stride of 0 sums. */
   void* dbias;
+  /* Keys or rows in pieces (<attn/plain.h>); or NULL. */
+  void *dq_totals, *delta, *key_totals;
 } attn_attention_backward;
 
 /* The caller's threads: `run` calls part(part_context, 0) ... part(part_context, parts - 1), each once, in any order,
@@ -121,6 +132,8 @@ ATTN_API attn_status attn_backward_init(attn_attention_backward* call, size_t st
 /* Returns the bytes of workspace, at any alignment; 0 for ATTN_BAD_STRUCT. `executor` may be NULL. */
 ATTN_API size_t attn_workspace_bytes(const attn_attention* call, const attn_executor* executor);
 ATTN_API size_t attn_backward_workspace_bytes(const attn_attention_backward* call, const attn_executor* executor);
+/* Returns the bytes of key_totals: 0 in f32 and f64. */
+ATTN_API size_t attn_key_totals_bytes(const attn_attention_backward* call);
 
 /* Compute the forward and the backward pass. They write nothing unless they return ATTN_OK. Thread-safe for different
  * outputs and workspaces. */

@@ -25,6 +25,14 @@ struct ScoreStrides {
   std::int64_t batch = 0, head = 0, row = 0, key = neighbours;
 };
 
+/// The totals of rows whose keys come in pieces, not yet divided: for each row the largest score, the sum of the
+/// weights, and the sum of weights times values over the keys so far.
+struct RowTotals {
+  void* max = nullptr;     // [B, Hq, Tq], compute type; -inf if the row has seen no key
+  void* sum = nullptr;     // [B, Hq, Tq], compute type
+  void* output = nullptr;  // [B, Hq, Tq, Dv], compute type, row-major
+};
+
 /// One call of attention. <attn/attention.h> says what each field means and which bits result. A null pointer means
 /// "not given, use the default". If a size is 0 although the pointer to the data of that size is not null, the call
 /// returns Status::size_left_out.
@@ -63,6 +71,17 @@ struct Attention {
   const std::int64_t* key_lengths = nullptr;
   const std::int64_t* key_start = nullptr;
   const std::int64_t* query_start = nullptr;
+
+  // Keys in pieces: each call has the keys from position `first_key` on, and `totals` carry the rows over from call to
+  // call. The bits are those of one call if pieces begin at multiples of 1,024 and come in order. A call that does not
+  // begin reads the totals; one that does not end writes them, and none of the results. Not with key_start or
+  // bottom_right; masks, biases and key_lengths are those of the piece.
+  RowTotals totals = {};
+  bool begins = true, ends = true;
+  std::int64_t first_key = 0;
+  // Row i has position i / 64 * row_block_step + i % 64, plus query_start: blocks of 64 rows that are `row_block_step`
+  // positions apart.
+  std::int64_t row_block_step = 64;
 };
 
 /// The caller's threads: `run` calls part(part_context, 0) ... part(part_context, parts - 1), each once, in any order,
@@ -90,6 +109,8 @@ enum class [[nodiscard]] Status : std::uint8_t {
   stride_left_out,
   short_stride,
   alignment,
+  totals_left_out,
+  piece,
 };
 /// Returns one line: "plain::attention: k_heads and v_heads must each divide q_heads".
 ATTN_API const char* text_of(Status status) noexcept;
@@ -108,7 +129,22 @@ struct AttentionBackward {
   void* dsinks = nullptr;  // [Hq], or null
   // Compute type, or null. The gradient is added to its elements; bias_strides address them, and a stride of 0 sums.
   void* dbias = nullptr;
+
+  // Keys or rows in pieces, in two passes, of which each gives whole sums; without dbias.
+  //  Rows: dq of all rows, without dk and dv; pieces of keys as in the forward pass (forward.begins, ends, first_key).
+  // dq_totals, [B, Hq, Tq, D] of the compute type, carry its sums; dsinks comes with the call that ends. `delta`,
+  // [B, Hq, Tq] of the compute type, is written by the call that begins and read by the others.
+  //  Keys: dk and dv of all keys, without dq; pieces of rows, whose first row is at forward.query_start. A piece has a
+  // multiple of 64 rows unless it is the last of a head. All rows of a head come before the next head that shares its
+  // keys: with grouped heads a call has all rows, or one query head of each group. `delta` is read. In f32 and f64, dk
+  // and dv carry the sums; in bf16 it is key_totals, of key_totals_bytes(call) bytes at the same address in each call.
+  void* dq_totals = nullptr;
+  void* delta = nullptr;
+  void* key_totals = nullptr;
 };
+
+/// Returns the bytes of key_totals: 0 in f32 and f64.
+ATTN_API std::size_t key_totals_bytes(const AttentionBackward& call) noexcept;
 
 /// Returns the bytes of workspace for a call, at any alignment. In f32 and f64 the size depends only on dim, value_dim
 /// and the thread count. In bf16 and f16 it also depends on q_rows and k_rows, because converted blocks of k and v are

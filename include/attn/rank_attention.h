@@ -24,11 +24,11 @@ ATTN_API std::vector<std::int64_t> rank_rows(const Ranks& ranks, RankLayout layo
 
 /// Computes attention() of a sequence of `length` rows and keys that all ranks hold together. Collective.
 ///
-/// Shapes   q [B, Hq, own rows, D], k [B, Hk, own rows, D], v [B, Hv, own rows, Dv], the rows of rank_rows in that order;
-///          the results have the same rows. Options that are not of single rows are the same at every rank.
+/// Shapes   q [B, Hq, own rows, D], k [B, Hk, own rows, D], v [B, Hv, own rows, Dv]: the rows of rank_rows, in that
+///          order, which the results have too. Options are the same at every rank.
 /// Dtypes   those of attention().
-/// Errors   RankError with the same text at every rank, whichever rank is wrong; alone the errors of attention(). What a
-///          layout does not do is an error that names it, never another mask (docs/ranks.md has the list).
+/// Errors   RankError with the same text at every rank, whichever rank is wrong; alone the errors of attention(). What
+///          a layout does not do is an error that names it, never another mask (docs/ranks.md has the list).
 /// Bits     those of attention() on the whole sequence, for any number of ranks.
 ATTN_API AttentionResult rank_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
                                         RankLayout layout, const Ranks& ranks, const AttentionOptions& options = {});

@@ -50,6 +50,11 @@ void MpiTransport::wait(Request request) {
   free_.push_back(request);
 }
 
+void MpiTransport::progress() {
+  int there = 0;
+  MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_, &there, MPI_STATUS_IGNORE);
+}
+
 void MpiTransport::abort(int code) noexcept {
   MPI_Abort(communicator_, code);
   ::_exit(code);

@@ -3,6 +3,7 @@
 
 #include "model/part_tree.h"
 #include "ranks/heads_exchange.h"
+#include "ranks/stripes.h"
 #include "runtime/format.h"
 
 namespace attn {
@@ -21,33 +22,24 @@ std::vector<std::int64_t> rank_rows(const Ranks& ranks, RankLayout layout, std::
   return rows;
 }
 
-namespace {
-
-[[noreturn]] void refuse(RankLayout layout) {
-  throw ValueError(
-      runtime::format("rank_attention: the layout {} is not built", layout == RankLayout::heads ? "heads" : "stripes"));
-}
-
-}  // namespace
-
 AttentionResult rank_attention(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
                                RankLayout layout, const Ranks& ranks, const AttentionOptions& options) {
   if (layout == RankLayout::heads) return attention_by_heads(q, k, v, length, ranks, options, nullptr);
-  refuse(layout);
+  return attention_by_stripes(q, k, v, length, ranks, options, nullptr);
 }
 
 AttentionResult rank_attention_forward(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
                                        RankLayout layout, const Ranks& ranks, const AttentionOptions& options,
                                        AttentionSaved& saved) {
   if (layout == RankLayout::heads) return attention_by_heads(q, k, v, length, ranks, options, &saved);
-  refuse(layout);
+  return attention_by_stripes(q, k, v, length, ranks, options, &saved);
 }
 
 AttentionGradients rank_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
                                            RankLayout layout, const Ranks& ranks, const AttentionOptions& options,
                                            const AttentionSaved& saved, const AttentionBackwardOptions& wanted) {
   if (layout == RankLayout::heads) return attention_backward_by_heads(q, k, v, length, ranks, options, saved, wanted);
-  refuse(layout);
+  return attention_backward_by_stripes(q, k, v, length, ranks, options, saved, wanted);
 }
 
 }  // namespace attn

@@ -10,7 +10,7 @@ namespace {
 namespace plain = attn::plain;
 
 static_assert(ATTN_F16 == static_cast<int>(plain::Element::f16));
-static_assert(ATTN_ALIGNMENT == static_cast<int>(plain::Status::alignment));
+static_assert(ATTN_PIECE == static_cast<int>(plain::Status::piece));
 
 /// An invalid C value must stay invalid after narrowing; plain::attention then rejects it.
 plain::Element element_of(attn_element element) {
@@ -36,6 +36,9 @@ plain::Attention call_of(const attn_attention& c) {
   call.bias = c.bias, call.bias_element = element_of(c.bias_element), call.bias_strides = strides_of(c.bias_strides);
   call.query_lengths = c.query_lengths, call.key_lengths = c.key_lengths;
   call.key_start = c.key_start, call.query_start = c.query_start;
+  call.totals = {c.totals_max, c.totals_sum, c.totals_output};
+  call.begins = c.begins != 0, call.ends = c.ends != 0;
+  call.first_key = c.first_key, call.row_block_step = c.row_block_step;
   return call;
 }
 
@@ -46,6 +49,7 @@ plain::AttentionBackward call_of(const attn_attention_backward& c) {
   call.dq = c.dq, call.dk = c.dk, call.dv = c.dv, call.dsinks = c.dsinks, call.dbias = c.dbias;
   call.doutput_strides = strides_of(c.doutput_strides), call.dq_strides = strides_of(c.dq_strides);
   call.dk_strides = strides_of(c.dk_strides), call.dv_strides = strides_of(c.dv_strides);
+  call.dq_totals = c.dq_totals, call.delta = c.delta, call.key_totals = c.key_totals;
   return call;
 }
 
@@ -68,6 +72,8 @@ attn_status attn_attention_init(attn_attention* call, size_t struct_size) {
   call->scale = std::numeric_limits<double>::quiet_NaN();
   call->temperature = 1;
   call->window_left = call->window_right = -1;
+  call->begins = call->ends = 1;
+  call->row_block_step = 64;
   call->mask_strides.key = call->bias_strides.key = plain::ScoreStrides::neighbours;
   return ATTN_OK;
 }
@@ -85,6 +91,9 @@ size_t attn_workspace_bytes(const attn_attention* call, const attn_executor* exe
 size_t attn_backward_workspace_bytes(const attn_attention_backward* call, const attn_executor* executor) {
   return known(call) ? plain::workspace_bytes(call_of(*call), executor_of(executor)) : 0;
 }
+size_t attn_key_totals_bytes(const attn_attention_backward* call) {
+  return known(call) ? plain::key_totals_bytes(call_of(*call)) : 0;
+}
 
 attn_status attn_forward(const attn_attention* call, void* workspace, size_t bytes, const attn_executor* executor) {
   if (!known(call)) return ATTN_BAD_STRUCT;
@@ -98,7 +107,7 @@ attn_status attn_backward(const attn_attention_backward* call, void* workspace, 
 
 const char* attn_status_text(attn_status status) {
   if (status == ATTN_BAD_STRUCT) return "attn: the call is NULL or of another size; begin with attn_attention_init";
-  if (status < 0 || status > ATTN_ALIGNMENT) return "attn: no status has this number";
+  if (status < 0 || status > ATTN_PIECE) return "attn: no status has this number";
   return plain::text_of(static_cast<plain::Status>(status));
 }
 

@@ -41,6 +41,23 @@ Status check_lengths(const Attention& call) {
   return fits ? Status::ok : Status::bad_length;
 }
 
+/// Checks what says that keys come in pieces, and blocks of rows that are apart.
+Status check_piece(const Attention& call) {
+  constexpr std::int64_t far = std::int64_t{1} << 40, span = 1024;
+  const bool piece = !call.begins || !call.ends, placed = call.first_key != 0 || call.row_block_step != 64;
+  const int given = (call.totals.max != nullptr) + (call.totals.sum != nullptr) +
+                    (call.totals.output != nullptr || call.value_dim == 0);
+  const bool rows = call.batch > 0 && call.q_heads > 0 && call.q_rows > 0;
+  if ((piece && rows && given != 3) || (given != 3 && given > (call.value_dim == 0 ? 1 : 0)))
+    return Status::totals_left_out;
+  if (!piece && !placed) return Status::ok;
+  if (call.first_key < 0 || call.first_key > far || call.first_key % span != 0 || call.row_block_step < 64 ||
+      call.row_block_step > far || call.row_block_step % 64 != 0)
+    return Status::piece;
+  if ((!call.ends && call.k_rows % span != 0) || (call.begins && piece && call.first_key != 0)) return Status::piece;
+  return call.key_start != nullptr || call.bottom_right ? Status::piece : Status::ok;
+}
+
 void describe_mask(const Attention& call, Described& to) {
   int count = 0;
   const auto add = [&](const kernels::MaskNode& node) {
@@ -105,8 +122,11 @@ Status check(const Attention& call) {
     if (status != Status::ok) return status;
   const bool by_position = call.causal || call.window_left >= 0 || call.window_right >= 0;
   if (call.top_left && call.bottom_right) return Status::alignment;
-  if (by_position && call.q_rows != call.k_rows && !call.top_left && !call.bottom_right && !call.query_start)
+  const bool whole = call.begins && call.ends && call.first_key == 0 && call.row_block_step == 64;
+  if (by_position && (call.q_rows != call.k_rows || !whole) && !call.top_left && !call.bottom_right &&
+      !call.query_start)
     return Status::alignment;
+  if (const Status status = check_piece(call); status != Status::ok) return status;
   const auto in = [&](double x) {
     return call.element == Element::f64 ? x : static_cast<double>(static_cast<float>(x));
   };
@@ -134,6 +154,7 @@ void describe(const Attention& call, Described& to) {
   p.v.base = call.v, p.v.row_stride = v.row, p.v_stride[0] = v.batch, p.v_stride[1] = v.head;
   p.out = call.output, p.out_stride[0] = o.batch, p.out_stride[1] = o.head, p.out_stride[2] = o.row;
   p.logsumexp = call.logsumexp, p.max = call.max, p.sum = call.sum;
+  p.totals = {call.totals.max, call.totals.sum, call.totals.output, call.begins, call.ends};
   p.scale = call.dim == 0 ? 1 : call.scale ? *call.scale : 1 / std::sqrt(static_cast<double>(call.dim));
   p.softcap = call.softcap;
   p.temperature = call.temperature;
@@ -155,7 +176,16 @@ struct Work {
   const AttentionKernel& kernel;
   const Slots& slots;
   std::int64_t query_tiles;
+  CallPart part;
 };
+
+/// Computes a query tile whose rows or keys have positions of their own.
+void part_of_rows(const Work& work, const kernels::QueryTile& tile, char* scratch) {
+  AttentionProblem problem = work.problem;
+  const kernels::Sequence sequence = work.part.sequence(problem, tile.batch, tile.row);
+  problem.task.sequence = &sequence;
+  work.kernel.rows(problem, tile, scratch);
+}
 
 void task(void* context, std::int64_t index) {
   const runtime::DefaultFloatingPoint floating_point;
@@ -163,8 +193,9 @@ void task(void* context, std::int64_t index) {
   const std::int64_t begin = index % work.query_tiles * work.kernel.query_tile_rows, head = index / work.query_tiles;
   const std::int64_t end = std::min(begin + work.kernel.query_tile_rows, work.problem.q_rows);
   char* scratch = work.slots.take(index);
-  work.kernel.rows(work.problem, {head / work.problem.q_heads, head % work.problem.q_heads, 1, begin, end - begin},
-                   scratch);
+  const kernels::QueryTile tile{head / work.problem.q_heads, head % work.problem.q_heads, 1, begin, end - begin};
+  if (work.part.is_whole()) work.kernel.rows(work.problem, tile, scratch);
+  else part_of_rows(work, tile, scratch);
   work.slots.give_back(scratch);
 }
 
@@ -200,6 +231,13 @@ const char* text_of(Status status) noexcept {
     case Status::alignment:
       return "plain::attention: causal and windows with q_rows other than k_rows need top_left, bottom_right or "
              "query_start; not top_left and bottom_right at once";
+    case Status::totals_left_out:
+      return "plain::attention: keys in pieces need totals.max, totals.sum and totals.output; of attention_backward "
+             "dq_totals and delta beside dq, or delta and (bf16) key_totals beside dk or dv";
+    case Status::piece:
+      return "plain::attention: a piece begins at a first_key that is a multiple of 1024 (0 if it begins the keys) and "
+             "has a multiple of 1024 keys unless it ends them, without key_start and bottom_right; row_block_step is a "
+             "multiple of 64; a piece of attention_backward has dq, or dk and dv, and no dbias";
   }
   return "plain::attention: unknown status";
 }
@@ -228,7 +266,8 @@ Status attention(const Attention& call, void* workspace, std::size_t bytes, cons
     const AttentionKernel& kernel = plan_attention(problem, plan);
     const Slots slots(workspace, bytes, kernel.scratch_bytes(problem));
     if (slots.count() == 0) return Status::small_workspace;
-    Work work{problem, kernel, slots, (problem.q_rows + kernel.query_tile_rows - 1) / kernel.query_tile_rows};
+    Work work{problem, kernel, slots, (problem.q_rows + kernel.query_tile_rows - 1) / kernel.query_tile_rows,
+              part_of(call)};
     const std::int64_t tasks = problem.batch * problem.q_heads * work.query_tiles;
     executor.run ? executor.run(executor.context, tasks, task, &work) : runtime::parallel_for(tasks, task, &work);
     return Status::ok;

@@ -3,6 +3,7 @@
 #include <attn/runtime.h>
 
 #include "attention/schedule/backward_steps.h"
+#include "attention/schedule/partial_backward.h"
 #include "attention/plain/plain_call.h"
 #include "runtime/floating_point.h"
 #include "runtime/parallel.h"
@@ -39,15 +40,53 @@ DescribedBackward::DescribedBackward(const AttentionBackward& call) {
   set(g.dv_stride, or_contiguous(call.dv_strides, call.forward.v_heads, call.forward.k_rows, call.forward.value_dim));
   g.dout = call.doutput, g.dlogsumexp = call.dlogsumexp;
   g.dq = call.dq, g.dk = call.dk, g.dv = call.dv;
+  g.rows = {call.dq_totals, call.delta, call.forward.begins, call.forward.ends};
+  g.problem.totals = {};
   if (call.dbias == nullptr) return;
   const ScoreStrides bias = whole(call.forward, call.forward.bias_strides);
   dense = {.term = 0, .data = call.dbias, .stride = {bias.batch, bias.head, bias.row, bias.key}};
   g.dense = &dense, g.dense_count = 1;
 }
 
-Status check(const AttentionBackward& call) {
+/// Returns whether the call has some of the keys of its rows, or some of the rows of its keys.
+bool is_piece(const AttentionBackward& call) {
+  return !part_of(call.forward).is_whole() || !call.forward.begins || !call.forward.ends || call.delta != nullptr ||
+         call.dq_totals != nullptr || call.key_totals != nullptr;
+}
+
+/// Checks a piece: of keys if it has dq, else of rows.
+Status check_piece(const AttentionBackward& call) {
   const Attention& forward = call.forward;
+  const bool rows = call.dq != nullptr;
+  if (rows == (call.dk != nullptr || call.dv != nullptr) || call.dbias != nullptr) return Status::piece;
+  if (forward.batch == 0 || forward.q_heads == 0) return Status::ok;
+  if (rows)
+    return (!forward.begins || !forward.ends) && !(call.dq_totals && call.delta) ? Status::totals_left_out : Status::ok;
+  if (forward.key_start || forward.bottom_right || call.dsinks) return Status::piece;
+  return call.delta == nullptr || (key_totals_bytes(call) > 0 && call.key_totals == nullptr) ? Status::totals_left_out
+                                                                                             : Status::ok;
+}
+
+/// Returns the forward call of a piece as `check` takes it: its totals are those of the backward pass, and rows in
+/// pieces are no keys in pieces.
+Attention whole_call(const AttentionBackward& call) {
+  Attention forward = call.forward;
+  forward.totals = {};
+  if (call.dq != nullptr && !(forward.begins && forward.ends)) {
+    void* const there = const_cast<void*>(call.doutput);
+    forward.totals = {there, there, there};
+  } else {
+    forward.begins = forward.ends = true;
+  }
+  if (call.dq == nullptr && forward.output == nullptr) forward.output = const_cast<void*>(call.doutput);  // not read
+  return forward;
+}
+
+Status check(const AttentionBackward& call) {
+  const Attention forward = is_piece(call) ? whole_call(call) : call.forward;
   if (const Status status = check(forward); status != Status::ok) return status;
+  if (is_piece(call))
+    if (const Status status = check_piece(call); status != Status::ok) return status;
   if (forward.element == Element::f16) return Status::element;
   for (const Status status :
        {check_rows(forward, call.doutput_strides, forward.q_heads, forward.q_rows, forward.value_dim),
@@ -56,8 +95,8 @@ Status check(const AttentionBackward& call) {
         check_rows(forward, call.dv_strides, forward.v_heads, forward.k_rows, forward.value_dim)})
     if (status != Status::ok) return status;
   const bool rows = forward.batch > 0 && forward.q_heads > 0 && forward.q_rows > 0;
-  if (rows &&
-      (!forward.max || !forward.sum || (forward.value_dim > 0 && !call.doutput) || (forward.dim > 0 && !call.dq)))
+  const bool needs_dq = forward.dim > 0 && !(is_piece(call) && (call.dk || call.dv));
+  if (rows && (!forward.max || !forward.sum || (forward.value_dim > 0 && !call.doutput) || (needs_dq && !call.dq)))
     return Status::null_saved;
   if ((call.dsinks && !forward.sinks) || (call.dbias && !forward.bias)) return Status::null_saved;
   return Status::ok;
@@ -141,6 +180,40 @@ void for_each_part(const Executor& executor, const Slots& slots, std::int64_t pa
   executor.run ? executor.run(executor.context, parts, run, &context) : runtime::parallel_for(parts, run, &context);
 }
 
+/// The passes of pieces as one: what they need, and their tasks.
+class Piece {
+ public:
+  Piece(const AttentionBackward& call, const AttentionGradient& g, const BackwardPlan& plan, int threads)
+      : part_(part_of(call.forward)), rows_of_(call.dq != nullptr), rows_(g, plan, part_),
+        pieces_{.begins = call.forward.begins, .ends = call.forward.ends, .totals = first_line(call.key_totals)},
+        keys_(g, plan, part_, pieces_, threads) {}
+  Piece(const Piece&) = delete;
+  Piece& operator=(const Piece&) = delete;
+
+  std::size_t scratch_bytes() const { return rows_of_ ? rows_.scratch_bytes() : keys_.scratch_bytes(); }
+  std::int64_t tasks() const { return rows_of_ ? rows_.tasks() : keys_.tasks(); }
+  std::int64_t blocks() const { return rows_.blocks(); }
+  void run(std::int64_t task, void* scratch) const { rows_of_ ? rows_.run(task, scratch) : keys_.run(task, scratch); }
+
+ private:
+  static float* first_line(void* memory) {
+    const auto address = reinterpret_cast<std::uintptr_t>(memory);
+    return reinterpret_cast<float*>((address + runtime::alignment - 1) / runtime::alignment * runtime::alignment);
+  }
+  CallPart part_;
+  bool rows_of_;
+  PartialRows rows_;
+  PartialKeys::Pieces pieces_;
+  PartialKeys keys_;
+};
+
+/// Returns the bytes of the block sums for the gradient of the sinks.
+std::size_t sink_bytes(const AttentionBackward& call, std::int64_t blocks) {
+  if (call.dsinks == nullptr || !call.forward.ends) return 0;
+  const std::size_t size = call.forward.element == Element::f64 ? 8 : 4;
+  return runtime::aligned(static_cast<std::size_t>(call.forward.batch * call.forward.q_heads * blocks) * size);
+}
+
 /// Sums the gradients of the sinks in a fixed order: batch items ascending, and in each its blocks of rows ascending.
 template <typename T>
 void sum_sinks(const AttentionGradient& g, std::int64_t blocks, T* to) {
@@ -150,13 +223,54 @@ void sum_sinks(const AttentionGradient& g, std::int64_t blocks, T* to) {
     for (std::int64_t h = 0; h < g.problem.q_heads; ++h) to[h] += *from++;
 }
 
+struct Workspace {
+  void* memory;
+  std::size_t bytes;
+};
+Status run_piece(const AttentionBackward& call, AttentionGradient& g, const BackwardPlan& plan,
+                 const Workspace& workspace, const Executor& executor) {
+  const Piece piece(call, g, plan, most_threads(executor));
+  const std::size_t sums = sink_bytes(call, piece.blocks()),
+                    skip =
+                        (runtime::alignment - reinterpret_cast<std::uintptr_t>(workspace.memory) % runtime::alignment) %
+                        runtime::alignment;
+  if (workspace.memory == nullptr || workspace.bytes < sums + skip) return Status::small_workspace;
+  char* const first = static_cast<char*>(workspace.memory) + skip;
+  if (sums > 0) g.parameters = first;
+  const Slots slots(first + sums, workspace.bytes - sums - skip, piece.scratch_bytes());
+  if (slots.count() == 0) return Status::small_workspace;
+  for_each_part(executor, slots, piece.tasks(), [&](std::int64_t task, char* scratch) { piece.run(task, scratch); });
+  if (call.dsinks == nullptr || !call.forward.ends) return Status::ok;
+  const std::int64_t blocks = call.forward.batch * piece.blocks();
+  if (g.problem.element == kernels::Element::f64) sum_sinks(g, blocks, static_cast<double*>(call.dsinks));
+  else sum_sinks(g, blocks, static_cast<float*>(call.dsinks));
+  return Status::ok;
+}
+
 }  // namespace
+
+std::size_t key_totals_bytes(const AttentionBackward& call) noexcept {
+  try {
+    const DescribedBackward described(call);
+    const BackwardPlan plan = plan_backward(described.g.problem);
+    if (plan.kernel == nullptr || described.g.problem.q_heads == 0) return 0;
+    const std::size_t unit = PartialKeys::totals_bytes(described.g, plan);
+    const std::int64_t units = call.forward.batch * PartialKeys::units(described.g.problem);
+    return unit == 0 ? 0 : runtime::alignment + static_cast<std::size_t>(units) * unit;
+  } catch (...) { return 0; }
+}
 
 std::size_t workspace_bytes(const AttentionBackward& call, const Executor& executor) noexcept {
   try {
     const DescribedBackward described(call);
     const BackwardPlan plan = plan_backward(described.g.problem);
     if (plan.kernel == nullptr) return 0;
+    if (is_piece(call)) {
+      const int threads = most_threads(executor);
+      const Piece piece(call, described.g, plan, threads);
+      return 2 * runtime::alignment + sink_bytes(call, piece.blocks()) +
+             static_cast<std::size_t>(threads) * Slots::slot_bytes(piece.scratch_bytes());
+    }
     const OneItem item(described.g, plan);
     const int threads = most_threads(executor);
     const std::size_t slot = Slots::slot_bytes(item.steps.scratch_bytes());
@@ -174,6 +288,7 @@ Status attention_backward(const AttentionBackward& call, void* workspace, std::s
     AttentionGradient& g = described.g;
     const BackwardPlan plan = plan_backward(g.problem);
     if (plan.kernel == nullptr) return Status::element;
+    if (is_piece(call)) return run_piece(call, g, plan, {workspace, bytes}, executor);
     const OneItem item(g, plan);
     const int most = most_threads(executor);  // read once, because another thread may change the number meanwhile
     const std::size_t needed = Tables(call, item.steps, most, nullptr).bytes(),

@@ -3,6 +3,7 @@
 #pragma once
 #include <attn/plain.h>
 
+#include "attention/schedule/call_part.h"
 #include "kernels/attention/problem.h"
 #include "runtime/memory.h"
 
@@ -26,6 +27,11 @@ struct Described {
   kernels::BiasTerm bias;
 };
 void describe(const Attention& call, Described& to);
+
+/// Returns where the rows and keys of the call are in their sequence.
+inline CallPart part_of(const Attention& call) {
+  return {.row_block_step = call.row_block_step, .first_key = call.first_key};
+}
 
 /// Splits the workspace into as many slots as fit. A slot is a cache line with a flag, then scratch memory. A task
 /// takes any free slot.

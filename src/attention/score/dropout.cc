@@ -37,11 +37,10 @@ void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::Attention
 
 void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::QueryTile& rows, std::uint8_t* keep) {
   const kernels::Philox philox(problem.drop_seed);
-  const std::int64_t zero = problem.key_zero(rows.batch), begin = problem.keys_begin(rows.batch),
-                     end = problem.keys_end(rows.batch);
+  const std::int64_t begin = problem.keys_begin(rows.batch), end = problem.keys_end(rows.batch);
   for (std::int64_t i = 0; i < rows.rows; ++i, keep += problem.k_rows)
     for (std::int64_t j = begin; j < end;) {
-      const std::int64_t position = j - zero;
+      const std::int64_t position = problem.key_position(rows.batch, j);
       std::uint32_t words[4] = {static_cast<std::uint32_t>(problem.item(rows.batch)),
                                 static_cast<std::uint32_t>(problem.first_head + rows.head),
                                 static_cast<std::uint32_t>(rows.row + i + problem.row_offset(rows.batch, false)),

@@ -28,6 +28,14 @@ struct DenseGradient {
   std::int64_t stride[4] = {0, 0, 0, 0};
 };
 
+/// The rows' sums of a call that has only some of their keys, or whose rows were prepared by another call.
+struct RowGradients {
+  void* dq = nullptr;     // [B, Hq, Tq, D], compute type: dQ over the keys so far, not scaled; or null
+  void* delta = nullptr;  // [B, Hq, Tq], compute type; or null
+  bool begins = true;     // there are no earlier keys: `dq` is not read, and `delta` is written instead of read
+  bool ends = true;       // there are no later keys: dQ is written instead of `dq`
+};
+
 /// The backward pass of one call: its input, and where its results go. Strides count elements: batch, head, row.
 struct AttentionGradient {
   // the call, with `out`, `max` and `sum` of the forward pass, and `task.keep` of the step's rows
@@ -35,7 +43,7 @@ struct AttentionGradient {
   const void* dout = nullptr;  // [B, Hq, Tq, Dv], element of the problem
   std::int64_t dout_stride[3] = {0, 0, 0};
   const void* dlogsumexp = nullptr;  // [B, Hq, Tq], compute type, or null
-  void* dq = nullptr;                // shaped as q; a step writes all of its rows
+  void* dq = nullptr;                // shaped as q, or null; a step writes all of its rows
   void* dk = nullptr;                // shaped as k, or null; a step adds to it (or to `totals`)
   void* dv = nullptr;                // shaped as v, or null; a step adds to it (or to `totals`)
   std::int64_t dq_stride[3] = {0, 0, 0}, dk_stride[3] = {0, 0, 0}, dv_stride[3] = {0, 0, 0};
@@ -50,6 +58,7 @@ struct AttentionGradient {
   // heads of a unit (the query heads that share heads of K or V), in the kernel's own layout.
   float* totals = nullptr;
   std::int64_t totals_begin = 0, totals_end = 0;
+  RowGradients rows;
 };
 
 /// Returns the number of sums per row for a bias term. A head has these sums, in this order: its sink, those of each

@@ -49,6 +49,11 @@ template <typename T>
 HWY_NOINLINE bool finish(QueryTilePass<T>& pass, Nan nan = Nan::refuse) {
   const AttentionProblem& problem = pass.problem;
   if (!pass.any_split) pass.clear_totals();
+  if (!problem.totals.ends) {
+    if (!pass.totals_are_numbers() && nan == Nan::refuse) return false;
+    pass.store_totals();
+    return true;
+  }
   const Totals<T> totals{pass.scratch.m_total, pass.scratch.l_total, pass.scratch.sum, pass.total()};
   if (problem.sinks) add_sinks(static_cast<const T*>(problem.sinks), pass.tile, pass.vectors, totals);
   if (!divide(pass.tile.count(), pass.vectors, totals) && nan == Nan::refuse) return false;
@@ -63,6 +68,7 @@ template <class W>
 HWY_NOINLINE void visit_splits(W& pass) {
   const std::int64_t end = pass.problem.keys_end(pass.tile.batch);
   pass.load_queries();
+  pass.load_totals();
   pass.kv_end = end;
   for (std::int64_t first = pass.problem.keys_begin(pass.tile.batch); first < end; first += kv_split) {
     visit_blocks(pass, first, first + kv_split < end ? first + kv_split : end);

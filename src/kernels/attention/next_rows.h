@@ -116,7 +116,7 @@ inline std::int64_t add_next_window(const AddRows& add, const AttentionProblem& 
   const MaskNode& node = p.mask.nodes[0];
   if (node.op != MaskOp::window || node.left < 0 || node.right < 0) return 0;
   const auto first_key = [&](std::int64_t row) {
-    return std::clamp(p.key_zero(b) + row + p.row_offset(b, node.bottom_right) - node.left, p.keys_begin(b),
+    return std::clamp(p.keys_begin(b) + row + p.row_offset(b, node.bottom_right) - node.left, p.keys_begin(b),
                       p.keys_end(b));
   };
   const std::int64_t first = first_key(next), count = first_key(tile.row) - first,

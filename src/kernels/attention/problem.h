@@ -123,7 +123,9 @@ struct Sequence {
   std::int64_t keys_begin = 0, keys_end = 0;
   // number used in place of the batch item: that of the packed sequence, or `batch`
   std::int64_t item = 0;
-  std::int64_t first_position = 0;      // of key keys_begin
+  std::int64_t first_position = 0;  // of key keys_begin
+  // how many positions later the next 64 keys begin: 64, or more if other ranks have the blocks between
+  std::int64_t key_block_step = 64;
   std::int64_t row_offset[2] = {0, 0};  // position of row i minus i: top-left, bottom-right
   bool inside = false;                  // a document with all of its keys: the mask need not compare ids
 };
@@ -142,6 +144,14 @@ struct TaskState {
   void* lane_average = nullptr;  // of the same shape, or null: the weights are added to it
   void* lane_row = nullptr;
   std::int64_t lane_rows = 0;  // rows of the kernel's query tile
+};
+
+/// The totals of a call that has only some of its keys: each row's maximum, sum and undivided output over the keys so
+/// far ([B, Hq, Tq], [B, Hq, Tq], [B, Hq, Tq, Dv], compute type). -inf, 0 and 0 if the row has seen none.
+struct RowTotals {
+  void *max = nullptr, *sum = nullptr, *output = nullptr;
+  bool begins = true;  // there are no earlier keys: nothing is read
+  bool ends = true;    // there are no later keys: the results are written instead
 };
 
 /// The order of the tasks, which kernels use to prefetch and copy rows. No bit depends on it.
@@ -203,6 +213,7 @@ struct AttentionProblem {
   void* weights = nullptr;
   std::int64_t weights_stride[3] = {0, 0, 0};  // batch, head, row
 
+  RowTotals totals;
   TaskState task;
   ScheduleHints hints;
 
@@ -223,9 +234,11 @@ struct AttentionProblem {
   std::int64_t rows_end(std::int64_t b) const {
     return task.sequence ? task.sequence->rows_end : query_lengths ? query_lengths[b] : q_rows;
   }
-  /// Returns the index of the key at position 0.
-  std::int64_t key_zero(std::int64_t b) const {
-    return keys_begin(b) - (task.sequence ? task.sequence->first_position : 0);
+  /// Returns the position of key j. Those of a block of 64 keys, counted from the first key, follow each other.
+  std::int64_t key_position(std::int64_t b, std::int64_t j) const {
+    const std::int64_t key = j - keys_begin(b);
+    if (task.sequence == nullptr) return key;
+    return task.sequence->first_position + key + key / 64 * (task.sequence->key_block_step - 64);
   }
   /// Returns the number used as batch item.
   std::int64_t item(std::int64_t b) const { return task.sequence ? task.sequence->item : b; }

@@ -44,12 +44,13 @@ class Rows {
 
   void attend(std::int64_t i) {
     i_ = i;
-    Sums<T> total = nothing(total_o_);
+    Sums<T> total = before();
     if (i < p_.rows_end(b_)) {
       scores_.begin_row(i);
-      total = over_keys();
-      if (total.any && p_.sinks != nullptr) add_sink(total, static_cast<const T*>(p_.sinks)[h_]);
+      over_keys(total);
+      if (total.any && p_.sinks != nullptr && p_.totals.ends) add_sink(total, static_cast<const T*>(p_.sinks)[h_]);
     }
+    if (!p_.totals.ends) return keep(total);
     write(total);
     if (p_.weights != nullptr) write_weights(total);
   }
@@ -66,11 +67,30 @@ class Rows {
     return {-infinity<T>(), 0, o, false};
   }
 
+  /// Returns the totals over earlier keys; `keep` writes those for later ones.
+  Sums<T> before() const {
+    Sums<T> total = nothing(total_o_);
+    if (p_.totals.begins) return total;
+    const std::int64_t row = (b_ * p_.q_heads + h_) * p_.q_rows + i_;
+    for (std::int64_t d = 0; d < p_.value_dim; ++d)
+      total.o[d] = static_cast<const T*>(p_.totals.output)[row * p_.value_dim + d];
+    total.m = static_cast<const T*>(p_.totals.max)[row];
+    total.l = static_cast<const T*>(p_.totals.sum)[row];
+    total.any = total.l != 0;  // the largest score alone adds 1
+    return total;
+  }
+  void keep(const Sums<T>& total) const {
+    const std::int64_t row = (b_ * p_.q_heads + h_) * p_.q_rows + i_;
+    for (std::int64_t d = 0; d < p_.value_dim; ++d)
+      static_cast<T*>(p_.totals.output)[row * p_.value_dim + d] = canonical(total.o[d]);
+    save(p_.totals.max, total.m);
+    save(p_.totals.sum, total.l);
+  }
+
   /// Sums over blocks of 64 keys from the first key on, within splits of 1,024 keys; then merges the splits in
   /// ascending order.
-  Sums<T> over_keys() {
+  void over_keys(Sums<T>& total) {
     const std::int64_t origin = p_.keys_begin(b_), end = p_.keys_end(b_);
-    Sums<T> total = nothing(total_o_);
     for (std::int64_t split = origin; split < end; split += kv_split) {
       const std::int64_t split_end = split + kv_split < end ? split + kv_split : end;
       Sums<T> part = nothing(span_o_);
@@ -78,7 +98,6 @@ class Rows {
         accumulate_block(first, first + block_keys < split_end ? first + block_keys : split_end, part);
       if (part.any) merge(total, part);
     }
-    return total;
   }
 
   void accumulate_block(std::int64_t first, std::int64_t end, Sums<T>& sums) {

@@ -53,6 +53,7 @@ class Step {
 
   void all_keys(const StepOrder& step_order) {
     begin_sums();
+    load_queries();
     const std::int64_t begin = p_.keys_begin(rows_.batch), end = p_.keys_end(rows_.batch);
     for (std::int64_t first = begin; first < end; first += block_keys) {
       const std::int64_t last = first + block_keys < end ? first + block_keys : end;
@@ -132,10 +133,25 @@ class Step {
         total[j * stride[2] + d] = canonical(total[j * stride[2] + d] + block[(j - first) * width + d]);
   }
 
+  /// Returns where the sums of row r of dQ over some keys are.
+  T* sums_of_row(std::int64_t r) const {
+    return static_cast<T*>(g_.rows.dq) + ((rows_.batch * p_.q_heads + rows_.head) * p_.q_rows + rows_.row + r) * p_.dim;
+  }
+  void load_queries() {
+    if (g_.rows.delta != nullptr && g_.rows.begins)  // also of rows without a pair
+      for (std::int64_t r = 0; r < rows_.rows; ++r) pairs_.begin_row(rows_.row + r);
+    if (g_.rows.dq == nullptr || g_.rows.begins) return;
+    for (std::int64_t r = 0; r < rows_.rows; ++r) std::copy_n(sums_of_row(r), p_.dim, dq_.total + r * p_.dim);
+  }
   void write_queries() {
     const T scale = static_cast<T>(p_.scale);
     for (std::int64_t r = 0; r < rows_.rows; ++r) {
       const T* total = dq_.total + r * p_.dim;
+      if (!g_.rows.ends) {
+        for (std::int64_t d = 0; d < p_.dim; ++d) sums_of_row(r)[d] = canonical(total[d]);
+        continue;
+      }
+      if (g_.dq == nullptr) return;
       const std::int64_t start =
           rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + (rows_.row + r) * g_.dq_stride[2];
       for (std::int64_t d = 0; d < p_.dim; ++d) store(g_.dq, p_.element, start + d, total[d] * scale);

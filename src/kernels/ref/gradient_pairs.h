@@ -31,12 +31,15 @@ class Pairs {
     inverse_ = seen_ ? T(1) / l : T(0);
     const std::int64_t out = b_ * p_.out_stride[0] + h_ * p_.out_stride[1] + i * p_.out_stride[2];
     const std::int64_t dout = b_ * g_.dout_stride[0] + h_ * g_.dout_stride[1] + i * g_.dout_stride[2];
-    for (std::int64_t d = 0; d < p_.value_dim; ++d) {
-      dout_[d] = load<T>(g_.dout, p_.element, dout + d);
-      v_[d] = load<T>(p_.out, p_.element, out + d);
+    for (std::int64_t d = 0; d < p_.value_dim; ++d) dout_[d] = load<T>(g_.dout, p_.element, dout + d);
+    if (g_.rows.delta != nullptr && !g_.rows.begins) {
+      delta_ = static_cast<const T*>(g_.rows.delta)[saved];
+      return;
     }
+    for (std::int64_t d = 0; d < p_.value_dim; ++d) v_[d] = load<T>(p_.out, p_.element, out + d);
     delta_ = by_dout(v_);
     if (g_.dlogsumexp != nullptr) delta_ = delta_ - static_cast<const T*>(g_.dlogsumexp)[saved];
+    if (g_.rows.delta != nullptr) static_cast<T*>(g_.rows.delta)[saved] = delta_;
   }
 
   /// Computes the pair with key j; returns false if the row does not see key j.

@@ -44,7 +44,8 @@ HWY_INLINE void band_mask(const AttentionProblem& problem, const QueryTile& tile
   const std::int64_t left = node.op == MaskOp::causal ? -1 : node.left,
                      right = node.op == MaskOp::causal ? 0 : node.right;
   // the lane whose row has the position of the key
-  std::int64_t at = first - problem.key_zero(tile.batch) - problem.row_offset(tile.batch, node.bottom_right) - tile.row;
+  std::int64_t at = problem.key_position(tile.batch, first);
+  at -= problem.row_offset(tile.batch, node.bottom_right) + tile.row;
   for (int r = 0; r < keys; ++r, ++at)
     visible[r] =
         bits_between(right < 0 ? 0 : at - right, left < 0 || at + left >= tile.rows ? tile.rows : at + left + 1);

@@ -46,16 +46,16 @@ inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool v
 template <class F>
 Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first,
                int count, F&& bits_of) {
-  const std::int64_t zero = problem.key_zero(b);
+  const std::int64_t position = problem.key_position(b, first);
   const auto leaf = [&](const MaskNode& node) {
     // position of the row, as an index into the block's keys
-    const std::int64_t at = i + problem.row_offset(b, node.bottom_right) + zero - first;
+    const std::int64_t at = i + problem.row_offset(b, node.bottom_right) - position;
     switch (node.op) {
       case MaskOp::causal: return bits_between(0, at + 1);
       case MaskOp::window:
         return bits_between(node.left < 0 ? 0 : at - node.left, node.right < 0 ? 64 : at + node.right + 1);
       case MaskOp::prefix:
-        return bits_between(0, (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - (first - zero));
+        return bits_between(0, (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - position);
       case MaskOp::documents: {
         const std::int64_t id = node.query_ids[b * node.query_ids_stride + i];
         const std::int64_t* keys = node.key_ids + b * node.key_ids_stride + first;

@@ -22,7 +22,7 @@ static inline std::int64_t row_position(const AttentionProblem& problem, std::in
   return i + problem.row_offset(b, bottom_right);
 }
 static inline std::int64_t key_position(const AttentionProblem& problem, std::int64_t b, std::int64_t j) {
-  return j - problem.key_zero(b);
+  return problem.key_position(b, j);
 }
 
 /// Returns whether row i and key j are both within the lengths.

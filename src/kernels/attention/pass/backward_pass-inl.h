@@ -40,6 +40,14 @@ class BackwardPass : public GradientSums<T> {
   const AttentionGradient& gradient() const { return g_; }
   std::int64_t batch() const { return rows_.batch; }
   void clear_dq() { Sums::clear(at_.dq, p_.dim); }
+  /// Reads the sums over earlier keys; returns whether there are any.
+  HWY_NOINLINE bool load_dq() {
+    if (g_.rows.dq == nullptr || g_.rows.begins) return false;
+    clear_dq();
+    transpose(static_cast<const T*>(g_.rows.dq) + Sums::saved() * p_.dim, p_.dim, rows_.rows, p_.dim, at_.dq,
+              std::int64_t{R});
+    return true;
+  }
 
   /// Loads Q (scaled) and dO, as rows and transposed.
   HWY_NOINLINE void load_rows() {
@@ -128,8 +136,9 @@ class BackwardPass : public GradientSums<T> {
   /// of Q is not finite: where a softcap or a score_mod is flat, dQ is finite, but dK is a product with Q.
   bool write_queries() {
     ahead_.later.fetch(ahead_.later.lines());
+    if (g_.dq == nullptr && g_.rows.dq == nullptr) return true;
     const Tag<T> d;
-    const auto scale = hn::Set(d, static_cast<T>(p_.scale));
+    const auto scale = hn::Set(d, g_.rows.ends ? static_cast<T>(p_.scale) : T(1));
     bool finite = true;
     for (int x = 0; x < vectors_; ++x) {
       const auto real = lanes_of<T>(bits_between(0, rows_.rows), x);
@@ -142,6 +151,12 @@ class BackwardPass : public GradientSums<T> {
         hn::Store(y, d, place);
       }
       finite = finite && hn::AllTrue(d, hn::Or(hn::Eq(all, all), hn::Not(real)));
+    }
+    if (!finite && g_.rows.dq != nullptr) return false;  // the reference code begins with these sums
+    if (!g_.rows.ends) {
+      transpose(at_.dq, std::int64_t{R}, p_.dim, rows_.rows, static_cast<T*>(g_.rows.dq) + Sums::saved() * p_.dim,
+                p_.dim);
+      return true;
     }
     auto* dq = static_cast<T*>(g_.dq) + rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] +
                rows_.row * g_.dq_stride[2];
@@ -208,6 +223,7 @@ class BackwardPass : public GradientSums<T> {
 
   /// Computes the chains of delta over Dv; the outputs are transposed 64 columns at a time.
   HWY_NOINLINE void make_delta() {
+    if (Sums::load_delta()) return;
     const Tag<T> d;
     const auto* out = static_cast<const T*>(p_.out) + rows_.batch * p_.out_stride[0] + rows_.head * p_.out_stride[1] +
                       rows_.row * p_.out_stride[2];

@@ -54,8 +54,18 @@ class Bf16BackwardPass : public Bf16BackwardWeights {
     const Bf16Rows dout = settled(dout_, p_.value_dim);
     transpose_pairs(dout, p_.value_dim, at_.dout);
     wild_dout_ = pair_all_rows(dout, p_.value_dim, at_.dout_rows);
+    if (Sums::load_delta()) return;
     make_delta(row(p_.out, p_.out_stride));
     Sums::finish_delta();
+  }
+  /// Reads the sums over earlier keys; returns whether there are any.
+  HWY_NOINLINE bool load_dq() {
+    if (g_.rows.dq == nullptr || g_.rows.begins) return false;
+    clear_dq();
+    const auto* from = static_cast<const float*>(g_.rows.dq) + Sums::saved() * p_.dim;
+    const std::int64_t wide = Bf16GradientOperands::wide(p_.dim);
+    for (std::int64_t r = 0; r < rows_.rows; ++r) std::copy_n(from + r * p_.dim, p_.dim, at_.dq + r * wide);
+    return true;
   }
 
   /// Computes weights and derivatives as words of pairs. They are first computed in f32, as for other types, if
@@ -157,6 +167,13 @@ class Bf16BackwardPass : public Bf16BackwardWeights {
 
   bool write_queries() {
     ahead_.later.fetch(ahead_.later.lines());
+    if (g_.dq == nullptr && g_.rows.dq == nullptr) return true;
+    if (!g_.rows.ends) {
+      auto* to = static_cast<float*>(g_.rows.dq) + Sums::saved() * p_.dim;
+      const std::int64_t wide = Bf16GradientOperands::wide(p_.dim);
+      for (std::int64_t r = 0; r < rows_.rows; ++r) std::copy_n(at_.dq + r * wide, p_.dim, to + r * p_.dim);
+      return true;
+    }
     if (!written_) bf16_round_rows({at_.dq, Bf16GradientOperands::wide(p_.dim)}, dq_rows(), rows_.rows);
     return true;
   }

@@ -196,9 +196,10 @@ bool step_back(W& pass, const StepOrder& step_order) {
   if (score_mod) pass.score_mod().begin();
   typename W::Blocks blocks(g.problem.keys_begin(pass.batch()), g.problem.keys_end(pass.batch()));
   KvBlock& keys = blocks.keys;
-  bool first = true;
+  bool first = !pass.load_dq();
   while (pass.next(blocks)) {
     keys.first_of_rows = first;
+    keys.last_of_rows = keys.last_of_rows && g.rows.ends;
     first = false;
     pass.derive(keys, sums);
     if (score_mod) pass.score_mod().back(keys.first, keys.count, keys.ranges, step_order);
@@ -207,7 +208,7 @@ bool step_back(W& pass, const StepOrder& step_order) {
     if (dense) pass.add_to_dense(keys);
     pass.back_to_scores(keys);
     if (step_order.wait != nullptr) pass.prefetch_totals(keys);
-    pass.add_to_queries(keys);
+    if (g.dq != nullptr || g.rows.dq != nullptr) pass.add_to_queries(keys);
     if (step_order.wait != nullptr) step_order.wait(step_order.context, keys.first + keys.count);
     keys.first_of_keys = begins_sums(pass, keys, step_order.summed);
     keys.last_of_keys = ends_sums(pass, keys, step_order.rounded);

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 HWY_BEFORE_NAMESPACE();
@@ -99,6 +100,52 @@ class QueryTilePass {
     total().clear();
   }
 
+  /// Reads the totals over earlier keys.
+  HWY_NOINLINE void load_totals() {
+    if (problem.totals.begins) return;
+    clear_totals();
+    any_split = true;
+    each_row_of_totals([&](std::int64_t lane, std::int64_t count, std::int64_t row) HWY_ATTR {
+      const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
+      std::memcpy(scratch.m_total + lane, static_cast<const T*>(problem.totals.max) + row, bytes);
+      std::memcpy(scratch.l_total + lane, static_cast<const T*>(problem.totals.sum) + row, bytes);
+      const T* const o = static_cast<const T*>(problem.totals.output) + row * problem.value_dim;
+      if (path == Path::prefill)
+        return transpose(o, problem.value_dim, count, problem.value_dim, scratch.o_total + lane, std::int64_t{R});
+      each_decode_vector(count, [&](std::int64_t i, std::int64_t vector, std::int64_t column, std::size_t columns) {
+        std::memcpy(total().line(static_cast<int>(lane + i)) + vector * N, o + i * problem.value_dim + column, columns);
+      });
+    });
+  }
+  /// Writes the totals to memory, NaN as the canonical one.
+  HWY_NOINLINE void store_totals() {
+    each_row_of_totals([&](std::int64_t lane, std::int64_t count, std::int64_t row) HWY_ATTR {
+      const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
+      T *const m = static_cast<T*>(problem.totals.max) + row, *const l = static_cast<T*>(problem.totals.sum) + row;
+      std::memcpy(m, scratch.m_total + lane, bytes);
+      std::memcpy(l, scratch.l_total + lane, bytes);
+      T* const o = static_cast<T*>(problem.totals.output) + row * problem.value_dim;
+      if (path == Path::prefill)
+        transpose(scratch.o_total + lane, std::int64_t{R}, problem.value_dim, count, o, problem.value_dim);
+      else
+        each_decode_vector(count, [&](std::int64_t i, std::int64_t vector, std::int64_t column, std::size_t columns) {
+          std::memcpy(o + i * problem.value_dim + column, total().line(static_cast<int>(lane + i)) + vector * N,
+                      columns);
+        });
+      const auto settle = [](T* x, std::int64_t n) {
+        for (std::int64_t i = 0; i < n; ++i)
+          if (x[i] != x[i]) x[i] = std::numeric_limits<T>::quiet_NaN();
+      };
+      settle(m, count), settle(l, count), settle(o, count * problem.value_dim);
+    });
+  }
+  /// Returns whether no total of a row is NaN.
+  HWY_NOINLINE bool totals_are_numbers() const {
+    for (std::int64_t i = 0; i < tile.count(); ++i)
+      if (scratch.l_total[i] != scratch.l_total[i]) return false;
+    return total().are_numbers(tile.count());
+  }
+
   /// Merges the split's m, l and o into the totals; the first split that is not fully masked becomes the total.
   HWY_NOINLINE void merge_split() {
     if (fresh) return;
@@ -141,6 +188,22 @@ class QueryTilePass {
         k(rows_of_head(p.k, p.k_stride, tile.batch, p.key_head(tile.head))),
         v(rows_of_head(p.v, p.v_stride, tile.batch, p.value_head(tile.head))), rows_out(scratch.block, v_columns) {
     if (bytes > 0) next_keys = add_next_tile({prefetch.later, bytes}, problem, tile, R);
+  }
+
+  /// Calls visit(first lane, lanes, first row) for the rows of each head, as AttentionProblem::totals has them.
+  template <class F>
+  void each_row_of_totals(F&& visit) const {
+    for (std::int64_t n = 0; n < tile.heads; ++n)
+      visit(n * tile.rows, tile.rows, (tile.batch * problem.q_heads + tile.head + n) * problem.q_rows + tile.row);
+  }
+  /// Calls visit(row, vector, its first column, bytes of its columns) for the vectors of decode rows.
+  template <class F>
+  void each_decode_vector(std::int64_t count, F&& visit) const {
+    for (std::int64_t i = 0; i < count; ++i)
+      for (std::int64_t v = 0; v < rows_out.vectors(); ++v) {
+        const std::int64_t column = rows_out.column_of(v), left = problem.value_dim - column;
+        if (left > 0) visit(i, v, column, static_cast<std::size_t>(left < N ? left : N) * sizeof(T));
+      }
   }
 
   /// Transposes Q to [columns][width].

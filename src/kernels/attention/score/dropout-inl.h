@@ -143,7 +143,7 @@ HWY_NOINLINE void drop_by_counter(const AttentionProblem& problem, const QueryTi
   const RowPhilox<T> philox(problem, tile);
   const auto scale = hn::Set(Tag<T>(), static_cast<T>(problem.keep_scale));
   const auto least = static_cast<std::uint32_t>(problem.drop_least);
-  const std::int64_t position = first - problem.key_zero(tile.batch);
+  const std::int64_t position = problem.key_position(tile.batch, first);
   for (int g = 0; g < ranges.count; ++g)
     for (std::int64_t group = (position + ranges.key[g]) / 4; group * 4 < position + ranges.key[g + 1]; ++group) {
       int row[4];
@@ -167,7 +167,7 @@ HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const 
   const Tag64 d;
   const Rows philox(problem, tile);
   const auto least = hn::Set(d, problem.drop_least), word = hn::Set(d, std::uint64_t{0xFFFFFFFF});
-  const std::int64_t position = first - problem.key_zero(tile.batch);
+  const std::int64_t position = problem.key_position(tile.batch, first);
   for (int r = 0; r < keys; ++r) kept[r] = ~Word{0};
   for (std::int64_t group = position / 4; group * 4 < position + keys; ++group)
     // the loop is small, so that the processor computes the words of the next rows at the same time

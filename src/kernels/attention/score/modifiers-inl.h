@@ -108,7 +108,7 @@ HWY_NOINLINE void gather_dense(const BiasTerm& term, const QueryTile& tile, std:
 template <typename F>
 HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
                               std::int64_t first, F&& visit) {
-  const std::int64_t key = first - problem.key_zero(tile.batch),
+  const std::int64_t key = problem.key_position(tile.batch, first),
                      offset = problem.row_offset(tile.batch, term.bottom_right);
   int lane = 0;
   for (std::int64_t n = 0; n < tile.heads; ++n)

@@ -129,6 +129,23 @@ struct OutputAccumulator {
         hn::Store(hn::Load(d, from), d, at);
     }
   }
+  /// Returns whether no element of the first `rows` rows is NaN.
+  HWY_NOINLINE bool are_numbers(std::int64_t rows) const {
+    const Tag<T> d;
+    bool numbers = true;
+    for (int n = 0; n < lines; ++n) {
+      auto here = hn::Eq(hn::Zero(d), hn::Zero(d));
+      const T* at = line(n);
+      for (std::int64_t i = vectors_of_line(); i > 0; --i, at += step()) {
+        const auto y = hn::Load(d, at);
+        here = hn::And(here, hn::Eq(y, y));
+      }
+      if (!decode && rows < (n + 1) * N)
+        here = hn::Or(here, hn::Not(hn::FirstN(d, static_cast<std::size_t>(rows - n * N))));
+      numbers = numbers && hn::AllTrue(d, here);
+    }
+    return numbers;
+  }
   /// Computes o = fma(o, inverse_sums, +0), then adds +0, because a negative result too small for T would be -0.
   /// Returns false when some result or inverse sum of the first `rows` rows is NaN.
   HWY_NOINLINE bool divide(const T* inverse_sums, std::int64_t rows) const {

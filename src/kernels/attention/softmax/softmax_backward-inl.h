@@ -64,6 +64,16 @@ class SoftmaxBackward {
       if (scratch_.inverse[r] == 0) scratch_.delta[r] = 0;
       else if (dlse != nullptr) scratch_.delta[r] -= dlse[saved() + r];
     }
+    if (g_.rows.delta == nullptr) return;
+    for (std::int64_t r = 0; r < rows_.rows; ++r) static_cast<T*>(g_.rows.delta)[saved() + r] = scratch_.delta[r];
+  }
+
+  /// Reads delta if another call has computed it; returns whether it did.
+  HWY_NOINLINE bool load_delta() {
+    if (g_.rows.delta == nullptr || g_.rows.begins) return false;
+    const T* const given = static_cast<const T*>(g_.rows.delta) + saved();
+    for (int r = 0; r < vectors_ * N; ++r) scratch_.delta[r] = r < rows_.rows ? given[r] : 0;
+    return true;
   }
 
   /// The blocks of keys [next, end) in which some row sees a key.

@@ -1,0 +1,92 @@
+// src/ranks/stripe_stream.cc: sends chunks of rows to all ranks, and sorts what arrives.
+#include "ranks/stripe_stream.h"
+
+#include <cstring>
+#include <utility>
+
+namespace attn {
+namespace {
+
+constexpr std::int64_t span_rows = 1024;  // keys of a span: a piece of keys ends where a span ends
+
+}  // namespace
+
+StripeStream::StripeStream(const Ranks& ranks, const Stripes& stripes, std::vector<Array> arrays, std::int64_t rounds)
+    : ranks_(ranks), stripes_(stripes), arrays_(std::move(arrays)), rounds_(rounds),
+      // a block of each rank at least
+      chunk_rows_((stripes.step() + span_rows - 1) / span_rows * span_rows), messages_(ranks.transport()) {
+  const Span first{0, std::min(chunk_rows_, stripes.length)};
+  chunk_.resize(bytes(first.size()));
+  sent_.resize(bytes(share(first, ranks.rank())));
+  received_.resize(static_cast<std::size_t>(ranks.size()));
+  for (int rank = 0; rank < ranks.size(); ++rank)
+    if (rank != ranks.rank()) received_[static_cast<std::size_t>(rank)].resize(bytes(share(first, rank)));
+}
+
+std::size_t StripeStream::bytes(std::int64_t rows) const {
+  std::size_t all = 0;
+  for (const Array& array : arrays_) all += planes(array) * array.row_bytes * static_cast<std::size_t>(rows);
+  return all;
+}
+
+char* StripeStream::plane(std::size_t array, std::size_t index) {
+  const auto rows = static_cast<std::size_t>(this->rows().size());
+  std::size_t at = 0;
+  for (std::size_t n = 0; n < array; ++n) at += planes(arrays_[n]) * arrays_[n].row_bytes * rows;
+  return chunk_.data() + at + index * arrays_[array].row_bytes * rows;
+}
+
+void StripeStream::pack(const Span& rows, std::int64_t round) {
+  const std::int64_t first = stripes_.before(rows.begin, ranks_.rank());
+  const auto count = static_cast<std::size_t>(share(rows, ranks_.rank()));
+  char* to = sent_.data();
+  if (count == 0) return;
+  for (const Array& array : arrays_)
+    for (std::size_t n = 0; n < planes(array); ++n, to += count * array.row_bytes)
+      std::memcpy(to,
+                  static_cast<const char*>(array.planes[static_cast<std::size_t>(round) * planes(array) + n]) +
+                      static_cast<std::size_t>(first) * array.row_bytes,
+                  count * array.row_bytes);
+}
+
+void StripeStream::unpack(const Span& rows, int rank, const char* from) {
+  for (std::size_t a = 0; a < arrays_.size(); ++a)
+    for (std::size_t n = 0; n < planes(arrays_[a]); ++n) {
+      char* const to = plane(a, n);
+      const std::size_t row_bytes = arrays_[a].row_bytes;
+      // a chunk begins with a block of any rank
+      for (std::int64_t row = rows.begin; row < rows.end; row += Stripes::block) {
+        if (row / Stripes::block % stripes_.ranks != rank) continue;
+        const auto count = static_cast<std::size_t>(std::min(rows.end - row, Stripes::block)) * row_bytes;
+        std::memcpy(to + static_cast<std::size_t>(row - rows.begin) * row_bytes, from, count);
+        from += count;
+      }
+    }
+}
+
+void StripeStream::post() {
+  if (posted_ == chunks() * rounds_) return;
+  const Span rows = rows_of(posted_);
+  pack(rows, posted_ / chunks());
+  ++posted_;
+  const int own = ranks_.rank(), count = ranks_.size();
+  for (int step = 1; step < count; ++step) {  // each rank begins with another neighbour
+    const int from = (own + count - step) % count, to = (own + step) % count;
+    std::vector<char>& memory = received_[static_cast<std::size_t>(from)];
+    messages_.receive(from, memory.data(), bytes(share(rows, from)));
+    messages_.send(to, sent_.data(), bytes(share(rows, own)));
+  }
+}
+
+bool StripeStream::next() {
+  if (current_ + 1 == chunks() * rounds_) return false;
+  messages_.wait();
+  ++current_;
+  const Span rows = this->rows();
+  for (int rank = 0; rank < ranks_.size(); ++rank)
+    unpack(rows, rank, rank == ranks_.rank() ? sent_.data() : received_[static_cast<std::size_t>(rank)].data());
+  post();
+  return true;
+}
+
+}  // namespace attn
