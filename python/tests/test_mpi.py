@@ -70,9 +70,9 @@ def family(request):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_on_ranks(family, ranks):
-    checks = ["numpy", "gradients", "mistakes", "finalised"]
+    checks = ["numpy", "gradients", "stripes", "mistakes", "finalised"]
     if importlib.util.find_spec("torch"):
-        checks.insert(2, "torch")
+        checks.insert(3, "torch")
     result = launched(family, ranks, PROGRAM, *checks)
     assert result.returncode == 0, f"{ranks} ranks\n{result.stdout}{result.stderr}"
     assert sorted(line for line in result.stdout.splitlines() if line.endswith(": good")) == [
