@@ -214,7 +214,8 @@ LAYOUTS = ("heads", "stripes")
 
 if __name__ == "__main__":
     rank = world.Get_rank()
-    checks = {"numpy": numpy, "gradients": gradients, "stripes": stripes, "torch": torch, "mistakes": mistakes, "finalised": finalised}
+    checks = {"numpy": numpy, "gradients": gradients, "stripes": stripes, "torch": torch, "mistakes": mistakes,
+              "finalised": finalised}
     for name in sys.argv[1:]:
         checks[name]()
     sys.stdout.write(f"rank {rank}: good\n")  # in one piece, for the launcher mixes what ranks write
