@@ -171,7 +171,8 @@ def _of_blocks(lists, rows, keys):
     return shown.repeat_interleave(rows, 0).repeat_interleave(keys, 1)
 
 
-@row(C, "Window, random and global blocks", "the block of i, both beside it, random ones; the first block sees all and is seen by all",
+@row(C, "Window, random and global blocks",
+     "the block of i, both beside it, random ones; the first block sees all and is seen by all",
      "BigBird, Zaheer 2020, 2007.14062",
      "attention(q, k, v, {.mask = Mask::blocks(blocks, 4) | Mask::prefix(4) | "
      "Mask::attend(global.transpose(0, 1))}).output",
