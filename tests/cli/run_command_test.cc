@@ -87,11 +87,7 @@ TEST(RunCommand, ReadsBlocksOfKeys) {
       "blocks": [[[[0], [1]]]], "block_size": [1, 1]})");
   const Said said = attn_says("run " + json + " --json");
   ASSERT_EQ(said.code, 0) << said.err;
-  EXPECT_EQ(nlohmann::json::parse(said.out).at("output"), nlohmann::json({{
-                                                                              1.0,
-                                                                          },
-                                                                          {3.0}}))
-      << said.out;
+  EXPECT_EQ(nlohmann::json::parse(said.out).at("output").at("values"), nlohmann::json::parse("[[1], [3]]")) << said.out;
 }
 
 TEST(RunCommand, ReturnsTheWeightsAskedFor) {
