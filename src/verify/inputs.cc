@@ -99,12 +99,14 @@ Mask blocks_of(const Case& c, std::uint64_t seed) {
   for (std::int64_t& size : sizes) {
     const char* const end = c.mask.data() + c.mask.size();
     const auto [stop, error] = std::from_chars(c.mask.data() + at + 1, end, size);
-    if (error != std::errc() || stop == end || size < 1 || *stop != (&size == sizes + 2 ? ')' : ','))
+    if (error != std::errc() || stop == end || size < 1 || size > 1 << 24 || *stop != (&size == sizes + 2 ? ')' : ','))
       throw ValueError("case: mask=" + c.mask + " is not understood; it must begin as blocks(64,64,16)");
     at = static_cast<std::size_t>(stop - c.mask.data());
   }
   const auto blocks = [](std::int64_t rows, std::int64_t size) { return (rows + size - 1) / size; };
   const std::int64_t lists = blocks(c.q_rows, sizes[0]), keys = blocks(c.k_rows, sizes[1]);
+  if (static_cast<double>(c.k_heads * lists) * static_cast<double>(sizes[2]) > 0x1p30)
+    throw ValueError("case: mask=" + c.mask + " makes more than 2^30 indices");
   Tensor indices = empty({1, c.k_heads, lists, sizes[2]}, Dtype::i64);
   std::int64_t* to = indices.data<std::int64_t>();
   // steps through the blocks from a random one; n above their number: -1, or a block again

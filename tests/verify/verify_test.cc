@@ -62,6 +62,13 @@ TEST(Verify, LinesThatAreNoCasesSaySo) {
             "case: K=33 is no multiple of 32, the weights of a block of Q4_1");
   EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("matmul bf16 K=32 layout=nt blocks=Q4_1")); }),
             "case: blocks need f32 and layout=nt, as a linear layer has it, and are not packed");
+  EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("attention f32 Tq=8 mask=blocks(4,4)")); }),
+            "case: mask=blocks(4,4) is not understood; it must begin as blocks(64,64,16)");
+  EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("attention f32 Tq=8 mask=blocks(4,4,1)|causal")); }),
+            "case: mask=blocks(4,4,1)|causal is not understood; & joins blocks with more");
+  EXPECT_EQ(
+      error_of<ValueError>([] { make_inputs(parse_case("attention f32 Tq=99999 Tk=3 D=1 mask=blocks(1,1,99999)")); }),
+      "case: mask=blocks(1,1,99999) makes more than 2^30 indices");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention i64"); }),
             "case: behind attention stands \"i64\"; it must be f32, f64, bf16 or f16");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention"); }),
