@@ -31,9 +31,10 @@ AttentionTangents direction(Call& call, nb::list given) {
     if (!call.bias.arrays[n].is_none()) tangents.bias[n] = next("the tangent of bias");
   for (; at < nb::len(given);)
     if (next("a tangent of score_mod").defined())
-      throw ValueError(text("{}: an array of score_mod has a tangent, which is not there; q, k, v, bias and sinks have "
-                            "one",
-                            function));
+      throw ValueError(
+          text("{}: an array of score_mod has a tangent, which is not there; q, k, v, bias and sinks have "
+               "one",
+               function));
   return tangents;
 }
 
@@ -84,8 +85,8 @@ nb::object moved(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::tup
 }  // namespace
 
 void add_jvp(nb::module_& m) {
-  m.def("attention_jvp", jvp, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
-        nb::arg("options").none(), nb::arg("tangents"));
+  m.def("attention_jvp", jvp, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none(),
+        nb::arg("tangents"));
   m.def("attention_tangent", moved, nb::arg("operands"), nb::arg("numbers"), nb::arg("saved"), nb::arg("tangents"));
 }
 

@@ -68,7 +68,7 @@ def is_transformed():
 
 
 def is_observed():
-    """Returns whether torch.func or forward mode needs a call as an autograd function, and nothing is being compiled."""
+    """Returns whether torch.func or forward mode needs the call as an autograd function, and nothing is compiled."""
     return not torch.compiler.is_compiling() and (_peek() is not None or is_forward())
 
 
