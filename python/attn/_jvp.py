@@ -9,7 +9,6 @@ from attn._options import prepared
 
 _LEFT_OUT = ("weights", "out")
 _NAMES = tuple(name for name in _core.attention_options if name not in _LEFT_OUT)
-_BIAS, _SINKS, _LOGSUMEXP = (_core.attention_options.index(name) for name in ("bias", "sinks", "return_logsumexp"))
 
 
 def attention_jvp(
@@ -56,20 +55,8 @@ def attention_jvp(
     if hasattr(q, "__torch_function__"):
         _check_torch(q, k, v, q_tangent, k_tangent, v_tangent, bias_tangent, sinks_tangent, *options.values())
     given = prepared("attention_jvp", tuple(options.get(name) for name in _core.attention_options))
-    tangents = [q_tangent, k_tangent, v_tangent]
-    if given[_SINKS] is not None:
-        tangents.append(sinks_tangent)
-    elif sinks_tangent is not None:
-        raise ValueError("attention_jvp: sinks_tangent is given and there are no sinks")
-    if bias_tangent is not None and given[_BIAS] is None:
-        raise ValueError("attention_jvp: bias_tangent is given and there is no bias")
-    leaves = len(_core.attention_inputs(q, k, v, given)) - len(tangents)
-    of_bias = bias_tangent if isinstance(bias_tangent, (list, tuple)) else [bias_tangent]
-    if bias_tangent is not None and len(of_bias) > leaves:
-        raise ValueError(f"attention_jvp: bias_tangent has {len(of_bias)} arrays; the bias has {leaves}")
-    tangents += [*of_bias, *[None] * (leaves - len(of_bias))] if leaves else []
-    output, moved, logsumexp, moved_logsumexp, _ = _core.attention_jvp(q, k, v, given, tangents)
-    return (output, moved, logsumexp, moved_logsumexp) if given[_LOGSUMEXP] else (output, moved)
+    found = _core.attention_jvp(q, k, v, given, (q_tangent, k_tangent, v_tangent, sinks_tangent, bias_tangent))
+    return found if options.get("return_logsumexp") else found[:2]
 
 
 def _check_torch(*given: Any) -> None:

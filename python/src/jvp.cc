@@ -38,11 +38,28 @@ AttentionTangents direction(Call& call, nb::list given) {
   return tangents;
 }
 
-/// Returns (output, its tangent, logsumexp, its tangent, dropout_seed). `tangents`: one for each array of
-/// attention_inputs, or None.
-nb::tuple jvp(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::list tangents) {
+/// Reads the tangents of q, k, v, sinks and bias; that of bias may be a list with one for each of its terms.
+AttentionTangents named(Call& call, const nb::tuple& given) {
+  AttentionTangents tangents{.q = call.read.optional(given[0], "q_tangent"),
+                             .k = call.read.optional(given[1], "k_tangent"),
+                             .v = call.read.optional(given[2], "v_tangent"),
+                             .sinks = call.read.optional(given[3], "sinks_tangent"),
+                             .bias = {}};
+  const nb::object bias = given[4];
+  if (PyList_Check(bias.ptr()) || PyTuple_Check(bias.ptr()))
+    for (const nb::handle x : bias) tangents.bias.push_back(call.read.optional(x, "bias_tangent"));
+  else if (!bias.is_none()) tangents.bias.push_back(call.read(bias, "bias_tangent"));
+  return tangents;
+}
+
+/// Returns (output, its tangent, logsumexp, its tangent). `tangents`: a list with one for each array of
+/// attention_inputs, or a tuple of those of q, k, v, sinks and bias; None: the operand does not move.
+nb::tuple jvp(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::handle tangents) {
   Call call("attention_jvp", q, k, v, options);
-  const AttentionTangents along = direction(call, tangents);
+  AttentionTangents along;
+  if (PyList_Check(tangents.ptr())) along = direction(call, nb::cast<nb::list>(tangents));
+  else if (PyTuple_Check(tangents.ptr()) && nb::len(tangents) == 5) along = named(call, nb::cast<nb::tuple>(tangents));
+  else throw type_error("{}: tangents are a list, or a tuple of five", call.read.function());
   AttentionJvp result;
   {
     const Unlocked unlocked;
@@ -51,7 +68,7 @@ nb::tuple jvp(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::
   }
   const auto shown = [&](const Tensor& x) { return to_python(x, call.read.framework()); };
   return nb::make_tuple(shown(result.output), shown(result.tangent.output), shown(result.logsumexp),
-                        shown(result.tangent.logsumexp), result.dropout_seed);
+                        shown(result.tangent.logsumexp));
 }
 
 /// Returns the tangent of the output of a pass (passes.cc), from the (output, max, sum) that it saved. `tangents`:

@@ -172,8 +172,8 @@ def test_what_is_refused():
             attn.attention(q, k, v, score_mod=lambda s, b, h, i, j: s * dual[h])
     for wrong, text in ((dict(q_tangent=dq[:1]), r"attention_jvp: the tangent of q has shape \[1, 2, 5, 4\]; it must"),
                         (dict(v_tangent=dv.float()), "attention_jvp: the tangent of v is"),
-                        (dict(bias_tangent=dq), "attention_jvp: bias_tangent is given and there is no bias"),
-                        (dict(sinks_tangent=dq), "attention_jvp: sinks_tangent is given and there are no sinks"),
+                        (dict(bias_tangent=dq), "attention_jvp: 1 bias tangents are given; the bias has 0 terms"),
+                        (dict(sinks_tangent=dq), "attention_jvp: the tangent of sinks is given and there are none"),
                         (dict(weights="full"), "attention_jvp: weights is given"),
                         (dict(is_causal=True), 'attention_jvp: .*mask="causal"')):
         with pytest.raises((TypeError, ValueError), match=text):

@@ -139,7 +139,7 @@ def general_tangent(tangents: Sequence[Tensor], places: Sequence[int], tensors: 
     q, k, v, options = decoded(tensors, texts)
     by_place = dict(zip(places, tangents))
     along = [by_place.get(place) for place in _general_op.places_of(tensors, _core.attention_inputs(q, k, v, options))]
-    _, output, _, logsumexp, _ = _core.attention_jvp(q, k, v, options, along)
+    _, output, _, logsumexp = _core.attention_jvp(q, k, v, options, along)
     return [output, logsumexp]
 
 
