@@ -16,7 +16,6 @@
 #include "runtime/parallel.h"
 #include "runtime/thread_scratch.h"
 #include "tensor/build.h"
-#include "tensor/rows.h"
 
 #include <cstring>
 #include <memory>
@@ -92,7 +91,10 @@ void StripesBackward::prepare(const Tensor& q, const Tensor& k_rows, const Tenso
   call.q = read(call.q), call.k = read(call.k), call.v = read(call.v);
   output = read(saved.output), doutput = read(wanted.grad_output);
   max = saved.max.detach().contiguous(), sum = saved.sum.detach().contiguous();
-  p.element = p.k.element = p.v.element = stored == Dtype::bf16 ? kernels::Element::bf16 : element_of(stored);
+  p.element = stored == Dtype::bf16  ? kernels::Element::bf16
+              : stored == Dtype::f64 ? kernels::Element::f64
+                                     : kernels::Element::f32;
+  p.k.element = p.v.element = p.element;
   plan = plan_backward(p);
   k = wanted.k, v = wanted.v, sinks = wanted.sinks && p.sinks != nullptr;
   if (options.dropout_p > 0) describe_dropout(options.dropout_p, saved.dropout_seed, computed == Dtype::f64, p);
