@@ -16,7 +16,6 @@
 #include "runtime/parallel.h"
 #include "runtime/thread_scratch.h"
 #include "tensor/build.h"
-#include "tensor/rows.h"
 
 #include <cstring>
 #include <memory>
