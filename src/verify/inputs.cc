@@ -264,6 +264,30 @@ void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
   poison(c, in);
 }
 
+/// q, k, v, recurrent and doutput of linear attention; x, weight and bias of the convolution.
+void recurrent_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
+  if (c.op == "causal_conv") {
+    in.x = c.layout == "turned" ? integers({c.batch, c.q_rows, c.n}, c.dtype, seed + 1).transpose(1, 2)
+                                : integers({c.batch, c.n, c.q_rows}, c.dtype, seed + 1);
+    in.weight = integers({c.n, c.k}, c.dtype, seed + 2);
+    in.bias = integers({c.n}, c.dtype, seed + 3);
+    return;
+  }
+  const auto rows_of = [&](std::int64_t heads, std::int64_t dim, std::uint64_t of) {
+    return c.layout == "turned" ? integers({c.batch, c.q_rows, heads, dim}, c.dtype, of).transpose(1, 2)
+                                : integers({c.batch, heads, c.q_rows, dim}, c.dtype, of);
+  };
+  in.q = rows_of(c.q_heads, c.dim, seed + 1);
+  in.k = rows_of(c.q_heads, c.dim, seed + 2);
+  in.v = rows_of(c.v_heads, c.value_dim, seed + 3);
+  Dims sizes{c.batch, c.v_heads, c.q_rows};
+  in.recurrent.l2norm = c.delta != 0;  // without it the states of long sequences grow
+  if (c.delta != 0) in.recurrent.beta = add(integers(sizes, c.dtype, seed + 5, 0.5), 0.5);
+  if (c.gate == "channel") sizes.push_back(c.dim);
+  if (c.gate != "none") in.recurrent.g = sub(integers(sizes, c.dtype, seed + 4, 0.5), 0.5);
+  if (c.is_recurrent_backward()) in.doutput = rows_of(c.v_heads, c.value_dim, seed + 6);
+}
+
 }  // namespace
 
 Tensor integers(const Dims& sizes, Dtype dtype, std::uint64_t seed, double width) {
@@ -279,7 +303,9 @@ Tensor integers(const Dims& sizes, Dtype dtype, std::uint64_t seed, double width
 
 Inputs make_inputs(const Case& c, std::uint64_t seed) {
   Inputs in;
-  if (c.is_attention()) {
+  if (c.is_recurrent()) {
+    recurrent_inputs(c, seed, in);
+  } else if (c.is_attention()) {
     attention_inputs(c, seed, in);
   } else if (c.op == "matmul") {
     if (c.bias_row != 0 && c.layout != "nt")
@@ -341,6 +367,8 @@ Inputs widened(const Inputs& inputs) {
   for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput, &Inputs::a, &Inputs::b,
                              &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
     if ((wide.*x).defined()) wide.*x = (inputs.*x).to(Dtype::f32);
+  for (Tensor* x : {&wide.recurrent.g, &wide.recurrent.beta})
+    if (x->defined()) *x = x->to(Dtype::f32);
   if (inputs.cached && inputs.cached->cache.options().storage != KvStorage::same) {
     // gathered as f32, so that rows are not rounded to 16 bits
     const KvCache::Rows rows = inputs.cached->cache.gather(inputs.cached->sequences, Dtype::f32);

@@ -252,6 +252,23 @@ TEST(Verify, SixteenBitsOfGradientsMustBeNearToo) {
     }
 }
 
+TEST(Verify, LinearAttentionOnEveryWay) {
+  for (const char* op : {"linear_attention", "linear_attention_backward"})
+    for (const char* dtype : {"f32", "f64", "bf16"})
+      for (const char* kind : {"", " delta=1", " gate=head", " delta=1 gate=channel"}) {
+        const std::string line = std::string(op) + " " + dtype + " B=2 Hq=2 Hv=4 Tq=70 D=9 Dv=17" + kind;
+        const VerifyReport report = attn::verify({.quick = false, .line = line});
+        EXPECT_TRUE(report.passed()) << line << ": " << report.difference;
+      }
+  for (const char* layout : {"", " layout=turned"})
+    EXPECT_TRUE(
+        attn::verify({.quick = false, .line = std::string("causal_conv f32 B=2 N=9 Tq=70 K=4") + layout}).passed());
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("linear_attention f32 Hq=2 Hv=3"); }),
+            "case: Hk=2 must be Hq=2, and divide Hv=3");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("causal_conv f32 K=0"); }),
+            "case: K=0 is not possible for causal_conv");
+}
+
 TEST(Verify, SixteenBitsOfTinyResultsAreOrdinary) {  // all of them below the smallest number of f16
   for (const char* line : {"gelu f16 rows=1 N=1", "gelu_tanh f16 rows=1 N=1", "gelu f16 rows=2 N=3",
                            "exp f16 rows=1 N=1", "gelu bf16 rows=1 N=1"})
