@@ -36,8 +36,8 @@ struct ATTN_API ChatFormat {
   static ChatFormat named(std::string_view name);
 
   /// Recognises a template (Jinja, as transformers has them) by the tokens in it. The template also gives the default
-  /// system text, Llama 3.1's dates (those written in it, not today's) and the spaces around Mistral's [INST]. Tools and
-  /// pictures are not written. ValueError names a template that is none of the four; `name` begins the text.
+  /// system text, Llama 3.1's dates (those written in it, not today's) and the spaces around Mistral's [INST]. Tools
+  /// and pictures are not written. ValueError names a template that is none of the four; `name` begins the text.
   static ChatFormat of_template(std::string_view text, const std::string& name);
   /// Recognises the template of a model: chat_template.jinja, tokenizer_config.json or chat_template.json of a folder,
   /// tokenizer.chat_template of a GGUF file. ValueError if there is none.
