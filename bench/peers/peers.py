@@ -116,7 +116,7 @@ class Onnxruntime:
         model.ir_version = 10
         options = self.runtime.SessionOptions()
         options.intra_op_num_threads = self.threads
-        # a spinning worker slows whoever comes next
+        # a spinning worker slows the library that runs next
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         session = self.runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         binding = session.io_binding()

@@ -35,9 +35,9 @@ struct ATTN_API ChatFormat {
   /// Returns the format of this name: chatml, llama3, gemma or mistral. ValueError lists them.
   static ChatFormat named(std::string_view name);
 
-  /// Recognises a template (Jinja, as transformers has them) by the tokens in it. From it also come the system text
-  /// that it writes by default, Llama 3.1's dates (of the template, not today's), and Mistral's spaces. Tools and
-  /// pictures are not written. ValueError names a template that is none of the four; `name` begins the text.
+  /// Recognises a template (Jinja, as transformers has them) by the tokens in it. The template also gives the default
+  /// system text, Llama 3.1's dates (those written in it, not today's) and the spaces around Mistral's [INST]. Tools
+  /// and pictures are not written. ValueError names a template that is none of the four; `name` begins the text.
   static ChatFormat of_template(std::string_view text, const std::string& name);
   /// Recognises the template of a model: chat_template.jinja, tokenizer_config.json or chat_template.json of a folder,
   /// tokenizer.chat_template of a GGUF file. ValueError if there is none.

@@ -286,7 +286,7 @@ class Terminal {
       faint_line(say_with(Phrase::columns_left_out, step.shape.back() - style_.most_columns));
   }
 
-  /// Prints the legend of the signs of hidden pairs and of the shades of the heat map.
+  /// Prints the legend of the signs of masked pairs and of the shades of the heat map.
   void pairs_notes(const ExplainStep& step) {
     const std::set<Hidden> reasons(step.hidden.begin(), step.hidden.end());
     std::string signs;

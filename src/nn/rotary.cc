@@ -21,7 +21,7 @@ const RotaryEmbeddingOptions& checked(std::int64_t dim, const RotaryEmbeddingOpt
 }
 
 /// Puts the first elements of all pairs before the second ones, or back.
-Tensor turned_pairs(const Tensor& x, bool into_halves) {
+Tensor transposed_pairs(const Tensor& x, bool into_halves) {
   Dims sizes = x.sizes();
   const std::int64_t pairs = sizes[x.dim() - 1] / 2;
   sizes[x.dim() - 1] = into_halves ? pairs : 2;
@@ -68,7 +68,8 @@ RotaryEmbedding::Tables RotaryEmbedding::tables(const Tensor& positions, Dtype d
 Tensor RotaryEmbedding::rotated(const Tensor& x, const Tables& tables) const {
   if (x.size(-1) > dim) return cat({rotated(x.narrow(-1, 0, dim), tables), x.narrow(-1, dim, x.size(-1) - dim)}, -1);
   if (!options.neighbours) return rotary(x, tables.cos, tables.sin);
-  return turned_pairs(rotary(turned_pairs(x, /*into_halves=*/true), tables.cos, tables.sin), /*into_halves=*/false);
+  return transposed_pairs(rotary(transposed_pairs(x, /*into_halves=*/true), tables.cos, tables.sin),
+                          /*into_halves=*/false);
 }
 
 Tensor RotaryEmbedding::forward(const Tensor& x, const Tensor& positions) const {

@@ -15,13 +15,13 @@ namespace {
 
 /// Names two dims of a copy: the dim with stride 1 in the target (`to`), and the dim with stride 1 in the source
 /// (`from`).
-struct Turn {
+struct TransposedDims {
   int to, from;
 };
 
 /// Returns the two dims if the copy is a transpose: target and source have stride 1 along different dims, each of at
 /// least 8 elements.
-std::optional<Turn> turn_of(const Tensor& target, const Tensor& source) {
+std::optional<TransposedDims> transposed_dims(const Tensor& target, const Tensor& source) {
   constexpr std::int64_t least = 8;
   const auto dim_of_neighbours = [](const Tensor& x) {
     for (int d = x.dim() - 1; d >= 0; --d)
@@ -29,16 +29,16 @@ std::optional<Turn> turn_of(const Tensor& target, const Tensor& source) {
     return -1;
   };
   if (!(target.sizes() == source.sizes())) return std::nullopt;
-  const Turn turn{dim_of_neighbours(target), dim_of_neighbours(source)};
-  if (turn.to < 0 || turn.from < 0 || turn.to == turn.from || source.stride(turn.to) == 0) return std::nullopt;
-  return turn;
+  const TransposedDims dims{dim_of_neighbours(target), dim_of_neighbours(source)};
+  if (dims.to < 0 || dims.from < 0 || dims.to == dims.from || source.stride(dims.to) == 0) return std::nullopt;
+  return dims;
 }
 
 /// Copies a tile of `rows` rows and `columns` columns of the target, whose rows lie `to_stride` words apart. The rows
 /// of the source are the columns of the target.
 template <typename Word>
-void turn_tile(const Word* from, std::int64_t from_stride, Word* to, std::int64_t to_stride, std::int64_t rows,
-               std::int64_t columns) {
+void transpose_tile(const Word* from, std::int64_t from_stride, Word* to, std::int64_t to_stride, std::int64_t rows,
+                    std::int64_t columns) {
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = 0; c < columns; ++c) to[r * to_stride + c] = from[c * from_stride + r];
 }
@@ -46,11 +46,11 @@ void turn_tile(const Word* from, std::int64_t from_stride, Word* to, std::int64_
 /// Copies with a transpose, in tiles. A tile is one cache line wide in the target, so that each line is written once,
 /// and high enough to use whole cache lines of the source.
 template <typename Word>
-void copy_turned(const Tensor& target, const Tensor& source, Turn turn) {
+void copy_transposed(const Tensor& target, const Tensor& source, TransposedDims dims) {
   constexpr std::int64_t width = 64 / sizeof(Word), height = 64;
   Dims corners = target.sizes();  // the number of tiles along each dim
-  corners[turn.to] = (target.size(turn.to) + width - 1) / width;
-  corners[turn.from] = (target.size(turn.from) + height - 1) / height;
+  corners[dims.to] = (target.size(dims.to) + width - 1) / width;
+  corners[dims.from] = (target.size(dims.from) + height - 1) / height;
   const std::int64_t tiles = corners.product(), together = std::max<std::int64_t>(1, 16384 / (width * height));
   runtime::parallel_for_neighbours((tiles + together - 1) / together, [&](std::int64_t part) {
     for (std::int64_t tile = part * together; tile < std::min(tiles, (part + 1) * together); ++tile) {
@@ -62,12 +62,12 @@ void copy_turned(const Tensor& target, const Tensor& source, Turn turn) {
         from += begin * source.stride(d);
         return std::min(step, target.size(d) - begin);
       };
-      rows = at(turn.from, height);  // consecutive tiles lie below each other, in one column of cache lines
-      columns = at(turn.to, width);
+      rows = at(dims.from, height);  // consecutive tiles lie below each other, in one column of cache lines
+      columns = at(dims.to, width);
       for (int d = target.dim() - 1; d >= 0; --d)
-        if (d != turn.to && d != turn.from) at(d, 1);
-      turn_tile(static_cast<const Word*>(source.data()) + from, source.stride(turn.to),
-                static_cast<Word*>(target.data()) + to, target.stride(turn.from), rows, columns);
+        if (d != dims.to && d != dims.from) at(d, 1);
+      transpose_tile(static_cast<const Word*>(source.data()) + from, source.stride(dims.to),
+                     static_cast<Word*>(target.data()) + to, target.stride(dims.from), rows, columns);
     }
   });
 }
@@ -75,10 +75,10 @@ void copy_turned(const Tensor& target, const Tensor& source, Turn turn) {
 /// Copies words without conversion.
 void copy_words(const Tensor& target, const Tensor& source) {
   const std::size_t size = size_of(target.dtype());
-  if (const std::optional<Turn> turn = turn_of(target, source)) {
-    if (size == 4) return copy_turned<std::uint32_t>(target, source, *turn);
-    if (size == 2) return copy_turned<std::uint16_t>(target, source, *turn);
-    if (size == 8) return copy_turned<std::uint64_t>(target, source, *turn);
+  if (const std::optional<TransposedDims> dims = transposed_dims(target, source)) {
+    if (size == 4) return copy_transposed<std::uint32_t>(target, source, *dims);
+    if (size == 2) return copy_transposed<std::uint16_t>(target, source, *dims);
+    if (size == 8) return copy_transposed<std::uint64_t>(target, source, *dims);
   }
   iterate_in_parts(target.sizes(), {operand(target, target.sizes()), operand(source, target.sizes())},
                    [size](char* const* data, const std::int64_t* strides, std::int64_t n) {

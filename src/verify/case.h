@@ -34,7 +34,9 @@ struct Case {
   // The lengths that are given: none, keys, rows, starts, all; packed: B sequences of Tq / 32 to Tq rows, one after
   // another
   std::string lengths = "none";
-  std::string layout = "plain";  // attention: plain, turned ([B, T, H, D] in memory); matmul: nn, nt, tn
+  // attention: plain, `turned` (transposed, [B, T, H, D] in memory); matmul: nn, nt, tn. Users type `turned` and
+  // `hidden`, so these names stay.
+  std::string layout = "plain";
   std::string hidden = "plain";  // K and V of keys that no row sees by lengths or mask=bool: plain or nan
   double scale = 0;              // of the dot product; 0: 1/sqrt(D)
   double softcap = 0, temperature = 1, dropout = 0;

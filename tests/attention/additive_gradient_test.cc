@@ -1,5 +1,5 @@
-// tests/attention/additive_gradient_test.cc: the fused backward pass of the additive score: threads, far values, hidden
-// keys, memory.
+// tests/attention/additive_gradient_test.cc: the fused backward pass of the additive score: threads, large values,
+// masked keys, memory.
 #include <attn/attention.h>
 #include <attn/autograd.h>
 #include <attn/ops.h>

@@ -1,4 +1,4 @@
-// tests/attention/bits_test.cc: what may not change a bit of a row: hidden keys, batch, padding, threads, the cut of
+// tests/attention/bits_test.cc: what may not change a bit of a row: masked keys, batch, padding, threads, the cut of
 // the work.
 #include <attn/runtime.h>
 

@@ -1,5 +1,5 @@
 // tests/attention/cache_bytes_test.cc: random calls over caches of 8 bits that hold their numbers exactly: the bits of
-// the same cache in its own dtype, however rows are read, whoever sees them.
+// the same cache in its own dtype, however rows are read, whatever query sees them.
 #include <attn/cache.h>
 #include <attn/ops.h>
 

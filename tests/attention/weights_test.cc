@@ -111,7 +111,7 @@ TEST(Weights, OfSixteenBitsDoNotChangeTheOutput) {
   }
 }
 
-/// NaN in a hidden key, and in one that some rows see.
+/// NaN in a masked key, and in one that some rows see.
 TEST(Weights, OfRowsThatAreDecidedOneByOne) {
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
     const Inputs clean = inputs({1, 2, 40, 16}, {1, 2, 100, 16}, dtype);

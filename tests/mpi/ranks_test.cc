@@ -1,4 +1,4 @@
-// tests/mpi/ranks_test.cc: ranks agree on errors, whoever has them, and the ordered sum has the bits of one process.
+// tests/mpi/ranks_test.cc: ranks agree on errors, whichever has them, and the ordered sum has the bits of one process.
 #include "mpi/world.h"
 
 #include "support/golden.h"

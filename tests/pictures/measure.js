@@ -35,7 +35,7 @@ function ink(image, left, top, right, bottom) {
   return false;
 }
 
-// Where a text that is turned ends up in its picture.
+// Where a text that is rotated ends up in its picture.
 function boxOnPage(svg, node) {
   const all = svg.getBoundingClientRect(), own = node.getBoundingClientRect();
   return {x: own.x - all.x, y: own.y - all.y, width: own.width, height: own.height};

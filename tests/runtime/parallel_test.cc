@@ -1,4 +1,4 @@
-// tests/runtime/parallel_test.cc: every part runs once, whoever runs it, and errors find their way back.
+// tests/runtime/parallel_test.cc: every part runs once, on any thread, and errors find their way back.
 #include "runtime/parallel.h"
 #include "runtime/shares.h"
 

@@ -126,7 +126,7 @@ TEST(LongRuns, TurnedCopies) {
         EXPECT_EQ(turned.contiguous().to_vector(), turned.to_vector()) << name_of(dtype) << " " << to_string(order);
         EXPECT_EQ(part.contiguous().to_vector(), part.to_vector());
         const Tensor target = zeros(sizes, dtype).permute(order);
-        target.copy_(turned.contiguous());  // from row-major into the turned one
+        target.copy_(turned.contiguous());  // from row-major into the transposed one
         EXPECT_EQ(target.to_vector(), turned.to_vector());
       }
     }

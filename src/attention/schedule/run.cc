@@ -4,7 +4,7 @@
 #include <attn/runtime.h>
 
 #include "attention/call/call.h"
-#include "attention/schedule/schedule.h"
+#include "attention/schedule/task_order.h"
 #include "attention/schedule/vector_kernels.h"
 #include "runtime/memory.h"
 #include "runtime/thread_scratch.h"

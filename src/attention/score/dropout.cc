@@ -53,14 +53,14 @@ void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::Qu
 DropoutTiles::DropoutTiles(double p, const Shape& shape, Generator* generator) : p_(p), shape_(shape) {
   if (p == 1) return;
   if (generator != nullptr) {
-    walk(*generator);
+    save_states(*generator);
     return;
   }
   const std::lock_guard<std::mutex> lock(default_generator_mutex());
-  walk(default_generator());
+  save_states(default_generator());
 }
 
-void DropoutTiles::walk(Generator& generator) {
+void DropoutTiles::save_states(Generator& generator) {
   states_.reserve(static_cast<std::size_t>(shape_.heads * shape_.tiles()));
   for (std::int64_t head = 0; head < shape_.heads; ++head)
     for (std::int64_t tile = 0; tile < shape_.tiles(); ++tile) {

@@ -44,7 +44,7 @@ class DropoutTiles {
   void draw_rows(std::int64_t head, std::int64_t row, std::int64_t rows, std::uint8_t* keep) const;
 
  private:
-  void walk(Generator& generator);
+  void save_states(Generator& generator);
 
   double p_;
   Shape shape_;

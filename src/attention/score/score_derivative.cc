@@ -50,7 +50,7 @@ class Backward {
   }
 
  private:
-  /// Returns an operand as an expression; the value's tree owns it.
+  /// Returns operand n as an expression that shares the node of the value's tree.
   static ScoreExpression operand(const ScoreValues::Value& value, std::size_t n) {
     return ScoreExpression(value.node->parts[n]);
   }

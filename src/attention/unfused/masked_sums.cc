@@ -14,13 +14,13 @@ namespace {
 
 /// Adds visible_sums to `result` pair by pair. All tensors are contiguous.
 template <typename T>
-void sum_pairs(const Tensor& w, const Tensor& x, const Tensor& hidden, const Tensor& result) {
+void sum_pairs(const Tensor& w, const Tensor& x, const Tensor& masked, const Tensor& result) {
   const std::int64_t rows = w.size(2), keys = w.size(3), width = x.size(3);
   runtime::parallel_for(w.size(0) * w.size(1) * rows, [&](std::int64_t row) {
     const T* from = x.data<T>() + row / rows * keys * width;
     T* to = result.data<T>() + row * width;
     for (std::int64_t j = 0; j < keys; ++j) {
-      if (hidden.data<bool>()[row * keys + j]) continue;
+      if (masked.data<bool>()[row * keys + j]) continue;
       const T weight = w.data<T>()[row * keys + j];
       for (std::int64_t d = 0; d < width; ++d) to[d] = std::fma(weight, from[j * width + d], to[d]);
     }
@@ -31,36 +31,36 @@ void sum_pairs(const Tensor& w, const Tensor& x, const Tensor& hidden, const Ten
 
 bool all_finite(const Tensor& x) { return sum(x.detach() * 0).item() == 0; }
 
-Tensor visible_sums(const Tensor& w, const Tensor& x, const Tensor& hidden) {
+Tensor visible_sums(const Tensor& w, const Tensor& x, const Tensor& masked) {
   Tensor result;
   if (all_finite(x)) {
-    result = matmul(masked_fill(w.detach(), hidden, 0), x.detach());
+    result = matmul(masked_fill(w.detach(), masked, 0), x.detach());
   } else {
     result = zeros({x.size(0), x.size(1), w.size(2), x.size(3)}, x.dtype());
     const auto sum = x.dtype() == Dtype::f64 ? sum_pairs<double> : sum_pairs<float>;
-    sum(w.detach().contiguous(), x.detach().contiguous(), hidden.contiguous(), result);
+    sum(w.detach().contiguous(), x.detach().contiguous(), masked.contiguous(), result);
   }
   return record("AttentionBackward0", result,
                 wrt(
-                    w, [](auto& dy, auto& x, auto& hidden) { return visible_products(dy, x, hidden); }, x, hidden),
+                    w, [](auto& dy, auto& x, auto& masked) { return visible_products(dy, x, masked); }, x, masked),
                 wrt(
                     x,
-                    [](auto& dy, auto& w, auto& hidden) {
-                      return visible_sums(w.transpose(-1, -2), dy, hidden.transpose(-1, -2));
+                    [](auto& dy, auto& w, auto& masked) {
+                      return visible_sums(w.transpose(-1, -2), dy, masked.transpose(-1, -2));
                     },
-                    w, hidden));
+                    w, masked));
 }
 
-Tensor visible_products(const Tensor& a, const Tensor& b, const Tensor& hidden) {
-  return record("AttentionBackward0", masked_fill(matmul(a.detach(), b.detach().transpose(-1, -2)), hidden, 0),
+Tensor visible_products(const Tensor& a, const Tensor& b, const Tensor& masked) {
+  return record("AttentionBackward0", masked_fill(matmul(a.detach(), b.detach().transpose(-1, -2)), masked, 0),
                 wrt(
-                    a, [](auto& dy, auto& b, auto& hidden) { return visible_sums(dy, b, hidden); }, b, hidden),
+                    a, [](auto& dy, auto& b, auto& masked) { return visible_sums(dy, b, masked); }, b, masked),
                 wrt(
                     b,
-                    [](auto& dy, auto& a, auto& hidden) {
-                      return visible_sums(dy.transpose(-1, -2), a, hidden.transpose(-1, -2));
+                    [](auto& dy, auto& a, auto& masked) {
+                      return visible_sums(dy.transpose(-1, -2), a, masked.transpose(-1, -2));
                     },
-                    a, hidden));
+                    a, masked));
 }
 
 }  // namespace attn

@@ -102,10 +102,10 @@ Tensor bias_of(const Call& call, int n, const Tensor& values, const Pairs& pairs
 }
 
 /// Returns the scores [B, Hq, Tq, Tk] from q and k of all heads, 0 for masked pairs; `w` belongs to an additive score.
-Tensor scores_of(const AttentionProblem& p, const Tensor& q, const Tensor& k, const Tensor& w, const Tensor& hidden) {
+Tensor scores_of(const AttentionProblem& p, const Tensor& q, const Tensor& k, const Tensor& w, const Tensor& masked) {
   if (p.score == kernels::ScoreOp::additive)
-    return matmul(tanh(masked_fill(q.unsqueeze(3) + k.unsqueeze(2), hidden.unsqueeze(4), 0)), w);
-  return visible_products(q * p.scale, k, hidden);
+    return matmul(tanh(masked_fill(q.unsqueeze(3) + k.unsqueeze(2), masked.unsqueeze(4), 0)), w);
+  return visible_products(q * p.scale, k, masked);
 }
 
 /// Returns the output [B, Hq, Tq, Dv], the weights and the logsumexp of the call, or only its scores, in the compute
@@ -142,34 +142,34 @@ std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const 
     if (p.temperature != 1) s = s / p.temperature;
     return masked_fill(s, masked, -infinity);
   };
-  Tensor hidden = logical_not(shown);
+  Tensor masked = logical_not(shown);
   if (!call.score_expression.empty() || !all_finite(q) || !all_finite(k)) {  // a score of -inf masks its pair too
     const NoGrad guard;
-    hidden = eq(scores(hidden), -infinity);
+    masked = eq(scores(masked), -infinity);
   }
-  Tensor s = scores(hidden);
+  Tensor s = scores(masked);
 
   // pass 2: softmax over the visible pairs; its result does not depend on the maximum, so no gradient flows through the
   // maximum
-  hidden = eq(s.detach(), -infinity);
+  masked = eq(s.detach(), -infinity);
   Tensor m = p.k_rows > 0 ? max(s.detach(), -1, /*keepdim=*/true).first
                           : full({p.batch, p.q_heads, p.q_rows, 1}, -infinity, s.dtype());
   const Tensor nothing = eq(m, -infinity);
   if (sinks.defined()) m = maximum(m, sinks.detach());
   m = masked_fill(m, eq(m, -infinity), 0);
-  const Tensor e = exp(masked_fill(s - m, hidden, -infinity));
+  const Tensor e = exp(masked_fill(s - m, masked, -infinity));
   Tensor l = sum(e, {-1}, /*keepdim=*/true);
   if (sinks.defined()) l = l + exp(sinks - m);
   l = masked_fill(l, nothing, 1);
-  Tensor weights = masked_fill(e / l, hidden, 0);
+  Tensor weights = masked_fill(e / l, masked, 0);
   if (pairs.kept.defined()) weights = weights * pairs.kept;
 
   // pass 3: the weighted sum of the values
-  return {visible_sums(weights, v, hidden), weights, masked_fill(log(l) + m, nothing, -infinity).squeeze(-1)};
+  return {visible_sums(weights, v, masked), weights, masked_fill(log(l) + m, nothing, -infinity).squeeze(-1)};
 }
 
 /// Returns the weights in the form that the call returned.
-Tensor asked_for(const Weights& asked, const Tensor& weights, const Tensor& keys) {
+Tensor requested_weights(const Weights& asked, const Tensor& weights, const Tensor& keys) {
   switch (asked.kind) {
     case Weights::head_average: return mean(weights, {1});
     case Weights::column_sums: return sum(weights, {2});
@@ -207,7 +207,7 @@ Gradients unfused_gradients(const Call& call, const FromForward& forward, const 
     Tensor plain = results[static_cast<std::size_t>(i)], gradient = at.grad(i);
     if (!gradient.defined() || !plain.requires_grad()) continue;
     if (i == 0 && call.v.defined()) gradient = call.with_heads(gradient);
-    if (i == 1) plain = asked_for(call.weights, plain, forward.weight_keys);
+    if (i == 1) plain = requested_weights(call.weights, plain, forward.weight_keys);
     outputs.push_back(plain);
     grads.push_back(widen(gradient).reshape(plain.sizes()));
   }

@@ -26,9 +26,9 @@ class Evaluation {
  public:
   /// `apart`: lookups of masked pairs are cut off, so that no gradient of theirs, 0 times inf, reaches a table. Else a
   /// table's gradient is one sum where that is possible.
-  Evaluation(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& hidden,
+  Evaluation(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& masked,
              bool apart)
-      : call_(call), scores_(scores), tables_(tables), hidden_(hidden), apart_(apart), values_(call.score_expression) {}
+      : call_(call), scores_(scores), tables_(tables), masked_(masked), apart_(apart), values_(call.score_expression) {}
 
   Tensor run() {
     for (const ScoreValues::Value& value : values_.values) {
@@ -101,10 +101,10 @@ class Evaluation {
       place = place * static_cast<double>(table.size(static_cast<int>(d))) + result(parts[d]);
     // If the index depends on the pair, pairs that are not visible look up element 0. Otherwise each element is
     // selected once, and its gradient is one sum instead of a chain over pairs.
-    if (place.dim() == 4) place = masked_fill(place.expand(scores_.sizes()), hidden_, 0);
+    if (place.dim() == 4) place = masked_fill(place.expand(scores_.sizes()), masked_, 0);
     const Tensor found = table.reshape({-1}).index_select(0, place.to(Dtype::i64).reshape({-1})).reshape(place.sizes());
     if (node.kind == Kind::whole) return found.to(Dtype::f64);
-    return apart_ && node.kind == Kind::number ? masked_fill(found.expand(scores_.sizes()), hidden_, 0) : found;
+    return apart_ && node.kind == Kind::number ? masked_fill(found.expand(scores_.sizes()), masked_, 0) : found;
   }
 
   const Tensor& result(int n) const { return results_[static_cast<std::size_t>(n)]; }
@@ -154,7 +154,7 @@ class Evaluation {
   const Call& call_;
   const Tensor scores_;
   const std::vector<Tensor>& tables_;
-  const Tensor hidden_;
+  const Tensor masked_;
   const bool apart_;
   bool finite_ = true;
   const ScoreValues values_;
@@ -164,11 +164,11 @@ class Evaluation {
 }  // namespace
 
 Tensor modified_scores(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables,
-                       const Tensor& hidden) {
+                       const Tensor& masked) {
   if (scores.numel() == 0) return scores;
-  Evaluation together(call, scores, tables, hidden, /*apart=*/false);
+  Evaluation together(call, scores, tables, masked, /*apart=*/false);
   const Tensor result = together.run();
-  return together.finite() ? result : Evaluation(call, scores, tables, hidden, /*apart=*/true).run();
+  return together.finite() ? result : Evaluation(call, scores, tables, masked, /*apart=*/true).run();
 }
 
 }  // namespace attn

@@ -6,8 +6,8 @@
 namespace attn {
 
 /// Applies the expression to scores [B, H, Tq, Tk] in the compute type. `tables`: the tensors that it looks up, in the
-/// order of call.score_mod->any_rows.values. `hidden`: bool, the masked pairs; no gradient flows through them to a
+/// order of call.score_mod->any_rows.values. `masked`: bool, the masked pairs; no gradient flows through them to a
 /// table.
-Tensor modified_scores(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& hidden);
+Tensor modified_scores(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& masked);
 
 }  // namespace attn

@@ -12,7 +12,7 @@
 
 #include "kernels/attention/pass/bf16_decode_pass-inl.h"
 #include "kernels/attention/tiles/amx_bf16-inl.h"
-#include "kernels/attention/tiles/bf16_prefill-inl.h"
+#include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 ATTN_BEFORE_BF16_NAMESPACE();

@@ -7,7 +7,7 @@
 #define ATTN_ADDITIVE_TILE_INL_H
 #endif
 
-#include "kernels/math/exp_split-inl.h"
+#include "kernels/math/additive_exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {

@@ -13,7 +13,7 @@
 #endif
 
 #include "kernels/x86/amx_product.h"
-#include "kernels/attention/tiles/bf16_prefill-inl.h"
+#include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
 #include "kernels/prefetch/stream_prefetch.h"
 #include "kernels/simd/transpose-inl.h"
 

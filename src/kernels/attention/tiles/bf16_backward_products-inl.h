@@ -14,7 +14,7 @@
 #define ATTN_BF16_BACKWARD_PRODUCTS_INL_H
 #endif
 
-#include "kernels/attention/tiles/bf16_prefill-inl.h"
+#include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
 #include "kernels/attention/softmax/bf16_softmax-inl.h"
 #include "kernels/attention/tiles/backward_products-inl.h"
 

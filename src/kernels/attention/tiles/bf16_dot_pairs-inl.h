@@ -1,10 +1,10 @@
-// src/kernels/attention/tiles/bf16_prefill-inl.h: declares what all bf16 products of attention use: pairs as 32-bit
+// src/kernels/attention/tiles/bf16_dot_pairs-inl.h: declares what all bf16 products of attention use: pairs as 32-bit
 // words, and their dot product.
-#if defined(ATTN_BF16_PREFILL_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef ATTN_BF16_PREFILL_INL_H
-#undef ATTN_BF16_PREFILL_INL_H
+#if defined(ATTN_BF16_DOT_PAIRS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_BF16_DOT_PAIRS_INL_H
+#undef ATTN_BF16_DOT_PAIRS_INL_H
 #else
-#define ATTN_BF16_PREFILL_INL_H
+#define ATTN_BF16_DOT_PAIRS_INL_H
 #endif
 
 #include "kernels/x86/bf16_target.h"
@@ -22,7 +22,8 @@ inline constexpr int bf16_rows = 64;  // query rows of a tile, one per lane: fou
 
 using Bf16Scores = ScoreOperands<DotPairs>;
 
-/// Computes sum + x.low * y.low + x.high * y.high in each lane.
+/// Adds to `sum` the products of the high halves, then those of the low halves, and rounds after each (kernels/ref/
+/// bf16_pairs.h, dot_pair).
 HWY_INLINE __m512 dot_pair(__m512 sum, __m512i x, __m512i y) {
   return _mm512_dpbf16_ps(sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(y));
 }

@@ -1,6 +1,6 @@
-// src/attention/schedule/schedule.cc: chooses tasks of one or several query tiles, and whether threads take tasks,
+// src/attention/schedule/task_order.cc: chooses tasks of one or several query tiles, and whether threads take tasks,
 // heads or key splits.
-#include "attention/schedule/schedule.h"
+#include "attention/schedule/task_order.h"
 
 #include "kernels/attention/kv_rows.h"
 

@@ -1,5 +1,5 @@
-// src/attention/schedule/schedule.h: decides how a call is split into tasks and in which order they run. No bit depends
-// on it.
+// src/attention/schedule/task_order.h: decides how a call is split into tasks and in which order they run. No bit
+// depends on it.
 #pragma once
 #include <attn/attention.h>
 

@@ -1,5 +1,5 @@
-// tests/attention/schedule_test.cc: the split of a call depends on the call, the kernel and the threads alone.
-#include "attention/schedule/schedule.h"
+// tests/attention/task_order_test.cc: the split of a call depends on the call, the kernel and the threads alone.
+#include "attention/schedule/task_order.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,10 @@
-// src/kernels/math/exp_split-inl.h: computes e^2x as mantissa and exponent, for additive scores, with the bits of
+// src/kernels/math/additive_exp-inl.h: computes e^2x as mantissa and exponent, for additive scores, with the bits of
 // kernels/ref/additive.h.
-#if defined(ATTN_EXP_SPLIT_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef ATTN_EXP_SPLIT_INL_H
-#undef ATTN_EXP_SPLIT_INL_H
+#if defined(ATTN_ADDITIVE_EXP_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_ADDITIVE_EXP_INL_H
+#undef ATTN_ADDITIVE_EXP_INL_H
 #else
-#define ATTN_EXP_SPLIT_INL_H
+#define ATTN_ADDITIVE_EXP_INL_H
 #endif
 
 #include <cstring>
