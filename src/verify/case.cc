@@ -47,11 +47,13 @@ struct Word {
   const char* name;
   std::string Case::* value;
 };
-constexpr Word words[] = {{"score", &Case::score},         {"mask", &Case::mask},       {"bias", &Case::bias},
-                          {"score_mod", &Case::score_mod}, {"lengths", &Case::lengths}, {"layout", &Case::layout},
-                          {"hidden", &Case::hidden},       {"weights", &Case::weights}, {"cache", &Case::cache},
-                          {"storage", &Case::storage},     {"values", &Case::values},   {"blocks", &Case::blocks},
-                           {"gate", &Case::gate}};
+constexpr Word words[] = {{"score", &Case::score},     {"mask", &Case::mask},
+                          {"bias", &Case::bias},       {"score_mod", &Case::score_mod},
+                          {"lengths", &Case::lengths}, {"layout", &Case::layout},
+                          {"hidden", &Case::hidden},   {"weights", &Case::weights},
+                          {"cache", &Case::cache},     {"storage", &Case::storage},
+                          {"values", &Case::values},   {"blocks", &Case::blocks},
+                          {"gate", &Case::gate}};
 
 struct Number {
   const char* name;
