@@ -1,6 +1,8 @@
 // src/ranks/head_options.cc: takes from masks, biases and score expressions what belongs to some heads.
 #include "ranks/head_options.h"
 
+#include <attn/ops.h>
+
 #include "attention/lower.h"
 #include "attention/mask/mask_expression.h"
 #include "attention/score/score_expression.h"
@@ -16,6 +18,17 @@ using ScoreNode = ScoreExpression::Node;
 
 Tensor dense_of_heads(const Tensor& x, const HeadRange& heads) {
   return is_by_head(x, heads.total) ? x.narrow(-3, heads.begin, heads.size()) : x;
+}
+
+/// Returns the lists of the mask blocks (B, H, blocks of rows, n), one for each of these heads. H divides the heads of the
+/// call, which share lists in groups.
+Tensor lists_of_heads(const Tensor& lists, const HeadRange& heads) {
+  const std::int64_t groups = lists.size(1);
+  if (groups <= 1) return lists;
+  std::vector<Tensor> own;
+  for (std::int64_t head = heads.begin; head < heads.end; ++head)
+    own.push_back(lists.narrow(1, head * groups / heads.total, 1));
+  return own.empty() ? lists.narrow(1, 0, 0) : cat(own, 1);
 }
 
 /// Returns the bits of the dims that a lookup indexes by the head alone.
@@ -98,6 +111,7 @@ Mask mask_of_heads(const Mask& mask, const HeadRange& heads) {
     if (e.a) e.a = made.at(e.a.get());
     if (e.b) e.b = made.at(e.b.get());
     if (e.kind == Expression::Kind::dense) e.first = dense_of_heads(e.first, heads);
+    if (e.kind == Expression::Kind::blocks) e.first = lists_of_heads(e.first, heads);
     made[part.get()] = std::make_shared<const Expression>(std::move(e));
   }
   return Mask(made.at(mask.expression().get()));

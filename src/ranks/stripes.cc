@@ -70,9 +70,9 @@ void attend_chunk(const kernels::AttentionProblem& all, const AttentionKernel& k
     const kernels::Sequence sequence = part.sequence(problem, tile.batch, row);
     problem.task.sequence = &sequence;
     const std::int64_t rows = std::min(sequence.rows_end, row + tile.rows);
-    const bool empty =
-        rows <= row || sequence.keys_end == 0 ||
-        kernels::classify(problem, tile.batch, {row, rows, 0, sequence.keys_end}) == kernels::Visibility::empty;
+    const bool empty = rows <= row || sequence.keys_end == 0 ||
+                       kernels::classify(problem, tile.batch, {row, rows, 0, sequence.keys_end, tile.head}) ==
+                           kernels::Visibility::empty;
     if (empty && !problem.totals.begins && !problem.totals.ends) return;  // the totals stay as they are
     kernel.rows(problem, tile, runtime::thread_scratch(bytes));
   };

@@ -39,6 +39,24 @@ Tensor of_all_rows(const Tensor& x, std::int64_t length) {
   throw ValueError(runtime::format("{}: {}, which the layout stripes does not do", function, what));
 }
 
+/// Returns why stripes do not take a mask of that kind; null if they do.
+const char* why_refused(Mask::Expression::Kind kind) {
+  using Kind = Mask::Expression::Kind;
+  switch (kind) {
+    case Kind::dense: return "the mask has a tensor of pairs";
+    case Kind::documents: return "the mask is one of documents";
+    case Kind::blocks: return "the mask chooses blocks of keys";
+    case Kind::causal:
+    case Kind::window:
+    case Kind::prefix:
+    case Kind::none:
+    case Kind::both:
+    case Kind::either:
+    case Kind::negation: return nullptr;
+  }
+  return "the mask is of an unknown kind";
+}
+
 void refuse_masks(const char* function, const Mask& mask) {
   if (mask.is_all()) return;
   using Expression = Mask::Expression;
@@ -48,8 +66,7 @@ void refuse_masks(const char* function, const Mask& mask) {
     const Expression& part = *next.back();
     next.pop_back();
     if (!seen.insert(&part).second) continue;
-    if (part.kind == Expression::Kind::dense) refuse_in_stripes(function, "the mask has a tensor of pairs");
-    if (part.kind == Expression::Kind::documents) refuse_in_stripes(function, "the mask is one of documents");
+    if (const char* const why = why_refused(part.kind)) refuse_in_stripes(function, why);
     for (const Expression::Part* each : {&part.a, &part.b})
       if (*each) next.push_back(each->get());
   }

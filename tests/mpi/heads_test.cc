@@ -40,6 +40,17 @@ std::vector<testing::Option> options_of_test() {
                    for (std::int64_t n = 0; n < seen.numel(); ++n) seen.data<bool>()[n] = n % 7 != 3 && n % 11 != 5;
                    return AttentionOptions{.mask = Mask::causal() & ~(Mask::block(seen) & Mask::window(4, 4))};
                  }});
+  for (const bool shared : {false, true})  // lists of each query head, or of groups of heads
+    all.push_back({shared ? "blocks of keys of groups" : "blocks of keys of heads", [shared](S z, P) {
+                     const std::int64_t block = 4, blocks = (z.rows + block - 1) / block,
+                                        lists = !shared            ? z.heads
+                                                : z.heads % 2 == 0 ? z.heads / 2
+                                                                   : 1;
+                     Tensor indices = empty({1, lists, blocks, 3}, Dtype::i64);
+                     for (std::int64_t n = 0; n < indices.numel(); ++n)
+                       indices.data<std::int64_t>()[n] = n % 3 == 0 ? n / 3 % blocks : (n * 7 + n / blocks) % blocks;
+                     return AttentionOptions{.mask = Mask::causal() & Mask::blocks(indices, block)};
+                   }});
   all.push_back({"dense bias of heads", [numbers](S z, P) {
                    return AttentionOptions{.bias = Bias::dense(numbers(z, {z.heads, z.rows, z.rows}, 31)) +
                                                    Bias::dense(numbers(z, {1, z.heads, 1, z.rows}, 32))};

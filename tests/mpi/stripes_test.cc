@@ -220,6 +220,9 @@ TEST(Stripes, WhatTheyDoNotDoIsRefusedByAll) {
                 [](AttentionOptions& o) { o.mask = Mask::causal() & Mask::attend(ones({300, 300}, Dtype::boolean)); });
         refused("the mask is one of documents",
                 [](AttentionOptions& o) { o.mask = Mask::documents(zeros({1, 300}, Dtype::i64)); });
+        refused("the mask chooses blocks of keys", [](AttentionOptions& o) {
+          o.mask = Mask::causal() & Mask::blocks(zeros({1, 1, 3, 1}, Dtype::i64), 100);
+        });
         refused("a dense bias is given", [](AttentionOptions& o) { o.bias = Bias::dense(zeros({300, 300})); });
         refused("a score_mod is given",
                 [](AttentionOptions& o) { o.score_mod = ScoreExpression::score() * ScoreExpression(2.0); });

@@ -61,7 +61,7 @@ class TangentRows {
   }
 
   void block(std::int64_t first, std::int64_t end) {
-    const Visibility visibility = classify(p_, b_, {i_, i_ + 1, first, end});
+    const Visibility visibility = classify(p_, b_, {i_, i_ + 1, first, end, h_});
     if (visibility == Visibility::empty) return;
     clear(by_score_);
     clear(by_value_);
