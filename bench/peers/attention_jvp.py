@@ -2,7 +2,6 @@
 # bench/peers/attention_jvp.py: forward mode through attention beside torch.func.jvp over plain torch operations: times
 # in turns, and the memory of each.
 import argparse
-import resource
 import statistics
 import subprocess
 import sys
@@ -43,11 +42,19 @@ def in_turns(calls, rounds):
     return [statistics.median(column) for column in zip(*times)]
 
 
+def resident(field):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith(field)) / 1024
+
+
 def peak(name, given):
+    """The resident memory of a call beyond what was there, in MB; Linux counts the peak anew."""
     x = operands(given)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with open("/proc/self/clear_refs", "w") as clear:
+        clear.write("5")
+    before = resident("VmRSS:")
     torch.func.jvp(FUNCTIONS[name], tuple(x[:3]), tuple(x[3:]))
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return resident("VmHWM:") - before
 
 
 def main():
