@@ -58,7 +58,8 @@ T inverse_norm(const T* x, std::int64_t n) {
   return T(1) / std::sqrt(squares + static_cast<T>(l2norm_eps));
 }
 
-/// What up to `most` rows of a head, at most 64, share for all columns of its state: arrays of [most, stride], or [most].
+/// What up to `most` rows of a head, at most 64, share for all columns of its state: arrays of [most, stride], or
+/// [most].
 template <typename T>
 struct HeadRows {
   T *k, *q, *decay, *decayed_k, *beta;
