@@ -38,11 +38,13 @@ void run_slice(const RecurrentCall& call, const kernels::RecurrentKernels& kerne
   const RecurrentSequence& sequence = call.sequences[static_cast<std::size_t>(n)];
   const std::int64_t dim = call.dim, width = call.value_dim, count = std::min(columns, width - c);
   const std::int64_t head = (n * call.v_heads + h) * dim * width + c;
-  auto* scratch = static_cast<T*>(runtime::thread_scratch(
-      sizeof(T) * static_cast<std::size_t>(HeadRows<T>::items(call) + (dim + 2 * chunk) * columns)));
-  HeadRows<T> keys(call, scratch);
-  T *state = scratch + HeadRows<T>::items(call), *values = state + dim * columns, *outputs = values + chunk * columns;
-  std::fill(state, outputs, T(0));
+  const std::int64_t most = std::min(chunk, sequence.rows);  // a call of one row, as a model generates, prepares one
+  const std::int64_t shared = HeadRows<T>::items(call, most);
+  auto* scratch = static_cast<T*>(
+      runtime::thread_scratch(sizeof(T) * static_cast<std::size_t>(shared + (dim + 2 * most) * columns)));
+  HeadRows<T> keys(call, scratch, most);
+  T *state = scratch + shared, *values = state + dim * columns, *outputs = values + most * columns;
+  std::fill(call.initial.defined() && count == columns ? values : state, outputs, T(0));
   if (call.initial.defined()) copy_columns(call.initial.data<T>() + head, width, state, columns, dim, count);
   for (std::int64_t t = 0; t < sequence.rows; t += chunk) {
     const std::int64_t rows = std::min(chunk, sequence.rows - t), first = sequence.first + t;

@@ -58,19 +58,21 @@ T inverse_norm(const T* x, std::int64_t n) {
   return T(1) / std::sqrt(squares + static_cast<T>(l2norm_eps));
 }
 
-/// What up to 64 rows of a head share for all columns of its state: arrays of [64, stride], or [64].
+/// What up to `most` rows of a head, at most 64, share for all columns of its state: arrays of [most, stride], or
+/// [most].
 template <typename T>
 struct HeadRows {
   T *k, *q, *decay, *decayed_k, *beta;
   std::int64_t stride;
 
-  static std::int64_t items(const RecurrentCall& call) {
-    return kernels::recurrent_chunk * (4 * padded_lanes(call.dim) + 1);
+  static std::int64_t items(const RecurrentCall& call, std::int64_t most = kernels::recurrent_chunk) {
+    return most * (4 * padded_lanes(call.dim) + 1);
   }
   /// Takes `items` of memory, which is set to 0.
-  HeadRows(const RecurrentCall& call, T* memory) : stride(padded_lanes(call.dim)) {
-    const std::int64_t rows = kernels::recurrent_chunk * stride;
-    std::fill(memory, memory + items(call), T(0));
+  HeadRows(const RecurrentCall& call, T* memory, std::int64_t most = kernels::recurrent_chunk)
+      : stride(padded_lanes(call.dim)) {
+    const std::int64_t rows = most * stride;
+    std::fill(memory, memory + items(call, most), T(0));
     k = memory;
     q = k + rows;
     decay = q + rows;
