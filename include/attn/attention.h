@@ -44,7 +44,7 @@ class ATTN_API Weights {
 #pragma clang diagnostic push
 #pragma clang diagnostic ignored "-Wshadow"  // Weights::full beside attn::full
 #endif
-  enum Kind {
+  enum Kind : int {
     none,
     full,          ///< [B, Hq, Tq, Tk]
     head_average,  ///< [B, Tq, Tk]: the mean over heads

@@ -2,6 +2,7 @@
 #pragma once
 #include <attn/attention.h>
 #include <attn/attention_backward.h>
+#include <attn/attention_jvp.h>
 #include <attn/autograd.h>
 #include <attn/bias.h>
 #include <attn/cache.h>

@@ -126,6 +126,10 @@ class ATTN_API Trainer {
   Trainer& operator=(Trainer&&) noexcept;
   ~Trainer();
 
+  /// Returns the seconds of the steps so far in which this rank exchanged gradients and weights or waited for others; 0
+  /// alone.
+  double exchange_seconds() const;
+
   /// Runs one step. ValueError when all steps are done, and when the loss, the gradients or the validation loss is not
   /// finite.
   TrainStep advance();

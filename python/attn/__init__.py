@@ -39,6 +39,7 @@ from attn._core import version as _version
 from attn._explain import Explanation, ExplainStep, explain
 from attn._functions import (additive_attention, attention, attention_cached, attention_scores,
                              scaled_dot_product_attention)
+from attn._jvp import attention_jvp
 from attn._language import Chat, GeneratedText, LanguageModel, TextStream
 from attn._latent import append_latent, latent_attention, latent_attention_cached
 from attn._recurrent import causal_conv1d, gated_delta_rule, linear_attention
@@ -72,6 +73,7 @@ __all__ = [
     "append_latent",
     "attention",
     "attention_cached",
+    "attention_jvp",
     "attention_scores",
     "causal_conv1d",
     "exp",

@@ -113,6 +113,7 @@ _MEANT = {
     "additive_attention": _ATTENTION,
     "mpi.attention": _ATTENTION,
     "attention_cached": _ATTENTION,
+    "attention_jvp": _ATTENTION,
     "attention_scores": {**dict.fromkeys(("softmax_scale", "scaling"), "scale"),
                          **dict.fromkeys(("query", "key"), "q, k")},
     "scaled_dot_product_attention": _SDPA,

@@ -31,6 +31,7 @@ NB_MODULE(_core, m) {
   add_score_expression(m);
   add_weights(m);
   add_passes(m);
+  add_jvp(m);
   add_recurrent(m);
   add_latent(m);
   add_tape(m);

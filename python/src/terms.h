@@ -83,6 +83,7 @@ void add_score_expression(nb::module_& m);
 void add_weights(nb::module_& m);
 void add_attention(nb::module_& m);
 void add_passes(nb::module_& m);
+void add_jvp(nb::module_& m);
 void add_recurrent(nb::module_& m);
 void add_latent(nb::module_& m);
 void add_tape(nb::module_& m);

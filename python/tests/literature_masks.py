@@ -171,7 +171,8 @@ def _of_blocks(lists, rows, keys):
     return shown.repeat_interleave(rows, 0).repeat_interleave(keys, 1)
 
 
-@row(C, "Window, random and global blocks", "the block of i, both beside it, random ones, the first and the last",
+@row(C, "Window, random and global blocks",
+     "the block of i, both beside it, random ones; the first block sees all and is seen by all",
      "BigBird, Zaheer 2020, 2007.14062",
      "attention(q, k, v, {.mask = Mask::blocks(blocks, 4) | Mask::prefix(4) | "
      "Mask::attend(global.transpose(0, 1))}).output",
@@ -193,7 +194,7 @@ def _hashed(q, v):
 _R = torch.randn(16, 2, generator=torch.Generator().manual_seed(3))
 
 
-@row(C, "Buckets of a hash", "hash(q[i]) = hash(q[j]), k = q", "Reformer, Kitaev 2020, 2001.04451",
+@row(C, "Buckets of a hash", "hash(q[i]) = hash(q[j]), one round, k = q", "Reformer, Kitaev 2020, 2001.04451",
      "attention(q, q, v, {.mask = Mask::documents(ids) & Mask::causal()}).output", _hashed)
 def hashed(q, v):
     rotated = q @ torch.randn(16, 2, generator=torch.Generator().manual_seed(3))

@@ -220,8 +220,8 @@ def test_other_functions_are_computed_in_their_blocks_alone():
     output = attn.torch.flex_attention(q, k, v, block_mask=block_mask)
     seen = shown & ((torch.arange(64)[:, None] + torch.arange(64)) % 2 == 0)
     assert torch.allclose(output, torch.nn.functional.scaled_dot_product_attention(q, k, v, seen), atol=2e-6)
-    everything = create_block_mask(lambda b, h, i, j: i >= 0, None, None, 64, 64, device="cpu")
-    assert _flex_blocks.listed(everything, 64) is None
+    whole = create_block_mask(lambda b, h, i, j: i >= 0, None, None, 64, 64, device="cpu")
+    assert _flex_blocks.listed(whole, 64) is None
 
 
 def test_a_change_of_what_a_mask_reads_is_seen():

@@ -70,16 +70,17 @@ def family(request):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_on_ranks(family, ranks):
-    checks = ["numpy", "gradients", "mistakes", "finalised"]
+    checks = ["numpy", "gradients", "stripes", "mistakes", "finalised"]
     if importlib.util.find_spec("torch"):
-        checks.insert(2, "torch")
+        checks.insert(3, "torch")
     result = launched(family, ranks, PROGRAM, *checks)
     assert result.returncode == 0, f"{ranks} ranks\n{result.stdout}{result.stderr}"
     assert sorted(line for line in result.stdout.splitlines() if line.endswith(": good")) == [
         f"rank {rank}: good" for rank in range(ranks)]
 
 
-MAKE = "from mpi4py import MPI; import attn.mpi\ntry: attn.mpi.Ranks(MPI.COMM_WORLD)\nexcept Exception as e: print(e)"
+MAKE = ("import sys; from mpi4py import MPI; import attn.mpi\ntry: attn.mpi.Ranks(MPI.COMM_WORLD)\n"
+        "except Exception as e: sys.stdout.write(f'{e}\\n')")
 
 
 def test_a_library_that_is_not_there_is_named(family):
@@ -144,3 +145,13 @@ def test_mistakes_alone():
     with pytest.raises(ZeroDivisionError):
         ranks.agree(ZeroDivisionError("itself"))
     assert ranks.agree() is None
+
+
+def test_a_rank_that_is_not_heard_ends_the_others(family):
+    code = ("import time; from mpi4py import MPI; import attn.mpi\n"
+            "ranks = attn.mpi.Ranks(MPI.COMM_WORLD, timeout=1)\n"
+            "if ranks.rank == 1: time.sleep(60)\n"
+            "ranks.agree()")
+    result = launched(family, 2, "-c", code)
+    assert result.returncode != 0
+    assert "nothing was heard of the other ranks for 1 s" in result.stderr

@@ -106,19 +106,6 @@ def test_batches_of_dropout():
     assert torch.equal(same[0], same[1])
 
 
-def test_attention_loses_no_forward_derivative():
-    x = draw(1, 2, 3, 4)
-    with pytest.raises(NotImplementedError, match="carried forward"):
-        jvp(lambda x: attn.attention(x, x, x), (x,), (x,))
-    with forward_ad.dual_level():
-        assert attn.attention(x, x, x).shape == x.shape, "nothing is carried"
-        with pytest.raises(NotImplementedError, match="carried forward"):
-            attn.attention(forward_ad.make_dual(x, x), x, x)
-        bias = forward_ad.make_dual(draw(3, 3), draw(3, 3))
-        with pytest.raises(NotImplementedError, match="carried forward"):
-            attn.attention(x, x, x, bias=attn.Bias.dense(bias))
-
-
 def test_forward_derivatives_of_a_compiled_function():
     x, w, q = draw(3, 4), draw(5, 4), draw(1, 2, 3, 4)
     through = lambda f: torch.compile(lambda x: jvp(f, (x,), (x,))[1], backend="aot_eager")

@@ -17,6 +17,12 @@ std::string shape_of(const cases::Case& c) {
   if (c.op == "matmul")
     return runtime::format("{} x {} x {} {}{}", c.m, c.k, c.n, c.blocks == "none" ? c.layout : c.blocks,
                            c.packed ? " packed" : "");
+  if (c.op == "causal_conv") return runtime::format("{},{},{} {} taps", c.batch, c.n, c.q_rows, c.k);
+  if (c.is_recurrent()) {
+    const std::string heads = c.v_heads != c.q_heads ? runtime::format("/{}", c.v_heads) : "";
+    const std::string columns = c.value_dim != c.dim ? runtime::format("/{}", c.value_dim) : "";
+    return runtime::format("{},{}{},{},{}{}", c.batch, c.q_heads, heads, c.q_rows, c.dim, columns);
+  }
   if (!c.is_attention()) return runtime::format("{} rows of {}", c.rows, c.n);
   std::string shape = runtime::format("{},{}", c.batch, c.q_heads);
   if (c.k_heads != c.q_heads) shape += runtime::format("/{}", c.k_heads);
@@ -55,6 +61,8 @@ std::string around(const cases::Case& c) {
   if (const std::string mask = mask_of(c); mask != "none") add(mask);
   if (c.mask != "none" && c.bias != "none") add(c.bias);
   if (c.score_mod != "none") add("score_mod");
+  if (c.delta != 0) add("delta");
+  if (c.gate != "none") add("gate " + c.gate);
   if (c.softcap != 0) add(runtime::format("softcap {}", c.softcap));
   if (c.sinks != 0) add("sinks");
   if (c.dropout != 0) add(runtime::format("dropout {}", c.dropout));
@@ -67,19 +75,19 @@ std::string around(const cases::Case& c) {
 }  // namespace
 
 std::string table_head() {
-  return runtime::format("{:<17} {:<5} {:<26} {:<20} {:>11} {:>14} {:>8} {:>6}\n", "op", "dtype", "shape", "mask",
+  return runtime::format("{:<25} {:<5} {:<26} {:<20} {:>11} {:>14} {:>8} {:>6}\n", "op", "dtype", "shape", "mask",
                          "median us", "", "limit", "%");
 }
 
 std::string table_row(const Measured& m) {
   const bool memory = m.peak_gbs > 0;
   if (m.of.score == "additive")
-    return runtime::format("{:<17} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} Gtanh/s\n", m.of.op, name_of(m.of.dtype),
+    return runtime::format("{:<25} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} Gtanh/s\n", m.of.op, name_of(m.of.dtype),
                            shape_of(m.of), around(m.of), m.median_us, m.gflops);
-  return runtime::format("{:<17} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} {} {:>8.1f} {:>6.1f}\n", m.of.op,
-                         name_of(m.of.dtype), shape_of(m.of), m.of.is_attention() ? around(m.of) : "", m.median_us,
-                         memory ? m.gbs : m.gflops, memory ? "GB/s  " : "GFLOP/s", memory ? m.peak_gbs : m.peak_gflops,
-                         100 * m.fraction);
+  return runtime::format(
+      "{:<25} {:<5} {:<26} {:<20} {:>11.1f} {:>7.1f} {} {:>8.1f} {:>6.1f}\n", m.of.op, name_of(m.of.dtype),
+      shape_of(m.of), m.of.is_attention() || m.of.is_recurrent() ? around(m.of) : "", m.median_us,
+      memory ? m.gbs : m.gflops, memory ? "GB/s  " : "GFLOP/s", memory ? m.peak_gbs : m.peak_gflops, 100 * m.fraction);
 }
 
 std::string table_environment(const Environment& e) {
@@ -95,7 +103,18 @@ std::string table_environment(const Environment& e) {
 std::string json_row(const Measured& m) {
   const cases::Case& c = m.of;
   Json row{{"op", c.op}, {"dtype", name_of(c.dtype)}};
-  if (c.is_attention()) {
+  if (c.op == "causal_conv") {
+    row.update(Json{{"B", c.batch}, {"N", c.n}, {"Tq", c.q_rows}, {"K", c.k}});
+  } else if (c.is_recurrent()) {
+    row.update(Json{{"B", c.batch},
+                    {"Hq", c.q_heads},
+                    {"Hv", c.v_heads},
+                    {"Tq", c.q_rows},
+                    {"D", c.dim},
+                    {"Dv", c.value_dim},
+                    {"gate", c.gate},
+                    {"delta", c.delta != 0}});
+  } else if (c.is_attention()) {
     row.update(Json{{"B", c.batch},
                     {"Hq", c.q_heads},
                     {"Hk", c.k_heads},

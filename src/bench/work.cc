@@ -1,6 +1,7 @@
 // src/bench/work.cc: defines the call of each operation and counts its cost.
 #include "bench/work.h"
 
+#include <attn/linear_attention.h>
 #include <attn/ops.h>
 #include <attn/runtime.h>
 
@@ -70,8 +71,9 @@ Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
   if ((c.is_attention() || c.is_backward()) && c.dim == 0)
     throw ValueError("bench: D is 0; there is nothing to measure");
   if (c.op == "matmul" && c.k == 0) throw ValueError("bench: K is 0; there is nothing to measure");
-  if (c.is_backward()) {
-    prepare_backward();
+  if (c.is_backward()) prepare_backward();
+  if (c.is_recurrent()) prepare_recurrent();
+  if (c.is_backward() || c.is_recurrent()) {
     count();
     return;
   }
@@ -150,8 +152,37 @@ void Work::prepare_backward() {
   };
 }
 
+/// Runs the forward pass once for the backward pass, as prepare_backward. One head or channel is checked.
+void Work::prepare_recurrent() {
+  const Inputs& in = inputs_;
+  if (case_.op == "causal_conv") {
+    function_ = [in] { return causal_conv1d(in.x, in.weight, {.bias = in.bias, .silu = true}).output; };
+  } else if (case_.is_recurrent_backward()) {
+    LinearAttentionSaved saved;
+    linear_attention_forward(in.q, in.k, in.v, in.recurrent, saved);
+    function_ = [in, saved] {
+      return linear_attention_backward(in.q, in.k, in.v, in.recurrent, saved, in.doutput, {}).q;
+    };
+  } else {
+    function_ = [in] { return linear_attention(in.q, in.k, in.v, in.recurrent).output; };
+  }
+  if (const std::string what = cases::wrong_rows(case_, in, function_()); !what.empty())
+    throw ValueError(runtime::format("bench: {}: {}", cases::to_line(case_), what));
+}
+
+/// Of the recurrences over the state: a decay, the delta rule, an update and a result a row; backward the first three
+/// again, and in reverse four with two products of 64 rows. A convolution is counted by what it reads and writes.
+double Work::recurrent_flops() const {
+  const Case& c = case_;
+  if (c.op == "causal_conv") return 0;
+  const double decay = c.gate == "none" ? 0 : 1, delta = c.delta != 0 ? 2 : 0;
+  const double of_state = c.is_recurrent_backward() ? 2 * decay + 2 * delta + 12 : decay + delta + 4;
+  return of_state * static_cast<double>(c.batch * c.v_heads * c.q_rows) * static_cast<double>(c.dim * c.value_dim);
+}
+
 void Work::count() {
   const Case& c = case_;
+  if (c.is_recurrent()) flops_ = recurrent_flops();
   if (c.score == "additive") flops_ = static_cast<double>(c.q_heads * c.channels) * seen_pairs(c, inputs_.options);
   else if (c.is_backward())
     flops_ = 2 * static_cast<double>(c.q_heads * (3 * c.dim + 2 * c.value_dim)) * seen_pairs(c, inputs_.options);
@@ -166,10 +197,10 @@ void Work::count() {
         inputs_.blocks ? static_cast<double>(inputs_.blocks->bytes.size()) : static_cast<double>(bytes_of(inputs_.b));
     limit_ = Limit::read;
   } else if (flops_ == 0) {
-    bytes_ = static_cast<double>(bytes_of(inputs_.x) + bytes_of(out_));
+    bytes_ = static_cast<double>(bytes_of(inputs_.x) + (c.is_recurrent() ? bytes_of(inputs_.x) : bytes_of(out_)));
     limit_ = Limit::read;
   } else {
-    limit_ = limit_of(c.dtype);
+    limit_ = limit_of(c.is_recurrent() && size_of(c.dtype) == 2 ? Dtype::f32 : c.dtype);
   }
 }
 

@@ -32,6 +32,8 @@ class Work {
   void count();
   double row_bytes() const;
   void prepare_backward();
+  void prepare_recurrent();
+  double recurrent_flops() const;
   /// Copies K and V several times; calls read the copies in turn, so that none is in a CPU cache.
   void rotate();
 

@@ -90,7 +90,7 @@ Mask mask_of(const Reader& reader) {
   if (const Tensor padding = reader.tensor("key_padding")) join(Mask::key_padding(padding));
   const Tensor blocks = reader.tensor("blocks");
   if (blocks.defined() != (reader.setting("block_size") != nullptr))
-    throw ValueError("run: blocks and block_size go together: indices of blocks of keys, and the rows and keys of one");
+    throw ValueError("run: blocks, the indices, and block_size go together");
   if (blocks.defined()) {
     const auto [rows, keys] = reader.read("block_size", block_sizes);
     join(Mask::blocks(blocks, rows, keys));

@@ -10,6 +10,7 @@ constexpr Translation kModelReasons[] = {
     {"prompt {}", "第 {0} 个提示"},
     {"true or false is needed", "需要 true 或 false"},
     {"whole numbers are needed", "需要整数"},
+    {"one whole number is needed, or two: rows,keys", "需要一个整数，或两个：行,键"},
     {"loss {} and gradients of norm {}", "损失 {0}、梯度范数 {1}"},
     {"validation loss {}", "验证损失 {0}"},
     {"1 window", "1 个窗口"},

@@ -15,6 +15,7 @@
 
 #include "runtime/format.h"
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <new>
@@ -43,8 +44,9 @@ void introduce(const Trainer& trainer, const Tokenizer& tokenizer, const Ranks& 
 }
 
 /// Trains until all steps are done or a signal asks to stop, at any rank. The best weights are saved before the state
-/// that refers to them, so that after a crash between the two only some steps are repeated.
-void steps(const Running& running, const TrainArguments& a, const Ranks& ranks) {
+/// that refers to them, so that after a crash between the two only some steps are repeated. Returns the seconds of the
+/// steps.
+double steps(const Running& running, const TrainArguments& a, const Ranks& ranks) {
   Trainer& trainer = *running.trainer;
   const std::int64_t save_every = a.has("save-every") ? a.save_every : trainer.options().eval_every;
   std::int64_t saved = trainer.step();
@@ -57,6 +59,7 @@ void steps(const Running& running, const TrainArguments& a, const Ranks& ranks) 
   });
   const bool has_model = from_first(ranks, whole)[0] != 0;
   const StopSignals stop;
+  double seconds = 0;
   if (report) report->start();
   const auto whole_until = [&](std::string_view what) {
     return runtime::format("{}; the checkpoint of step {} is whole, --resume goes on from it", what, saved);
@@ -65,7 +68,9 @@ void steps(const Running& running, const TrainArguments& a, const Ranks& ranks) 
     if (saved == 0 && (!a.resume || !has_model)) trainer.save_model(a.out);
     bool stopping = ranks.any(stop.wanted());
     while (!trainer.done() && !stopping) {
+      const auto begin = std::chrono::steady_clock::now();
       const TrainStep done = trainer.advance();
+      seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
       if (a.check_every > 0 && done.step % a.check_every == 0)
         ranks.same(runtime::format("step {}: the digest of the weights", done.step), trainer.weights_digest());
       at_first(ranks, [&] {
@@ -83,6 +88,7 @@ void steps(const Running& running, const TrainArguments& a, const Ranks& ranks) 
     const std::string_view text = error.what();
     throw RankError(error.rank(), whole_until(text.substr(text.find(": ") + 2)));
   }
+  return seconds;
 }
 
 /// Reports that the first step does not fit into memory. The files of a new training are removed, so that the folder
@@ -104,8 +110,9 @@ void train(const TrainArguments& a, const Ranks& ranks) {
   const Running running = a.resume ? resume_training(a, ranks) : begin_training(a, ranks);
   const Trainer& trainer = *running.trainer;
   if (ranks.rank() == 0) introduce(trainer, *running.tokenizer, ranks);
+  double seconds = 0;
   try {
-    steps(running, a, ranks);
+    seconds = steps(running, a, ranks);
   } catch (const std::bad_alloc&) { no_memory(running, a); }
   const auto conclude = [&](const std::string& line) { a.log == standard_stream ? say(line) : print(line); };
   at_first(ranks, [&] {
@@ -120,8 +127,12 @@ void train(const TrainArguments& a, const Ranks& ranks) {
     if (!trainer.done())
       return conclude(runtime::format("stopped at step {} of {}, saved in {}: --resume goes on\n", trainer.step(),
                                       trainer.options().steps, a.out));
-    conclude(runtime::format("best validation loss {:.4f} at step {}; model and loss curve in {}\n",
-                             trainer.best_loss(), trainer.best_step(), a.out));
+    const std::string exchange =
+        seconds > 0 && ranks.size() > 1
+            ? runtime::format("; exchange {:.0f} % of the time", 100 * trainer.exchange_seconds() / seconds)
+            : "";
+    conclude(runtime::format("best validation loss {:.4f} at step {}; model and loss curve in {}{}\n",
+                             trainer.best_loss(), trainer.best_step(), a.out, exchange));
   });
 }
 

@@ -208,6 +208,7 @@ std::string Trainer::weights_digest() const {
   return runtime::format("{:016x}", digest);
 }
 
+double Trainer::exchange_seconds() const { return state().ranks ? state().ranks->exchange_seconds() : 0; }
 const std::string& Trainer::notice() const { return state().notice; }
 const TrainOptions& Trainer::options() const { return state().options; }
 double Trainer::tokens_a_step() const { return state().task->tokens_a_step(); }

@@ -26,6 +26,8 @@ class SharedSteps {
   virtual std::pair<double, double> gradients(std::int64_t step, const std::vector<std::int64_t>& batch) = 0;
   /// Updates the weights.
   virtual void update(double lr) = 0;
+  /// Returns Trainer::exchange_seconds().
+  virtual double exchange_seconds() const = 0;
   /// Returns the loss of each batch of `Trainer::validate`, given those that are this rank's.
   virtual std::vector<double> validation(std::int64_t batches, const std::function<double(std::int64_t)>& loss) = 0;
   /// Returns the optimiser's whole state at rank 0, nothing elsewhere.

@@ -13,6 +13,7 @@
 #include "runtime/format.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
 
@@ -20,6 +21,20 @@ namespace attn {
 namespace {
 
 constexpr std::int64_t block = 4096;  // of the sums of docs/numerics.md section 5.2
+
+/// Adds the seconds of its scope to a number.
+class Timed {
+ public:
+  explicit Timed(double& seconds) : seconds_(seconds) {}
+  ~Timed() { seconds_ += std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& seconds_;
+  const Clock::time_point begin_ = Clock::now();
+};
 
 std::vector<std::int64_t> firsts_of(const std::vector<Tensor>& parameters) {
   std::vector<std::int64_t> firsts{0};
@@ -111,6 +126,7 @@ std::pair<double, double> ShardedSteps::gradients(std::int64_t step, const std::
     losses.assign(reinterpret_cast<const char*>(part_gradients.losses().data<float>() + begin),
                   static_cast<std::size_t>(end - begin) * sizeof(float));
   } catch (...) { failure = std::current_exception(); }
+  const Timed exchange(exchange_seconds_);
   ranks_.agree(failure);
 
   const Tensor piece =
@@ -187,6 +203,7 @@ void ShardedSteps::update(double lr) {
       adamw_->step();
     }
   } catch (...) { failure = std::current_exception(); }
+  const Timed exchange(exchange_seconds_);
   ranks_.agree(failure);
   const std::size_t element = size_of(state_.options.dtype);
   const auto weights = [&](std::size_t i, std::int64_t begin) {

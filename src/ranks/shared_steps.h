@@ -15,6 +15,7 @@ class ShardedSteps final : public SharedSteps {
 
   std::pair<double, double> gradients(std::int64_t step, const std::vector<std::int64_t>& starts) override;
   void update(double lr) override;
+  double exchange_seconds() const override { return exchange_seconds_; }
   std::vector<double> validation(std::int64_t batches, const std::function<double(std::int64_t)>& loss) override;
   optim::StateDict optimizer_state() const override;
   void write(const std::function<void()>& write) const override;
@@ -37,6 +38,7 @@ class ShardedSteps final : public SharedSteps {
   std::unique_ptr<optim::AdamW> adamw_;  // of the shards; null if there are none
   std::unique_ptr<OrderedSum> sum_;
   std::unique_ptr<Spread> spread_;
+  double exchange_seconds_ = 0;
 };
 
 }  // namespace attn

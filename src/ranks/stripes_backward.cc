@@ -4,7 +4,6 @@
 #include <attn/ops.h>
 #include <attn/runtime.h>
 
-#include "attention/element.h"
 #include "attention/lower.h"
 #include "attention/schedule/backward_plan.h"
 #include "attention/schedule/partial_backward.h"
@@ -92,7 +91,10 @@ void StripesBackward::prepare(const Tensor& q, const Tensor& k_rows, const Tenso
   call.q = read(call.q), call.k = read(call.k), call.v = read(call.v);
   output = read(saved.output), doutput = read(wanted.grad_output);
   max = saved.max.detach().contiguous(), sum = saved.sum.detach().contiguous();
-  p.element = p.k.element = p.v.element = element_of(stored);
+  p.element = stored == Dtype::bf16  ? kernels::Element::bf16
+              : stored == Dtype::f64 ? kernels::Element::f64
+                                     : kernels::Element::f32;
+  p.k.element = p.v.element = p.element;
   plan = plan_backward(p);
   k = wanted.k, v = wanted.v, sinks = wanted.sinks && p.sinks != nullptr;
   if (options.dropout_p > 0) describe_dropout(options.dropout_p, saved.dropout_seed, computed == Dtype::f64, p);

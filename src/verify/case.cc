@@ -40,16 +40,20 @@ constexpr Count counts[] = {{"B", &Case::batch},
                             {"packed", &Case::packed, nullptr, 0, 1},
                             {"rows", &Case::rows},
                             {"sinks", &Case::sinks, nullptr, 0, 1},
+                            {"delta", &Case::delta, nullptr, 0, 1},
                             {"idle_us", &Case::idle_us, nullptr, 0}};
 
 struct Word {
   const char* name;
   std::string Case::* value;
 };
-constexpr Word words[] = {{"score", &Case::score},         {"mask", &Case::mask},       {"bias", &Case::bias},
-                          {"score_mod", &Case::score_mod}, {"lengths", &Case::lengths}, {"layout", &Case::layout},
-                          {"hidden", &Case::hidden},       {"weights", &Case::weights}, {"cache", &Case::cache},
-                          {"storage", &Case::storage},     {"values", &Case::values},   {"blocks", &Case::blocks}};
+constexpr Word words[] = {{"score", &Case::score},     {"mask", &Case::mask},
+                          {"bias", &Case::bias},       {"score_mod", &Case::score_mod},
+                          {"lengths", &Case::lengths}, {"layout", &Case::layout},
+                          {"hidden", &Case::hidden},   {"weights", &Case::weights},
+                          {"cache", &Case::cache},     {"storage", &Case::storage},
+                          {"values", &Case::values},   {"blocks", &Case::blocks},
+                          {"gate", &Case::gate}};
 
 struct Number {
   const char* name;
@@ -78,7 +82,10 @@ constexpr const char* ops[] = {"attention",
                                "sigmoid",
                                "silu",
                                "gelu",
-                               "gelu_tanh"};
+                               "gelu_tanh",
+                               "linear_attention",
+                               "linear_attention_backward",
+                               "causal_conv"};
 template <typename T>
 T number_of(const std::string& field, const std::string& text, T least, T greatest) {
   T value{};
@@ -107,6 +114,15 @@ Dtype dtype_of(const std::string& op, const std::string& word) {
                                    word.empty() ? "nothing" : runtime::format("\"{}\"", word)));
 }
 
+/// The elements of the tensors, and the products.
+std::pair<double, double> recurrent_cost(const Case& c) {
+  const auto product = [](auto... sizes) { return (static_cast<double>(sizes) * ...); };
+  if (c.op == "causal_conv") return {product(c.batch, c.n, c.q_rows + c.k), product(c.batch, c.n, c.q_rows, c.k)};
+  const double rows = product(c.batch, c.v_heads, c.q_rows);
+  return {rows * product(std::max(c.dim, c.value_dim)) + product(c.batch, c.v_heads, c.dim, c.value_dim),
+          8 * rows * product(c.dim, c.value_dim)};
+}
+
 /// Throws ValueError if the tensors are too large or the computation too long: a line that takes all memory or a day is
 /// a typing error too.
 void check_cost(const Case& c) {
@@ -114,15 +130,18 @@ void check_cost(const Case& c) {
   const auto product = [](auto... sizes) { return (static_cast<double>(sizes) * ...); };
   const bool attends = c.is_attention();
   const double pairs = product(c.batch, c.q_heads, c.q_rows, c.k_rows);
+  const auto [recurrent_elements, recurrent_products] = recurrent_cost(c);
   const double products =
-      attends            ? pairs * (c.score == "additive" ? product(c.channels) : product(c.dim) + product(c.value_dim))
+      c.is_recurrent()   ? recurrent_products
+      : attends          ? pairs * (c.score == "additive" ? product(c.channels) : product(c.dim) + product(c.value_dim))
       : c.op == "matmul" ? product(c.m, c.n, c.k)
                          : 0;
   const bool dense =
       c.mask == "bool" || c.bias == "dense" || c.bias == "pairs" || c.bias == "item" || c.weights != "none";
-  const double elements = attends ? product(c.batch) * (product(c.q_heads, c.q_rows) + product(c.k_heads, c.k_rows)) *
-                                            product(std::max(c.dim, c.value_dim)) +
-                                        (dense ? pairs : 0)
+  const double elements = c.is_recurrent() ? recurrent_elements
+                          : attends ? product(c.batch) * (product(c.q_heads, c.q_rows) + product(c.k_heads, c.k_rows)) *
+                                              product(std::max(c.dim, c.value_dim)) +
+                                          (dense ? pairs : 0)
                           : c.op == "matmul" ? product(c.m, c.k) + product(c.k, c.n) + product(c.m, c.n)
                                              : product(c.rows, c.n);
   if (elements > most_elements || products > most_products)
@@ -173,10 +192,19 @@ Case parse_case(const std::string& line) {
   one_of("storage", c.storage, storage_names);
   one_of("values", c.values, {"own", "in_keys"});
   one_of("blocks", c.blocks, block_format_names());
+  one_of("gate", c.gate, {"none", "head", "channel"});
   if (c.op == "matmul") one_of("layout", c.layout, {"nn", "nt", "tn"});
   else one_of("layout", c.layout, {"plain", "turned"});
   for (const Count& count : counts)
     if (count.follows != nullptr && c.*count.value == 0) c.*count.value = c.*count.follows;
+  if (c.is_recurrent()) {
+    if (c.k_heads != c.q_heads || c.v_heads % c.q_heads != 0)
+      throw ValueError(runtime::format("case: Hk={} must be Hq={}, and divide Hv={}", c.k_heads, c.q_heads, c.v_heads));
+    for (const auto& [name, least] : {std::pair{"D", c.dim}, std::pair{"K", c.k}})
+      if (least == 0) throw ValueError(runtime::format("case: {}=0 is not possible for {}", name, c.op));
+    check_cost(c);
+    return c;
+  }
   for (const auto& [name, heads] : {std::pair{"Hk", c.k_heads}, std::pair{"Hv", c.v_heads}})
     if (c.q_heads % heads != 0)
       throw ValueError(runtime::format("case: {}={} does not divide Hq={}", name, heads, c.q_heads));

@@ -14,7 +14,7 @@ namespace attn::cases {
 /// means the size of that one.
 struct Case {
   // The operation: attention, attention_decode, attention_backward, matmul, softmax, log_softmax, layer_norm, sum, exp,
-  // tanh, ...
+  // tanh, ...; linear_attention, linear_attention_backward, causal_conv
   std::string op = "attention";
   Dtype dtype = Dtype::f32;
 
@@ -54,11 +54,17 @@ struct Case {
   std::string blocks = "none";                     // matmul: the format of b as quantised weights, Q4_1 and others
   std::int64_t rows = 1;                           // softmax and other row operations: rows of N elements
 
+  // linear attention with a state: Hq heads of q and k, Hv of v; causal_conv: N channels, Tq rows, K taps
+  std::string gate = "none";  // the decay: none, head, channel
+  std::int64_t delta = 0;     // 1: with beta, the delta rule
+
   std::int64_t idle_us = 0;  // only for the bench: the caller sleeps before each call
 
   bool is_attention() const { return op == "attention" || op == "attention_decode" || is_backward(); }
   bool is_cached() const { return cache != "none"; }
   bool is_backward() const { return op == "attention_backward"; }
+  bool is_recurrent() const { return op.starts_with("linear_attention") || op == "causal_conv"; }
+  bool is_recurrent_backward() const { return op == "linear_attention_backward"; }
 };
 
 /// Parses a line. ValueError names the word that was not understood and the valid words.

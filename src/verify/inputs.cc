@@ -99,12 +99,14 @@ Mask blocks_of(const Case& c, std::uint64_t seed) {
   for (std::int64_t& size : sizes) {
     const char* const end = c.mask.data() + c.mask.size();
     const auto [stop, error] = std::from_chars(c.mask.data() + at + 1, end, size);
-    if (error != std::errc() || stop == end || size < 1 || *stop != (&size == sizes + 2 ? ')' : ','))
+    if (error != std::errc() || stop == end || size < 1 || size > 1 << 24 || *stop != (&size == sizes + 2 ? ')' : ','))
       throw ValueError("case: mask=" + c.mask + " is not understood; it must begin as blocks(64,64,16)");
     at = static_cast<std::size_t>(stop - c.mask.data());
   }
   const auto blocks = [](std::int64_t rows, std::int64_t size) { return (rows + size - 1) / size; };
   const std::int64_t lists = blocks(c.q_rows, sizes[0]), keys = blocks(c.k_rows, sizes[1]);
+  if (static_cast<double>(c.k_heads * lists) * static_cast<double>(sizes[2]) > 0x1p30)
+    throw ValueError("case: mask=" + c.mask + " makes more than 2^30 indices");
   Tensor indices = empty({1, c.k_heads, lists, sizes[2]}, Dtype::i64);
   std::int64_t* to = indices.data<std::int64_t>();
   // steps through the blocks from a random one; n above their number: -1, or a block again
@@ -262,6 +264,30 @@ void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
   poison(c, in);
 }
 
+/// q, k, v, recurrent and doutput of linear attention; x, weight and bias of the convolution.
+void recurrent_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
+  if (c.op == "causal_conv") {
+    in.x = c.layout == "turned" ? integers({c.batch, c.q_rows, c.n}, c.dtype, seed + 1).transpose(1, 2)
+                                : integers({c.batch, c.n, c.q_rows}, c.dtype, seed + 1);
+    in.weight = integers({c.n, c.k}, c.dtype, seed + 2);
+    in.bias = integers({c.n}, c.dtype, seed + 3);
+    return;
+  }
+  const auto rows_of = [&](std::int64_t heads, std::int64_t dim, std::uint64_t of) {
+    return c.layout == "turned" ? integers({c.batch, c.q_rows, heads, dim}, c.dtype, of).transpose(1, 2)
+                                : integers({c.batch, heads, c.q_rows, dim}, c.dtype, of);
+  };
+  in.q = rows_of(c.q_heads, c.dim, seed + 1);
+  in.k = rows_of(c.q_heads, c.dim, seed + 2);
+  in.v = rows_of(c.v_heads, c.value_dim, seed + 3);
+  Dims sizes{c.batch, c.v_heads, c.q_rows};
+  in.recurrent.l2norm = c.delta != 0;  // without it the states of long sequences grow
+  if (c.delta != 0) in.recurrent.beta = add(integers(sizes, c.dtype, seed + 5, 0.5), 0.5);
+  if (c.gate == "channel") sizes.push_back(c.dim);
+  if (c.gate != "none") in.recurrent.g = sub(integers(sizes, c.dtype, seed + 4, 0.5), 0.5);
+  if (c.is_recurrent_backward()) in.doutput = rows_of(c.v_heads, c.value_dim, seed + 6);
+}
+
 }  // namespace
 
 Tensor integers(const Dims& sizes, Dtype dtype, std::uint64_t seed, double width) {
@@ -277,7 +303,9 @@ Tensor integers(const Dims& sizes, Dtype dtype, std::uint64_t seed, double width
 
 Inputs make_inputs(const Case& c, std::uint64_t seed) {
   Inputs in;
-  if (c.is_attention()) {
+  if (c.is_recurrent()) {
+    recurrent_inputs(c, seed, in);
+  } else if (c.is_attention()) {
     attention_inputs(c, seed, in);
   } else if (c.op == "matmul") {
     if (c.bias_row != 0 && c.layout != "nt")
@@ -339,6 +367,8 @@ Inputs widened(const Inputs& inputs) {
   for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput, &Inputs::a, &Inputs::b,
                              &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
     if ((wide.*x).defined()) wide.*x = (inputs.*x).to(Dtype::f32);
+  for (Tensor* x : {&wide.recurrent.g, &wide.recurrent.beta})
+    if (x->defined()) *x = x->to(Dtype::f32);
   if (inputs.cached && inputs.cached->cache.options().storage != KvStorage::same) {
     // gathered as f32, so that rows are not rounded to 16 bits
     const KvCache::Rows rows = inputs.cached->cache.gather(inputs.cached->sequences, Dtype::f32);

@@ -2,6 +2,7 @@
 #pragma once
 #include <attn/attention.h>
 #include <attn/cache.h>
+#include <attn/linear_attention.h>
 
 #include "verify/blocks.h"
 #include "verify/case.h"
@@ -27,7 +28,9 @@ struct Inputs {
   Tensor doutput;                  // attention_backward: the incoming gradient
   Tensor a, b, addend;             // matmul: a [M, K], b [K, N], views if `layout` says so; addend [N] or undefined
   std::shared_ptr<const Blocks> blocks;  // matmul with blocks: b is a view of what they stand for
-  Tensor x, weight, bias;                // rows: x [rows, N]; norms: weight, layer_norm: bias [N]
+  // rows: x [rows, N]; norms: weight, layer_norm: bias [N]; causal_conv: x [B, N, Tq], weight [N, K], bias [N]
+  Tensor x, weight, bias;
+  LinearAttentionOptions recurrent;  // linear attention; its q, k and v are those of attention
 };
 /// Makes the inputs of a case. Throws ValueError for fields that do not fit together.
 Inputs make_inputs(const Case& c, std::uint64_t seed = 1);

@@ -12,6 +12,7 @@
 #include "kernels/attention/dispatch.h"
 #include "kernels/gemm/product.h"
 #include "kernels/gemm/target.h"
+#include "kernels/recurrent/target.h"
 #include "kernels/reference.h"
 #include "kernels/rows/target.h"
 #include "runtime/cpu.h"
@@ -19,6 +20,7 @@
 #include "verify/attended.h"
 #include "verify/backward.h"
 #include "verify/query_tiles.h"
+#include "verify/recurrent.h"
 #include "verify/weights.h"
 
 #include <map>
@@ -81,6 +83,7 @@ Results rows_by(const Table& table, const Case& c, const Inputs& in) {
 
 Results by_build(const kernels::Reference& build, const Case& c, const Inputs& in) {
   if (size_of(c.dtype) == 2) return {};
+  if (c.is_recurrent()) return recurrent_by(*build.recurrent, build.unary, c, in);
   if (c.is_backward()) {
     const BackwardPlan plan{"ref", build.gradient};
     return gradients_by(&plan, in);
@@ -161,6 +164,7 @@ Results blocks_by_library(const Inputs& in) {
 }
 
 Results by_library(const Case& c, const Inputs& in) {
+  if (c.is_recurrent()) return recurrent_by_library(c, in);
   if (c.is_backward()) return gradients_by(nullptr, in);
   if (c.is_attention()) {
     const AttentionResult r =
@@ -267,11 +271,15 @@ std::vector<Way> target_ways(const std::string& name) {
                         return c.op != "matmul" || (packed && in.blocks) ? Results{}
                                                                          : matmul_by_target(*target, packed, in);
                       }});
-  if (const kernels::RowTarget* target = kernels::row_target(name.c_str()); target != nullptr)
-    ways.push_back({runtime::format("{} rows", name), name, [target](const Case& c, const Inputs& in) {
+  if (const kernels::RowTarget* target = kernels::row_target(name.c_str()); target != nullptr) {
+    const kernels::RecurrentKernels* recurrent = kernels::recurrent_target(name.c_str());
+    ways.push_back({runtime::format("{} rows", name), name, [=](const Case& c, const Inputs& in) {
+                      if (c.is_recurrent())
+                        return recurrent != nullptr ? recurrent_by(*recurrent, target->unary, c, in) : Results{};
                       return c.is_attention() || c.op == "matmul" || size_of(c.dtype) == 2 ? Results{}
                                                                                            : rows_by(*target, c, in);
                     }});
+  }
   return ways;
 }
 

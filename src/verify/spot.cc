@@ -1,4 +1,4 @@
-// src/verify/spot.cc: checks the first, middle and last row with the reference code.
+// src/verify/spot.cc: checks the first, middle and last row, or the last head, with the reference code.
 #include "verify/spot.h"
 
 #include "runtime/format.h"
@@ -7,6 +7,7 @@
 #include "kernels/attention/reference.h"
 #include "runtime/thread_scratch.h"
 #include "verify/attended.h"
+#include "verify/recurrent.h"
 #include "verify/same.h"
 
 namespace attn::cases {
@@ -37,11 +38,32 @@ std::string wrong_attention(const Case& c, const Inputs& in, const Tensor& outpu
   return {};
 }
 
+/// Checks the last head, or channel.
+std::string wrong_head(const Case& c, const Inputs& in, const Tensor& result) {
+  Case one = c;
+  one.batch = one.q_heads = one.k_heads = one.n = 1;
+  one.v_heads = c.v_heads / c.q_heads;
+  if (size_of(c.dtype) == 2) one.dtype = Dtype::f32;
+  const auto last = [&](const Tensor& x, std::int64_t count) {
+    return x.defined() ? x.narrow(0, c.batch - 1, 1).narrow(1, x.size(1) - count, count) : x;
+  };
+  Inputs part = size_of(c.dtype) == 2 ? widened(in) : in;
+  for (Tensor* x : {&part.q, &part.k, &part.x}) *x = last(*x, 1);
+  for (Tensor* x : {&part.v, &part.doutput, &part.recurrent.g, &part.recurrent.beta}) *x = last(*x, one.v_heads);
+  for (Tensor* x : {&part.weight, &part.bias})
+    if (x->defined()) *x = x->narrow(0, c.n - 1, 1);
+  const kernels::Reference& reference = kernels::reference();
+  const Tensor truth = recurrent_by(*reference.recurrent, reference.unary, one, part)[0].values;
+  const Result mine{"last head", last(result, truth.size(1)).contiguous()}, theirs{"last head", truth.contiguous()};
+  return size_of(c.dtype) == 2 ? is_far(mine, theirs, c.dtype) : bits_differ(mine, theirs);
+}
+
 }  // namespace
 
 std::string wrong_rows(const Case& c, const Inputs& in, const Tensor& result) {
   if (result.numel() == 0) return {};
   if (c.is_attention()) return wrong_attention(c, in, result);
+  if (c.is_recurrent()) return wrong_head(c, in, result);
   const std::int64_t rows = result.size(0);
   Case one = c;
   one.m = one.rows = 1;

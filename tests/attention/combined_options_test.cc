@@ -21,7 +21,8 @@ const std::map<std::string, std::vector<std::string>> options = {
     {"score", {"score=additive A=7", "score=additive A=16", "score=general"}},
     {"mask",
      {"mask=causal(bottom_right)", "mask=window(9,3,bottom_right)", "mask=bool",
-      "mask=causal(bottom_right)&window(70,0,bottom_right)|prefix(3)", "mask=~window(20,5,bottom_right)"}},
+      "mask=causal(bottom_right)&window(70,0,bottom_right)|prefix(3)", "mask=~window(20,5,bottom_right)",
+      "mask=blocks(16,32,2)", "mask=blocks(1,8,5)&causal(bottom_right)"}},
     {"bias", {"bias=dense", "bias=key", "bias=alibi", "bias=relative"}},
     {"score_mod",
      {"score_mod=s-slope[h]*(i(bottom_right)-j)", "score_mod=max(s,0.1*s)+0.1*h",
@@ -42,7 +43,8 @@ const std::map<std::string, std::vector<std::string>> options = {
 /// Whether the words go together, as inputs.cc has it.
 bool together(const std::string& line) {
   const auto has = [&](const char* word) { return line.find(word) != std::string::npos; };
-  if (has("lengths=packed") && (has("mask=bool") || has("bias=dense") || has("bias=key") || has("cache=")))
+  if (has("lengths=packed") &&
+      (has("mask=bool") || has("mask=blocks") || has("bias=dense") || has("bias=key") || has("cache=")))
     return false;
   if (has("cache=") && has("lengths=") && !has("lengths=keys")) return false;
   return true;

@@ -103,6 +103,36 @@ TEST(BenchCommand, MeasuresEveryOp) {
   }
 }
 
+TEST(BenchCommand, MeasuresLinearAttention) {
+  const Said said = attn_says(
+      "bench --seconds 0 --json 'linear_attention f32 B=2 Hq=2 Hv=4 Tq=70 D=8 Dv=6 delta=1 gate=channel' "
+      "'linear_attention_backward bf16 Hv=3 Tq=70 D=8 gate=head layout=turned' "
+      "'causal_conv f32 B=2 Tq=70 N=9 K=4 layout=turned'");
+  ASSERT_EQ(said.code, 0) << said.err;
+  const auto rows = nlohmann::json::parse(said.out);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[1]["gate"], "channel");
+  EXPECT_EQ(rows[1]["Hv"], 4);
+  EXPECT_NEAR(rows[1]["gflops"].get<double>() * rows[1]["median_us"].get<double>() * 1e3, 7.0 * 2 * 4 * 70 * 8 * 6,
+              7.0 * 2 * 4 * 70 * 8 * 6 * 2e-3);
+  EXPECT_NEAR(rows[3]["gbs"].get<double>() * rows[3]["median_us"].get<double>() * 1e3, 2 * 2 * 70 * 9 * 4,
+              2 * 2 * 70 * 9 * 4 * 2e-3);
+  const std::string table = attn_says("bench --seconds 0 'linear_attention f32 Hv=2 Tq=70 D=8 delta=1'").out;
+  EXPECT_NE(table.find("linear_attention          f32   1,1/2,70,8                 delta"), std::string::npos) << table;
+}
+
+TEST(Bench, AWrongHeadIsNoticed) {
+  for (const char* line : {"linear_attention f32 Hv=2 Tq=70 D=8 gate=head", "linear_attention bf16 Tq=70 D=8 delta=1",
+                           "linear_attention_backward f64 Hv=2 Tq=70 D=8 delta=1", "causal_conv f32 Tq=70 N=3 K=4"}) {
+    const cases::Case c = cases::parse_case(line);
+    const cases::Inputs in = cases::make_inputs(c);
+    const Tensor result = cases::library_way(1).run(c, in)[0].values.clone();
+    EXPECT_EQ(cases::wrong_rows(c, in, result), "") << line;
+    result.reshape({-1}).select(0, result.numel() - 1).fill_(3);
+    EXPECT_NE(cases::wrong_rows(c, in, result), "") << line;
+  }
+}
+
 TEST(Bench, AWrongRowIsNoticed) {
   for (const char* line : {"attention f32 Hq=2 Tq=70 D=8 mask=causal", "attention bf16 Hq=2 Tq=70 D=8",
                            "matmul f32 M=9 N=5 K=7", "matmul bf16 M=9 N=5 K=7", "softmax f32 rows=5 N=9"}) {

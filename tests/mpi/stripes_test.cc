@@ -1,5 +1,6 @@
 // tests/mpi/stripes_test.cc: attention on ranks whose rows are in stripes has the bits of one process, forward and
 // backward; a mistake of one rank is an error of all.
+#include "mpi/counted.h"
 #include "mpi/world.h"
 
 #include "support/golden.h"
@@ -10,7 +11,9 @@
 #include <attn/random.h>
 #include <attn/rank_attention.h>
 
+#include <cmath>
 #include <cstdlib>
+#include <limits>
 
 namespace attn {
 namespace {
@@ -103,7 +106,7 @@ TEST(Stripes, HaveTheBitsOfOneProcess) {
       for (const std::int64_t group : {1, 2, 4})
         for (const char* name : option_names) {
           // a sample that meets each length, dtype, group and option, of which the long ones are few
-          if (!all && number++ % (length < 100 ? 7 : length < 2000 ? 11 : 17) != 0) continue;
+          if (!all && number++ % (length < 100 ? 11 : length < 2000 ? 17 : 29) != 0) continue;
           expect_bits({dtype, length, 4, 4 / group, 4 / group, 2, 16, 24, name});
         }
   expect_bits({Dtype::f32, 1100, 8, 4, 2, 1, 16, 24, "causal"});
@@ -134,6 +137,38 @@ TEST(Stripes, NumbersThatAreNotFiniteStayWhereTheyAre) {
           << name_of(dtype);
     });
   }
+}
+
+/// Returns the bytes that all ranks send together in a forward and in a backward pass.
+std::pair<std::int64_t, std::int64_t> bytes_of(std::int64_t length, const Ranks& ranks) {
+  const auto own = [&](const Dims& sizes) { return own_rows(drawn(sizes, 1, Dtype::f32), ranks); };
+  const Tensor q = own({2, 4, length, 16}), k = own({2, 2, length, 16}), v = own({2, 1, length, 24}),
+               dout = own({2, 4, length, 24});
+  const auto count = [&](const std::function<void()>& work) {
+    testing::counted = {};
+    work();
+    const std::int64_t mine = testing::counted.bytes;
+    std::int64_t all = 0;
+    for (const std::string& each : ranks.gather(std::to_string(mine))) all += std::stoll(each);
+    return all;
+  };
+  AttentionSaved saved;
+  const std::int64_t forward =
+      count([&] { rank_attention_forward(q, k, v, length, RankLayout::stripes, ranks, {}, saved); });
+  const std::int64_t backward = count(
+      [&] { rank_attention_backward(q, k, v, length, RankLayout::stripes, ranks, {}, saved, {.grad_output = dout}); });
+  return {forward, backward};
+}
+
+TEST(Stripes, SendAsManyBytesAsTheFormulasSay) {
+  on_each_number([](const Ranks& ranks) {
+    // the difference of two lengths is without the texts that ranks compare
+    const auto [forward, backward] = bytes_of(3000, ranks);
+    const auto [less_forward, less_backward] = bytes_of(2000, ranks);
+    const std::int64_t keys = 2 * 16 + 1 * 24, rows = 4 * (16 + 24 + 3), each = 2 * 1000 * 4 * (ranks.size() - 1);
+    EXPECT_EQ(forward - less_forward, each * keys);
+    EXPECT_EQ(backward - less_backward, each * (keys + rows));
+  });
 }
 
 TEST(Stripes, ADrawnSeedIsThatOfAll) {

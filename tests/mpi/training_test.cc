@@ -8,6 +8,8 @@
 #include <attn/random.h>
 #include <attn/runtime.h>
 
+#include <cstdlib>
+
 namespace attn {
 namespace {
 
@@ -19,6 +21,8 @@ using testing::SharedFolder;
 using testing::trained;
 using testing::training_ids;
 using testing::training_options;
+
+const bool full = std::getenv("ATTN_TEST_FULL") != nullptr;
 
 TrainOptions in_parts(std::int64_t parts, Dtype dtype = Dtype::f32) {
   TrainOptions o = training_options();
@@ -41,22 +45,23 @@ Trainer shared(std::int64_t steps, const TrainOptions& o, const Ranks& ranks) {
 }
 
 TEST(SharedTraining, HasTheBitsOfOneProcess) {
-  for (const std::int64_t parts : {1, 2, 3, 4, 6, 8, 12}) {
-    const Trainer alone = trained(4, in_parts(parts));
-    on_each_number([&](const Ranks& ranks) {
-      if (ranks.size() > parts) return;
-      EXPECT_TRUE(same(shared(4, in_parts(parts), ranks), alone)) << parts << " parts";
-    });
-  }
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16})
+    for (const std::int64_t parts : {1, 2, 3, 4, 6, 8, 12}) {
+      if (dtype == Dtype::bf16 && parts != 6 && !full) continue;
+      const TrainOptions o = in_parts(parts, dtype);
+      const Trainer alone = trained(4, o);
+      on_each_number([&](const Ranks& ranks) {
+        if (ranks.size() > parts) return;
+        EXPECT_TRUE(same(shared(4, o, ranks), alone)) << parts << " parts, " << name_of(dtype);
+      });
+    }
 }
 
-TEST(SharedTraining, HasTheBitsOfOneProcessWithHalfFloatsAndWithoutClipping) {
-  TrainOptions half = in_parts(6, Dtype::bf16), wild = in_parts(5);
+TEST(SharedTraining, HasTheBitsOfOneProcessWithoutClippingAndDropout) {
+  TrainOptions wild = in_parts(5);
   wild.clip = 0, wild.model.tied_head = false, wild.model.dropout = 0;
-  for (const TrainOptions& o : {half, wild}) {
-    const Trainer alone = trained(4, o);
-    on_each_number([&](const Ranks& ranks) { EXPECT_TRUE(same(shared(4, o, ranks), alone)); });
-  }
+  const Trainer alone = trained(4, wild);
+  on_each_number([&](const Ranks& ranks) { EXPECT_TRUE(same(shared(4, wild, ranks), alone)); });
 }
 
 TEST(SharedTraining, IsResumedOnAnyNumberOfRanks) {
@@ -85,6 +90,24 @@ TEST(SharedTraining, IsResumedOnAnyNumberOfRanks) {
       EXPECT_TRUE(same(trainer, alone));
       EXPECT_EQ(trainer.best_step(), alone.best_step());
     });
+  }
+}
+
+TEST(SharedTraining, IsSavedOnAnyNumberOfRanksAndResumedOnAnyOther) {
+  if (!full) GTEST_SKIP() << "ATTN_TEST_FULL: the tests around this one go by one process";
+  const Ranks world = mpi::Ranks(MPI_COMM_WORLD);
+  for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+    const TrainOptions o = in_parts(6, dtype);
+    const Trainer alone = trained(6, o);
+    for (int before = 1; before <= world.size(); ++before) {
+      const SharedFolder folder(world);
+      testing::on_first(before, [&](const Ranks& ranks) { shared(3, o, ranks).save(folder.path()); });
+      on_each_number([&](const Ranks& after) {
+        Trainer trainer = Trainer::resume(folder.path(), training_ids(), after);
+        while (!trainer.done()) trainer.advance();
+        EXPECT_TRUE(same(trainer, alone)) << "saved on " << before;
+      });
+    }
   }
 }
 

@@ -18,20 +18,23 @@ inline int world_size() {
   return size;
 }
 
-/// Calls `test` with the first 1, 2, 3 ... ranks of the world; the others wait.
-inline void on_each_number(const std::function<void(const Ranks&)>& test, int least = 1) {
+/// Calls `test` with the first ranks of the world; the others wait.
+inline void on_first(int count, const std::function<void(const Ranks&)>& test) {
   int rank = 0;
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  for (int count = least; count <= world_size(); ++count) {
-    MPI_Comm some = MPI_COMM_NULL;
-    MPI_Comm_split(MPI_COMM_WORLD, rank < count ? 0 : MPI_UNDEFINED, 0, &some);
-    if (some != MPI_COMM_NULL) {
-      SCOPED_TRACE(std::to_string(count) + " ranks");
-      test(mpi::Ranks(some));
-      MPI_Comm_free(&some);
-    }
-    MPI_Barrier(MPI_COMM_WORLD);
+  MPI_Comm some = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, rank < count ? 0 : MPI_UNDEFINED, 0, &some);
+  if (some != MPI_COMM_NULL) {
+    SCOPED_TRACE(std::to_string(count) + " ranks");
+    test(mpi::Ranks(some));
+    MPI_Comm_free(&some);
   }
+  MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/// The same with 1, 2, 3 ... of them.
+inline void on_each_number(const std::function<void(const Ranks&)>& test, int least = 1) {
+  for (int count = least; count <= world_size(); ++count) on_first(count, test);
 }
 
 /// A folder whose path every rank has.

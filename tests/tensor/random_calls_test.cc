@@ -177,7 +177,8 @@ const std::vector<std::pair<const char*, Call>> calls{
     {"masks",
      [](Draw& d) {
        const Mask mask = Mask::window(d.whole(), d.whole(), Align::top_left) &
-                         (Mask::prefix(d.whole()) | ~Mask::attend(d.tensor())) & Mask::documents(d.tensor());
+                         (Mask::prefix(d.whole()) | ~Mask::attend(d.tensor())) & Mask::documents(d.tensor()) &
+                         Mask::blocks(d.tensor(), d.whole(), d.whole());
        mask.print(d.whole(), d.whole());
      }},
     {"score", [](Draw& d) { (void)ScoreExpression::parse(d.text(), {{d.text(), d.tensor()}}).to_string(); }},

@@ -62,6 +62,13 @@ TEST(Verify, LinesThatAreNoCasesSaySo) {
             "case: K=33 is no multiple of 32, the weights of a block of Q4_1");
   EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("matmul bf16 K=32 layout=nt blocks=Q4_1")); }),
             "case: blocks need f32 and layout=nt, as a linear layer has it, and are not packed");
+  EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("attention f32 Tq=8 mask=blocks(4,4)")); }),
+            "case: mask=blocks(4,4) is not understood; it must begin as blocks(64,64,16)");
+  EXPECT_EQ(error_of<ValueError>([] { make_inputs(parse_case("attention f32 Tq=8 mask=blocks(4,4,1)|causal")); }),
+            "case: mask=blocks(4,4,1)|causal is not understood; & joins blocks with more");
+  EXPECT_EQ(
+      error_of<ValueError>([] { make_inputs(parse_case("attention f32 Tq=99999 Tk=3 D=1 mask=blocks(1,1,99999)")); }),
+      "case: mask=blocks(1,1,99999) makes more than 2^30 indices");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention i64"); }),
             "case: behind attention stands \"i64\"; it must be f32, f64, bf16 or f16");
   EXPECT_EQ(error_of<ValueError>([] { parse_case("attention"); }),
@@ -243,6 +250,23 @@ TEST(Verify, SixteenBitsOfGradientsMustBeNearToo) {
                       }};
       EXPECT_FALSE(compare({line}, {wrong}).passed()) << line << " " << which;
     }
+}
+
+TEST(Verify, LinearAttentionOnEveryWay) {
+  for (const char* op : {"linear_attention", "linear_attention_backward"})
+    for (const char* dtype : {"f32", "f64", "bf16"})
+      for (const char* kind : {"", " delta=1", " gate=head", " delta=1 gate=channel"}) {
+        const std::string line = std::string(op) + " " + dtype + " B=2 Hq=2 Hv=4 Tq=70 D=9 Dv=17" + kind;
+        const VerifyReport report = attn::verify({.quick = false, .line = line});
+        EXPECT_TRUE(report.passed()) << line << ": " << report.difference;
+      }
+  for (const char* layout : {"", " layout=turned"})
+    EXPECT_TRUE(
+        attn::verify({.quick = false, .line = std::string("causal_conv f32 B=2 N=9 Tq=70 K=4") + layout}).passed());
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("linear_attention f32 Hq=2 Hv=3"); }),
+            "case: Hk=2 must be Hq=2, and divide Hv=3");
+  EXPECT_EQ(error_of<ValueError>([] { parse_case("causal_conv f32 K=0"); }),
+            "case: K=0 is not possible for causal_conv");
 }
 
 TEST(Verify, SixteenBitsOfTinyResultsAreOrdinary) {  // all of them below the smallest number of f16

@@ -52,12 +52,6 @@ def is_forward():
 is_forward._dynamo_marked_constant = True
 
 
-def has_tangent(tensors):
-    """Returns whether a tensor carries a forward-mode derivative, or may do so under compilation or torch.func."""
-    return (torch.compiler.is_compiling() or is_transformed()
-            or any(forward_ad.unpack_dual(x).tangent is not None for x in tensors))
-
-
 def is_direct_backward(*grads):
     """Returns is_direct() for a backward pass, whose gradients autograd may batch (is_grads_batched)."""
     return is_direct() and not any(x is not None and _is_batch(x) for x in grads)
@@ -71,6 +65,11 @@ def writes_onnx():
 def is_transformed():
     """Returns whether torch.func transforms the call and nothing is being compiled."""
     return not torch.compiler.is_compiling() and _peek() is not None
+
+
+def is_observed():
+    """Returns whether torch.func or forward mode needs the call as an autograd function, and nothing is compiled."""
+    return not torch.compiler.is_compiling() and (_peek() is not None or is_forward())
 
 
 def is_only_transformed():

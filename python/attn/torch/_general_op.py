@@ -35,7 +35,7 @@ def _weights_shapes(q, k, texts):
     return (*lead, rows, count), (*lead, rows, count)
 
 
-def _empty_outputs(tensors, texts):
+def empty_outputs(tensors, texts):
     q, k, v = tensors[:3]
     weights, keys = _weights_shapes(q, k, texts)
     packed = q.dim() == 3 and text_of(texts, "cu_seqlens_q") != "-"
@@ -68,7 +68,18 @@ def general(tensors: Sequence[Tensor], texts: str) -> list[Tensor]:
 
 @general.register_fake
 def _(tensors, texts):
-    return _empty_outputs(tensors, texts)
+    return empty_outputs(tensors, texts)
+
+
+def places_of(tensors, leaves):
+    """Returns which tensor of the call each leaf is, or None; each tensor once, because q, k and v may be one."""
+    left = dict(enumerate(tensors))
+    places = []
+    for leaf in leaves:
+        place = next((n for n, x in left.items() if x is leaf), None)
+        left.pop(place, None)
+        places.append(place)
+    return places
 
 
 class _Recorded:
@@ -77,13 +88,7 @@ class _Recorded:
     def __init__(self, tensors, texts, wanted, stamps):
         _mutations.check_stamps(held_arrays(texts), stamps)
         q, k, v, options = decoded(tensors, texts)
-        left = dict(enumerate(tensors))
-        places = []
-        for leaf in _core.attention_inputs(q, k, v, options):
-            # each place once: q, k and v may be one tensor
-            place = next((n for n, x in left.items() if x is leaf), None)
-            left.pop(place, None)
-            places.append(place)
+        places = places_of(tensors, _core.attention_inputs(q, k, v, options))
         needs = [place in wanted for place in places]
         self.tape = _core.attention_recorded(q, k, v, options, needs)[1]
         self.places = [place for place in places if place in wanted]
@@ -198,7 +203,7 @@ torch.library.register_autograd("attn::general_backward", _second_gradients, set
 # --- transforms -------------------------------------------------------------------------------------------------------
 
 
-def _one_by_one(apply, constants):
+def one_by_one(apply, constants):
     """Runs a batch of calls one after another. `constants`: how many of the first arguments are not tensors."""
 
     def run(info, in_dims, *args):
@@ -209,8 +214,9 @@ def _one_by_one(apply, constants):
     return run
 
 
-class _Transformed(torch.autograd.Function):
-    """The operator under torch.func: vmap, grad, vjp and transforms built on them."""
+class Transformed(torch.autograd.Function):
+    """The operator under torch.func and in forward mode: vmap, grad, vjp, jvp (_tangents.py) and transforms built on
+    them."""
 
     @staticmethod
     def forward(texts, *tensors):
@@ -219,20 +225,22 @@ class _Transformed(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx, inputs, output):
         _keep(ctx, (inputs[1:], inputs[0]), output)
+        ctx.save_for_forward(*inputs[1:], output[4])
+        ctx.has_logsumexp = output[3].numel() > 0
 
     @staticmethod
     def backward(ctx, *grads):
         def apply(grads, given, tensors, texts, wanted, stamps):
-            return _TransformedBackward.apply(given, texts, wanted, *grads, *tensors, stamps)
+            return TransformedBackward.apply(given, texts, wanted, *grads, *tensors, stamps)
 
         return None, *_first(apply, grads, ctx.saved_tensors, ctx.texts, ctx.needs_input_grad[1:])
 
     @staticmethod
     def vmap(info, in_dims, *args):
-        return _one_by_one(_Transformed.apply, 1)(info, in_dims, *args)
+        return one_by_one(Transformed.apply, 1)(info, in_dims, *args)
 
 
-class _TransformedBackward(torch.autograd.Function):
+class TransformedBackward(torch.autograd.Function):
     @staticmethod
     def forward(given, texts, wanted, *tensors):
         *tensors, stamps = tensors
@@ -242,6 +250,7 @@ class _TransformedBackward(torch.autograd.Function):
     def setup_context(ctx, inputs, output):
         ctx.given, ctx.texts, ctx.wanted = inputs[:3]
         ctx.save_for_backward(*inputs[3:])
+        ctx.save_for_forward(*inputs[3:])
 
     @staticmethod
     def backward(ctx, *flows):
@@ -251,7 +260,7 @@ class _TransformedBackward(torch.autograd.Function):
         asked = _can_have(tensors, ctx.needs_input_grad[3 + count : -1])
         every, by_place = sorted({*ctx.wanted, *asked}), dict(zip(ctx.wanted, flows))
         flows = [by_place[n].contiguous() if n in by_place else torch.zeros_like(tensors[n]) for n in every]
-        found = _TransformedSecond.apply(ctx.given, ctx.texts, every, *flows, *ctx.saved_tensors)
+        found = TransformedSecond.apply(ctx.given, ctx.texts, every, *flows, *ctx.saved_tensors)
         for_tensors = [None] * (len(ctx.saved_tensors) - count)  # one more for the stamps
         for n, x in zip(every, found):
             for_tensors[n] = x
@@ -259,10 +268,10 @@ class _TransformedBackward(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, *args):
-        return _one_by_one(_TransformedBackward.apply, 3)(info, in_dims, *args)
+        return one_by_one(TransformedBackward.apply, 3)(info, in_dims, *args)
 
 
-class _TransformedSecond(torch.autograd.Function):
+class TransformedSecond(torch.autograd.Function):
     @staticmethod
     def forward(given, texts, wanted, *tensors):
         *tensors, stamps = tensors
@@ -279,10 +288,10 @@ class _TransformedSecond(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, *args):
-        return _one_by_one(_TransformedSecond.apply, 3)(info, in_dims, *args)
+        return one_by_one(TransformedSecond.apply, 3)(info, in_dims, *args)
 
 
-_ops.under_func("general", lambda tensors, texts: list(_Transformed.apply(texts, *tensors)))
+_ops.under_func("general", lambda tensors, texts: list(Transformed.apply(texts, *tensors)))
 
 
 def _check(q, k, v):
@@ -308,7 +317,7 @@ def attention(q, k, v, options):
         at = AT["dropout_seed"]
         options = (*options[:at], _call.draw_seed(), *options[at + 1 :])
     tensors, texts = encode(q, k, v, options)
-    results = _Transformed.apply(texts, *tensors) if _call.is_transformed() else general(tensors, texts)
+    results = Transformed.apply(texts, *tensors) if _call.is_observed() else general(tensors, texts)
     output, weights, keys, logsumexp, _ = results
     none, pair = _weights_shapes(q, k, texts)
     weights = None if none is None else weights if pair is None else (weights, keys)

@@ -107,19 +107,26 @@ def _keep(ctx, inputs, output):
     ctx.set_materialize_grads(False)
 
 
+def _keep_both(ctx, inputs, output):
+    """Keeps the same for both modes: for the gradients and for the tangents."""
+    _keep(ctx, inputs, output)
+    ctx.save_for_forward(*inputs[:7], output[0], output[2], output[3])
+
+
 def _attention_gradients(ctx, grad_output, grad_weights, *_):
     *operands, seed, output, maximum, total = ctx.saved_tensors
     needs = ctx.needs_input_grad
     found = [None] * 5
-    if grad_output is not None and grad_weights is None and not _call.is_forward():
+    if grad_output is not None and grad_weights is None and not (_call.is_forward() and torch.compiler.is_compiling()):
         wants = (bool(needs[4]), bool(needs[5]))
-        found = list(attention_backward(grad_output, *operands, seed, output, maximum, total, *ctx.numbers, *wants))
+        run = TransformedBackward.apply if _call.is_forward() else attention_backward
+        found = list(run(grad_output, *operands, seed, output, maximum, total, *ctx.numbers, *wants))
     elif grad_output is not None or grad_weights is not None:
         found = _unfused.gradients(operands, ctx.numbers, seed, WEIGHTS[ctx.weights], grad_output, grad_weights)
-    return _as_inputs(found, needs) + (None,) * 9
+    return as_inputs(found, needs) + (None,) * 9
 
 
-def _as_inputs(found, needs):
+def as_inputs(found, needs):
     """Returns the gradients of q, k, v, mask, bias, sinks, in that order; None for those that are not requested."""
     q, k, v, bias, sinks = (x if needed else None for x, needed in zip(found, (*needs[:3], *needs[4:6])))
     return q, k, v, None, bias, sinks
@@ -134,6 +141,11 @@ def _keep_backward(ctx, inputs, output):
     ctx.wants = inputs[18:]
     ctx.save_for_backward(grad_output, *map(_mutations.owned, operands), seed)
     ctx.set_materialize_grads(False)
+
+
+def _keep_backward_both(ctx, inputs, output):
+    _keep_backward(ctx, inputs, output)
+    ctx.save_for_forward(*inputs[:11])
 
 
 def _second_gradients(ctx, *flows):
@@ -211,13 +223,14 @@ def _backward_batches(apply, info, in_dims, args):
 
 
 class Transformed(torch.autograd.Function):
-    """The operator under torch.func: vmap, grad, vjp and transforms built on them."""
+    """The operator under torch.func and in forward mode: vmap, grad, vjp, jvp (_tangents.py) and transforms built on
+    them."""
 
     @staticmethod
     def forward(*args):
         return attention(*args)
 
-    setup_context = staticmethod(_keep)
+    setup_context = staticmethod(_keep_both)
 
     backward = staticmethod(_attention_gradients)
 
@@ -231,7 +244,7 @@ class TransformedBackward(torch.autograd.Function):
     def forward(*args):
         return attention_backward(*args)
 
-    setup_context = staticmethod(_keep_backward)
+    setup_context = staticmethod(_keep_backward_both)
     backward = staticmethod(_second_gradients)
 
     @staticmethod
@@ -280,4 +293,4 @@ class Direct(torch.autograd.Function):
         wanted = tuple(bool(needs[n]) for n in (1, 2, 4, 5))
         found = _call.backward(tuple(operands), ctx.numbers, seed_of(seed), (output, maximum, total), grad_output,
                                wanted)
-        return _as_inputs(found, needs) + (None, None, None)
+        return as_inputs(found, needs) + (None, None, None)

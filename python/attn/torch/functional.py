@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attn import _core
 from attn._options import prepared, scores_apart
-from attn.torch import _call, _general_op, _ops, _recorded, _unfused
+from attn.torch import _call, _general_op, _ops, _recorded, _tangents, _unfused  # noqa: F401 (_tangents: forward mode)
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -95,18 +95,19 @@ def _scores_mask(mask, query, keys):
 
 
 def attend(q, k, v, numbers, mask=None, bias=None, sinks=None, weights=_NONE):
-    """Returns (output, weights or None) for tensors of rank 4. It computes them directly, by the operator, or, for
-    forward-mode derivatives, by the unfused definition."""
+    """Returns (output, weights or None) for tensors of rank 4. It computes them directly or by the operator; for
+    forward-mode derivatives of weights, or in a graph, by the unfused definition."""
     seed = _call.draw_seed() if 0 < numbers.dropout_p < 1 else None
     if _call.is_direct() and all(x is None or _call.is_plain(x) for x in (q, k, v, mask, bias, sinks)):
         if _call.wants_gradient(q, k, v, bias, sinks):
             return _ops.Direct.apply(q, k, v, mask, bias, sinks, seed, numbers, weights)
         return _call.forward((q, k, v, mask, bias, sinks), numbers, _call.seed_of(seed), _ops.WEIGHTS[weights],
                              saves=False)[:2]
-    if _call.is_forward():
+    if _call.is_forward() and (weights or torch.compiler.is_compiling()):
         output, matrix = _unfused.attend((q, k, v, mask, bias, sinks), numbers, seed)
         return output.to(q.dtype), _unfused.shown(matrix, _ops.WEIGHTS[weights], q.dtype) if weights else None
-    output, matrix, _, _ = _ops.attention(q, k, v, mask, bias, sinks, seed, *numbers, weights)
+    run = _ops.Transformed.apply if _call.is_forward() else _ops.attention
+    output, matrix, _, _ = run(q, k, v, mask, bias, sinks, seed, *numbers, weights)
     return output, matrix if weights else None
 
 
@@ -166,12 +167,6 @@ def _scale(scale, width):
     return scale
 
 
-def _operands(q, k, v, options):
-    """Yields the tensors that may carry a derivative, also those inside a Bias, a Score or a table."""
-    yield from (q, k, v, *options)
-    yield from _core.attention_inputs(q, k, v, prepared("attention", options))
-
-
 def attention(q, k, v, options, return_plan=False):
     """Runs attn.attention on torch tensors (attn._functions): (output, weights, logsumexp, plan, dropout_seed), with
     None for results that are not requested."""
@@ -180,9 +175,9 @@ def attention(q, k, v, options, return_plan=False):
     for name, place in _INTEGERS:
         if options[place] is not None:
             options = (*options[:place], _call.integers("attention", name, options[place]), *options[place + 1 :])
-    if _call.is_forward() and _call.has_tangent(x for x in _operands(q, k, v, options) if isinstance(x, Tensor)):
-        raise NotImplementedError("attention: derivatives are carried forward here (jvp, jacfwd, dual_level); use "
-                                  "grad, vjp, jacrev, or attn.torch's functions")
+    if _call.is_forward() and torch.compiler.is_compiling():
+        raise NotImplementedError("attention: derivatives are carried forward in a graph (jvp, jacfwd, dual_level); "
+                                  "call it outside of torch.compile, or use grad, vjp, jacrev, attn.torch's functions")
     if _call.is_direct() and all(map(_call.is_memory, (q, k, v, *options))):
         return _recorded.attention(q, k, v, prepared("attention", options))
     if return_plan:

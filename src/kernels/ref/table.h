@@ -2,6 +2,7 @@
 #pragma once
 #include "kernels/attention/backward_problem.h"
 #include "kernels/attention/reference.h"
+#include "kernels/attention/tangent_problem.h"
 #include "kernels/reference.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
@@ -22,5 +23,6 @@ extern const AttentionReference attention_table;
 extern const GradientKernel gradient_table;
 extern const GradientKernel bf16_gradient_tables[2];
 extern const RecurrentKernels recurrent_kernels;
+extern const TangentKernel tangent_kernel;
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -10,13 +10,10 @@ namespace attn::kernels {
 
 /// Returns the place of the first block of a list that is at least `block`.
 static inline std::int64_t first_at_least(const BlockLists& lists, const std::int64_t* list, std::int64_t block) {
-  std::int64_t begin = 0;
-  for (std::int64_t left = lists.width; left > 0;) {
-    const std::int64_t half = left / 2;
-    if (list[begin + half] < block) begin += half + 1, left -= half + 1;
-    else left = half;
-  }
-  return begin;
+  // without branches: which half it is cannot be predicted
+  std::int64_t begin = 0, left = lists.width;
+  for (; left > 1; left -= left / 2) begin += list[begin + left / 2 - 1] < block ? left / 2 : 0;
+  return begin + (left == 1 && list[begin] < block ? 1 : 0);
 }
 
 /// Returns whether row i of (b, h) sees key j.

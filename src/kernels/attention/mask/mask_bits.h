@@ -65,6 +65,14 @@ Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, 
       }
       case MaskOp::blocks: {
         Word word = 0;
+        if (node.lists.block_keys == 1) {  // single keys, often many
+          const std::int64_t* list = node.lists.of(b, h, i);
+          for (std::int64_t n = first_at_least(node.lists, list, first); n < node.lists.width; ++n) {
+            if (list[n] >= first + count) break;
+            word |= Word{1} << (list[n] - first);
+          }
+          return word;
+        }
         for_each_listed(
             node.lists, node.lists.of(b, h, i), first, first + count,
             [&](std::int64_t begin, std::int64_t end) { word |= bits_between(begin - first, end - first); });

@@ -8,6 +8,7 @@
 #endif
 
 #include "kernels/attention/pass/parameter_gradients-inl.h"
+#include "kernels/attention/tiles/backward_products-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
@@ -199,7 +200,7 @@ class BackwardPass : public GradientSums<T> {
     add_products(keys, scratch_.scores.s, at_.dout_rows, p_.value_dim, {g_.dv, g_.dv_stride, p_.v_heads});
   }
 
- private:
+  /// Copies the step's rows, times `factor`; 0 for rows that see no key.
   HWY_NOINLINE void copy_rows(const Matrix<T>& from, std::int64_t columns, T factor, T* to) const {
     const Tag<T> d;
     const std::int64_t wide = GradientOperands<T>::wide(columns);
@@ -221,6 +222,7 @@ class BackwardPass : public GradientSums<T> {
     transpose(from, GradientOperands<T>::wide(columns), rows_.rows, columns, to, std::int64_t{R});
   }
 
+ private:
   /// Computes the chains of delta over Dv; the outputs are transposed 64 columns at a time.
   HWY_NOINLINE void make_delta() {
     if (Sums::load_delta()) return;

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# bench/peers/attention_jvp.py: forward mode through attention beside torch.func.jvp over plain torch operations: times
+# in turns, and the memory of each.
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+import torch
+
+import attn
+import attn.torch
+
+
+def plain(q, k, v):
+    return (q @ k.transpose(-1, -2) * q.shape[-1] ** -0.5).softmax(-1) @ v
+
+
+def ours(q, k, v):
+    return attn.torch.scaled_dot_product_attention(q, k, v)
+
+
+FUNCTIONS = {"attn": ours, "torch": plain}
+
+
+def operands(given):
+    torch.manual_seed(0)
+    return [torch.randn(1, given.heads, given.rows, given.dim) for _ in range(6)]
+
+
+def milliseconds(call):
+    begin = time.perf_counter()
+    call()
+    return (time.perf_counter() - begin) * 1e3
+
+
+def in_turns(calls, rounds):
+    for call in calls:
+        call()
+    times = [[milliseconds(call) for call in calls] for _ in range(rounds)]
+    return [statistics.median(column) for column in zip(*times)]
+
+
+def peak(name, given):
+    x = operands(given)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    torch.func.jvp(FUNCTIONS[name], tuple(x[:3]), tuple(x[3:]))
+    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+
+
+def main():
+    parser = argparse.ArgumentParser(description="torch.func.jvp through attn and through plain operations")
+    parser.add_argument("--rows", type=int, default=1024)
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--memory", choices=FUNCTIONS, help="only the peak of one call of this function")
+    given = parser.parse_args()
+    if given.memory:
+        print(f"{peak(given.memory, given):.0f}")
+        return
+    x = operands(given)
+    calls = [lambda f=f: torch.func.jvp(f, tuple(x[:3]), tuple(x[3:])) for f in FUNCTIONS.values()]
+    times = in_turns(calls, given.rounds)
+    forward = in_turns([lambda: ours(*x[:3])], given.rounds)[0]
+    again = [sys.executable, __file__, f"--rows={given.rows}", f"--heads={given.heads}", f"--dim={given.dim}"]
+    peaks = [subprocess.run([*again, "--memory", name], capture_output=True, text=True, check=True).stdout.strip()
+             for name in FUNCTIONS]
+    print(f"jvp, {given.heads} heads of {given.rows} x {given.dim}: attn {times[0]:.1f} ms ({forward:.1f} ms the "
+          f"forward pass alone), torch {times[1]:.1f} ms, {times[1] / times[0]:.2f}; {peaks[0]} MB and {peaks[1]} MB")
+
+
+if __name__ == "__main__":
+    main()

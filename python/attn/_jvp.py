@@ -1,0 +1,71 @@
+# python/attn/_jvp.py: defines attention with the tangents of its results (forward mode).
+"""The function calls the extension. For torch tensors torch.func.jvp and forward_ad do the same through
+attn.attention."""
+
+from typing import Any
+
+from attn import _arguments, _core
+from attn._options import prepared
+
+_LEFT_OUT = ("weights", "out")
+_NAMES = tuple(name for name in _core.attention_options if name not in _LEFT_OUT)
+
+
+def attention_jvp(
+    q: Any,
+    k: Any,
+    v: Any,
+    q_tangent: Any = None,
+    k_tangent: Any = None,
+    v_tangent: Any = None,
+    *,
+    bias_tangent: Any = None,
+    sinks_tangent: Any = None,
+    **options: Any,
+) -> tuple[Any, ...]:
+    """attn.attention and the derivative of its results along a direction; returns (output, tangent of output), with
+    return_logsumexp=True also (logsumexp, tangent of logsumexp).
+
+        ds[i,j] = the derivative of the score s[i,j] along the tangents
+        mu[i]   = sum_j p[i,j] ds[i,j]                            p: the softmax's weights
+        do[i]   = sum_j w[i,j] (ds[i,j] v[j] + dv[j]) - mu[i] o[i]     w: p after dropout; mu: of the logsumexp
+
+    q_tangent ..   shaped as q, k, v; None: the operand does not move
+    bias_tangent   the tangent of the array of bias, or a list of one for each of its arrays (None: it does not move)
+    sinks_tangent  shaped as sinks
+    options        those of attn.attention but weights and out; score is the (scaled) dot product or a function
+
+    Memory   O(T D): after the forward pass, one pass over the keys makes the weights again, block by block.
+    Dtypes   as attn.attention; for bfloat16 and float16 the tangent is computed in float32 and rounded once.
+    Gradient none: torch.func.jvp and torch.autograd.forward_ad through attn.attention have one.
+    Raises   ValueError for shapes and values, TypeError for dtypes, each with one line that says what is needed.
+    Source   the chain rule; memory as Dao 2022 (2205.14135).
+
+    >>> import numpy as np, attn
+    >>> x = np.eye(2, dtype=np.float32)
+    >>> output, tangent = attn.attention_jvp(x, x, x, v_tangent=np.ones_like(x))
+    >>> tangent
+    array([[1., 1.],
+           [1., 1.]], dtype=float32)
+    """
+    for name in _LEFT_OUT:
+        if name in options:
+            raise TypeError(f"attention_jvp: {name} is given, which has no tangent here; leave it out")
+    _arguments.check("attention_jvp", options, _NAMES)
+    if hasattr(q, "__torch_function__"):
+        _check_torch(q, k, v, q_tangent, k_tangent, v_tangent, bias_tangent, sinks_tangent, *options.values())
+    given = prepared("attention_jvp", tuple(options.get(name) for name in _core.attention_options))
+    found = _core.attention_jvp(q, k, v, given, (q_tangent, k_tangent, v_tangent, sinks_tangent, bias_tangent))
+    return found if options.get("return_logsumexp") else found[:2]
+
+
+def _check_torch(*given: Any) -> None:
+    """Refuses torch tensors whose gradients or transforms the results would lose."""
+    import torch
+
+    from attn.torch import _call
+
+    if not _call.is_direct() or any(_call.wants_gradient(x) for x in given if isinstance(x, torch.Tensor)):
+        raise NotImplementedError("attention_jvp: a gradient, a transform or a graph would be lost; use torch.func.jvp "
+                                  "or torch.autograd.forward_ad through attn.attention, or call it under "
+                                  "torch.no_grad()")

@@ -1,0 +1,110 @@
+// python/src/jvp.cc: binds forward mode: attention with the tangents of its results.
+#include <attn/attention_jvp.h>
+#include <attn/autograd.h>
+
+#include "call.h"
+#include "errors.h"
+#include "gil.h"
+#include "passes.h"
+#include "terms.h"
+
+namespace attn::python {
+namespace {
+
+/// Reads tangents in the order of Call::leaves(); None: the operand does not move.
+AttentionTangents direction(Call& call, nb::list given) {
+  const char* const function = call.read.function();
+  AttentionTangents tangents;
+  Tensor* const rows[] = {&tangents.q, &tangents.k, &tangents.v};
+  const char* const names[] = {"the tangent of q", "the tangent of k", "the tangent of v"};
+  std::size_t at = 0;
+  const auto next = [&](const char* name) {
+    if (at >= nb::len(given)) throw ValueError(text("{}: {} tangents are given; more are needed", function, at));
+    const nb::handle x = given[at++];
+    return x.is_none() ? Tensor() : call.read(x, name);
+  };
+  for (int n = 0; n < 3; ++n) *rows[n] = next(names[n]);
+  if (call.options.sinks.defined()) tangents.sinks = next("the tangent of sinks");
+  for (std::size_t n = 0; n < call.score.arrays.size(); ++n) next("the tangent of score");
+  tangents.bias.resize(call.bias.arrays.size());
+  for (std::size_t n = 0; n < call.bias.arrays.size(); ++n)
+    if (!call.bias.arrays[n].is_none()) tangents.bias[n] = next("the tangent of bias");
+  for (; at < nb::len(given);)
+    if (next("a tangent of score_mod").defined())
+      throw ValueError(
+          text("{}: an array of score_mod has a tangent, which is not there; q, k, v, bias and sinks have "
+               "one",
+               function));
+  return tangents;
+}
+
+/// Reads the tangents of q, k, v, sinks and bias; that of bias may be a list with one for each of its terms.
+AttentionTangents named(Call& call, const nb::tuple& given) {
+  AttentionTangents tangents{.q = call.read.optional(given[0], "q_tangent"),
+                             .k = call.read.optional(given[1], "k_tangent"),
+                             .v = call.read.optional(given[2], "v_tangent"),
+                             .sinks = call.read.optional(given[3], "sinks_tangent"),
+                             .bias = {}};
+  const nb::object bias = given[4];
+  if (PyList_Check(bias.ptr()) || PyTuple_Check(bias.ptr()))
+    for (const nb::handle x : bias) tangents.bias.push_back(call.read.optional(x, "bias_tangent"));
+  else if (!bias.is_none()) tangents.bias.push_back(call.read(bias, "bias_tangent"));
+  return tangents;
+}
+
+/// Returns (output, its tangent, logsumexp, its tangent). `tangents`: a list with one for each array of
+/// attention_inputs, or a tuple of those of q, k, v, sinks and bias; None: the operand does not move.
+nb::tuple jvp(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::handle tangents) {
+  Call call("attention_jvp", q, k, v, options);
+  AttentionTangents along;
+  if (PyList_Check(tangents.ptr())) along = direction(call, nb::cast<nb::list>(tangents));
+  else if (PyTuple_Check(tangents.ptr()) && nb::len(tangents) == 5) along = named(call, nb::cast<nb::tuple>(tangents));
+  else throw type_error("{}: tangents are a list, or a tuple of five", call.read.function());
+  AttentionJvp result;
+  {
+    const Unlocked unlocked;
+    const NoGrad unrecorded;
+    result = attention_jvp(call.q, call.k, call.v, along, call.options);
+  }
+  const auto shown = [&](const Tensor& x) { return to_python(x, call.read.framework()); };
+  return nb::make_tuple(shown(result.output), shown(result.tangent.output), shown(result.logsumexp),
+                        shown(result.tangent.logsumexp));
+}
+
+/// Returns the tangent of the output of a pass (passes.cc), from the (output, max, sum) that it saved. `tangents`:
+/// those of q, k, v, bias and sinks, or None.
+nb::object moved(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::tuple tangents) {
+  Pass pass("attention_jvp", operands, numbers);
+  if (nb::len(saved) != 3 || nb::len(tangents) != 5)
+    throw type_error("{}: saved are three, tangents five", pass.read.function());
+  AttentionTangents along{.q = pass.read.optional(tangents[0], "the tangent of q"),
+                          .k = pass.read.optional(tangents[1], "the tangent of k"),
+                          .v = pass.read.optional(tangents[2], "the tangent of v"),
+                          .sinks = pass.read.optional(tangents[4], "the tangent of sinks"),
+                          .bias = {}};
+  if (const Tensor bias = pass.read.optional(tangents[3], "the tangent of bias"); bias.defined())
+    along.bias.push_back(bias);
+  const AttentionSaved rows{.output = pass.read(saved[0], "output"),
+                            .max = pass.read(saved[1], "max"),
+                            .sum = pass.read(saved[2], "sum"),
+                            .dropout_seed = pass.options.dropout_seed.value_or(0)};
+  Tensor tangent;
+  {
+    const Unlocked unlocked;
+    const NoGrad unrecorded;
+    const bool half = pass.q.dtype() == Dtype::bf16 || pass.q.dtype() == Dtype::f16;
+    tangent = half ? attention_jvp(pass.q, pass.k, pass.v, along, pass.options).tangent.output
+                   : attention_tangent(pass.q, pass.k, pass.v, pass.options, rows, along).output;
+  }
+  return to_python(tangent, pass.read.framework());
+}
+
+}  // namespace
+
+void add_jvp(nb::module_& m) {
+  m.def("attention_jvp", jvp, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none(),
+        nb::arg("tangents"));
+  m.def("attention_tangent", moved, nb::arg("operands"), nb::arg("numbers"), nb::arg("saved"), nb::arg("tangents"));
+}
+
+}  // namespace attn::python

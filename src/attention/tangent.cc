@@ -1,0 +1,244 @@
+// src/attention/tangent.cc: forward mode: checks the tangents of a call's operands, and runs the pass that computes
+// those of its results.
+#include "attention/tangent.h"
+
+#include <attn/autograd.h>
+#include <attn/ops.h>
+#include <attn/runtime.h>
+
+#include "runtime/format.h"
+
+#include "attention/call/check.h"
+#include "attention/element.h"
+#include "attention/internal.h"
+#include "attention/lower.h"
+#include "attention/score/dropout.h"
+#include "runtime/cpu.h"
+#include "runtime/floating_point.h"
+#include "runtime/memory.h"
+#include "runtime/once.h"
+#include "runtime/parallel.h"
+#include "runtime/shares.h"
+#include "runtime/thread_scratch.h"
+#include "tensor/build.h"
+
+#include <algorithm>
+
+namespace attn {
+namespace {
+
+using kernels::AttentionProblem;
+using kernels::AttentionTangent;
+using kernels::GradientRows;
+using kernels::TangentKernel;
+
+const TangentKernel& tangent_kernel_of(const AttentionProblem& p) {
+  constinit static runtime::Once<const kernels::TangentTarget*> here;
+  const kernels::TangentTarget* const target =
+      here.get([] { return kernels::tangent_target(runtime::target().c_str()); });
+  const bool far = p.element != kernels::Element::f64 &&
+                   !(p.score_mod.fits_f32 && (p.score_gradient == nullptr || p.score_gradient->program.fits_f32));
+  if (target == nullptr || far) return kernels::tangent_reference();
+  return p.element == kernels::Element::f64 ? target->f64 : target->f32;
+}
+
+/// Checks that a tangent, if defined, has its operand's shape and dtype.
+void check_tangent(const char* function, const char* name, const Tensor& tangent, const Tensor& x) {
+  if (!tangent.defined()) return;
+  if (!x.defined())
+    throw ValueError(runtime::format("{}: the tangent of {} is given and there are none in the call", function, name));
+  if (!(tangent.sizes() == x.sizes()))
+    throw ShapeError(runtime::format("{}: the tangent of {} has shape {}; it must be {} as {}", function, name,
+                                     to_string(tangent.sizes()), to_string(x.sizes()), name));
+  if (tangent.dtype() != x.dtype())
+    throw DtypeError(runtime::format("{}: the tangent of {} is {}; it must be {} as {}", function, name,
+                                     name_of(tangent.dtype()), name_of(x.dtype()), name));
+}
+
+void check_tangents(const char* function, const Tensor& q, const Tensor& k, const Tensor& v,
+                    const AttentionOptions& options, const AttentionTangents& tangents) {
+  check_tangent(function, "q", tangents.q, q);
+  check_tangent(function, "k", tangents.k, k);
+  check_tangent(function, "v", tangents.v, v);
+  check_tangent(function, "sinks", tangents.sinks, options.sinks);
+  const auto& terms = options.bias.terms();
+  if (tangents.bias.size() > terms.size())
+    throw ValueError(runtime::format("{}: {} bias tangents are given; the bias has {} terms", function,
+                                     tangents.bias.size(), terms.size()));
+  for (std::size_t n = 0; n < tangents.bias.size(); ++n)
+    check_tangent(function, "a bias", tangents.bias[n], terms[n].values);
+}
+
+void check_supported(const char* function, const AttentionOptions& options) {
+  const auto no = [&](const char* what) { throw ValueError(runtime::format("{}: {}", function, what)); };
+  if (options.score.kind != Score::Kind::scaled_dot && options.score.kind != Score::Kind::dot)
+    no("the score is general or additive; it must be the (scaled) dot product, or a score_mod of it");
+  if (!(options.weights == Weights::none)) no("weights are asked for; they have no tangent here");
+  if (options.out.defined()) no("out is given; the results are always new");
+}
+
+/// Returns the bias terms that move, over their tangents.
+Bias moved_bias(const Bias& bias, const std::vector<Tensor>& tangents) {
+  Bias moved;
+  for (std::size_t n = 0; n < tangents.size(); ++n) {
+    if (!tangents[n].defined()) continue;
+    const Bias::Term& term = bias.terms()[n];
+    const Tensor values = tangents[n].detach();
+    moved = moved + (term.kind == Bias::Kind::dense ? Bias::dense(values)
+                     : term.kind == Bias::Kind::alibi
+                         ? Bias::alibi(values, term.align, term.symmetric)
+                         : Bias::relative(values, term.bidirectional, term.max_distance, term.align));
+  }
+  return moved;
+}
+
+/// A tangent as kernels read it: [B, H, T, D], last dim contiguous.
+struct MovedRows {
+  Tensor rows;
+  MovedRows(const Call& call, const Tensor& tangent, const void*& data, std::int64_t (&stride)[3]) {
+    if (!tangent.defined()) return;
+    rows = call.with_heads(tangent.detach());
+    if (rows.size(-1) > 1 && rows.stride(-1) != 1) rows = rows.contiguous();
+    data = rows.data();
+    for (int d = 0; d < 3; ++d) stride[d] = rows.stride(d);
+  }
+};
+
+/// Runs a kernel for all rows of the call: blocks of 64 rows of a head are the tasks.
+void run_tangent(const Call& call, const AttentionTangent& tangent, const TangentKernel& kernel) {
+  struct Rows {
+    const kernels::Sequence* sequence;
+    GradientRows rows;
+  };
+  std::vector<Rows> blocks;
+  for_each_sequence(
+      call, tangent.call.problem, [&](const AttentionProblem& p, std::int64_t b, std::int64_t begin, std::int64_t end) {
+        end = std::min(end, p.rows_end(b));
+        for (std::int64_t h = 0; h < p.q_heads; ++h)
+          for (std::int64_t row = begin; row < end; row += kernels::query_block)
+            blocks.push_back(
+                {p.task.sequence,
+                 {.batch = b, .head = h, .row = row, .rows = std::min<std::int64_t>(kernels::query_block, end - row)}});
+      });
+  const TangentKernel& reference = kernels::tangent_reference();
+  const std::size_t bytes = runtime::aligned(std::max(kernel.scratch_bytes(tangent), reference.scratch_bytes(tangent)));
+  const AttentionProblem& whole = tangent.call.problem;
+  const std::size_t keep_bytes =
+      whole.drops() ? static_cast<std::size_t>(kernels::query_block * whole.k_rows) : std::size_t{0};
+  runtime::parallel_for_neighbours(static_cast<std::int64_t>(blocks.size()), [&](std::int64_t n) {
+    const auto& [sequence, rows] = blocks[static_cast<std::size_t>(n)];
+    auto* const memory = static_cast<char*>(runtime::thread_scratch(bytes + keep_bytes));
+    AttentionTangent t = tangent;
+    t.call.problem = problem_of(call, whole, sequence);
+    if (kernel.draws && kernel.rows(t, rows, memory)) return;
+    AttentionProblem& p = t.call.problem;
+    if (p.drops()) {  // the reference code reads bytes
+      auto* keep = reinterpret_cast<std::uint8_t*>(memory + bytes);
+      draw_by_counter(p, {rows.batch, rows.head, 1, rows.row, rows.rows}, keep);
+      p.drop_least = 0;
+      p.task.keep = keep, p.task.keep_stride = p.k_rows, p.task.first_row = rows.row;
+    }
+    (kernel.draws ? reference : kernel).rows(t, rows, memory);
+  });
+}
+
+Tensor widened(const Tensor& x) { return x.defined() ? x.detach().to(Dtype::f32) : x; }
+
+/// Refuses a callable, which has no derivative, and operands that require a gradient: the results would lose it.
+void refuse(const char* function, const Call& call, const AttentionTangents& tangents) {
+  if (call.score_callback)
+    throw ValueError(
+        runtime::format("{}: a score_callback has no derivative; write it as a score_mod, which has one", function));
+  bool wanted = call.wants_grad() || attn::wants_grad(tangents.bias);
+  for (const Tensor* x : {&tangents.q, &tangents.k, &tangents.v, &tangents.sinks})
+    wanted = wanted || attn::wants_grad(*x);
+  if (wanted && grad_enabled())
+    throw ValueError(runtime::format(
+        "{}: an operand or a tangent requires a gradient, which the results do not have; call it under NoGrad",
+        function));
+}
+
+}  // namespace
+
+AttentionMoved tangent_of(const Call& call, const SavedAttention& saved, const AttentionOptions& options,
+                          const AttentionTangents& tangents, const TangentKernel* kernel) {
+  const Dtype computed = call.compute_dtype();
+  AttentionTangent t;
+  AttentionProblem& p = t.call.problem;
+  p = call.problem;
+  p.out = saved.output.data(), p.max = saved.max.data(), p.sum = saved.sum.data();
+  for (int d = 0; d < 3; ++d) p.out_stride[d] = saved.output.stride(d);
+  p.logsumexp = nullptr;
+  LoweredScoreGradient expression;
+  if (call.score_mod && !p.score_mod.empty()) {
+    const std::vector<Tensor> none(call.score_mod->any_rows.values.size());
+    expression = lower_score_gradient(call.score_expression, call.score_mod->any_rows, none, call.scores(),
+                                      call.lengths, computed);
+    p.score_gradient = &expression.gradient;
+  }
+  const MovedRows q(call, tangents.q, t.dq, t.dq_stride), k(call, tangents.k, t.dk, t.dk_stride),
+      v(call, tangents.v, t.dv, t.dv_stride);
+  const LoweredBias bias =
+      lower_bias(moved_bias(options.bias, tangents.bias), call.scores(), call.lengths, call.dtype());
+  t.bias = bias.terms.data(), t.bias_count = static_cast<int>(bias.terms.size());
+  const Tensor sinks = tangents.sinks.defined() ? tangents.sinks.detach().to(computed).contiguous() : Tensor();
+  if (sinks.defined()) t.sinks = sinks.data();
+  // rows beyond the lengths, and those of no sequence, are 0
+  AttentionMoved moved{.output = zeros(call.shown_rows(p.value_dim), call.dtype()),
+                       .logsumexp = zeros({p.batch, p.q_heads, p.q_rows}, computed)};
+  const Tensor rows = call.with_heads(moved.output);
+  t.out = rows.data(), t.logsumexp = moved.logsumexp.data();
+  for (int d = 0; d < 3; ++d) t.out_stride[d] = rows.stride(d);
+  moved.logsumexp = moved.logsumexp.reshape(call.shown(moved.logsumexp.sizes()));
+  run_tangent(call, t, kernel != nullptr ? *kernel : tangent_kernel_of(p));
+  return moved;
+}
+
+AttentionMoved attention_tangent(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
+                                 const AttentionSaved& saved, const AttentionTangents& tangents) {
+  constexpr const char* function = "attention_tangent";
+  const runtime::DefaultFloatingPoint floating_point;
+  check_supported(function, options);
+  Call call = check(function, q, k, v, options);
+  check_tangents(function, q, k, v, options, tangents);
+  refuse(function, call, tangents);
+  if (call.dtype() != call.compute_dtype())
+    throw DtypeError(runtime::format("{}: q is {}; it must be f32 or f64 (attention_jvp takes 16 bits)", function,
+                                     name_of(call.dtype())));
+  const NoGrad no_grad;
+  if (options.dropout_p > 0)
+    describe_dropout(options.dropout_p, saved.dropout_seed, call.dtype() == Dtype::f64, call.problem);
+  return tangent_of(call, checked_saved(call, saved), options, tangents);
+}
+
+AttentionJvp attention_jvp(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionTangents& tangents,
+                           const AttentionOptions& options) {
+  constexpr const char* function = "attention_jvp";
+  const runtime::DefaultFloatingPoint floating_point;
+  check_supported(function, options);
+  const Call call = check(function, q, k, v, options);
+  check_tangents(function, q, k, v, options, tangents);
+  refuse(function, call, tangents);
+  const NoGrad no_grad;
+  AttentionSaved saved;
+  const AttentionResult primal = attention_forward(q, k, v, options, saved);
+  AttentionJvp result{
+      .output = primal.output, .logsumexp = primal.logsumexp, .tangent = {}, .dropout_seed = primal.dropout_seed};
+  AttentionOptions same = options;
+  if (options.dropout_p > 0) same.dropout_seed = primal.dropout_seed;
+  if (call.dtype() == call.compute_dtype()) {
+    result.tangent = attention_tangent(q, k, v, same, saved, tangents);
+    return result;
+  }
+  // 16 bits: the tangent in f32, by a forward pass in f32
+  same.bias = in_f32(options.bias);
+  AttentionTangents wide{widened(tangents.q), widened(tangents.k), widened(tangents.v), tangents.sinks, {}};
+  for (const Tensor& x : tangents.bias) wide.bias.push_back(widened(x));
+  AttentionSaved in_f32;
+  attention_forward(widened(q), widened(k), widened(v), same, in_f32);
+  result.tangent = attention_tangent(widened(q), widened(k), widened(v), same, in_f32, wide);
+  result.tangent.output = add(result.tangent.output.to(q.dtype()), 0);  // + 0: values that round to -0 become +0
+  return result;
+}
+
+}  // namespace attn

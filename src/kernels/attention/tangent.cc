@@ -1,0 +1,48 @@
+// src/kernels/attention/tangent.cc: computes the tangents of 64 query rows; compiled once for every instruction set.
+#include "kernels/attention/tangent_problem.h"
+
+#include <string_view>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention/tangent.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cstring>
+#include <limits>
+
+#include "kernels/attention/pass/tangent_pass-inl.h"
+#include "kernels/targets.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+template <typename T>
+std::size_t tangent_bytes(const AttentionTangent& t) {
+  return BackwardPass<T>::bytes(t.call.problem);
+}
+template <typename T>
+bool tangent_rows(const AttentionTangent& t, const GradientRows& rows, void* memory) {
+  Arena arena(memory);
+  return TangentPass<T>(t, rows, arena).run();
+}
+template <typename T>
+constexpr TangentKernel tangent_kernel{.scratch_bytes = tangent_bytes<T>, .rows = tangent_rows<T>, .draws = true};
+
+extern const TangentTarget tangent_table;
+const TangentTarget tangent_table = {ATTN_TARGET_NAME, tangent_kernel<float>, tangent_kernel<double>};
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace attn::kernels {
+
+const TangentTarget* tangent_target(const char* name) noexcept {
+  return find_table<TangentTarget>({ATTN_TABLES(tangent_table)}, name == std::string_view("amx") ? "avx512" : name);
+}
+
+}  // namespace attn::kernels
+#endif
