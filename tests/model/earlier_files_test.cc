@@ -4,6 +4,8 @@
 #include "support/places.h"
 
 #include <attn/autograd.h>
+#include <attn/encoder.h>
+#include <attn/encoder_decoder.h>
 #include <attn/npy.h>
 #include <attn/safetensors.h>
 #include <attn/tokenizer.h>
@@ -38,6 +40,37 @@ TEST_P(EarlierFiles, AModelHasItsLogits) {
   EXPECT_TRUE(bits_equal(LanguageModel::load(path("gpt2"))(gpt2.at("ids")), gpt2.at("logits")));
   // The frequencies of rotary positions come from the C library's power, which may differ in its last bit.
   EXPECT_TRUE(within(LanguageModel::load(path("llama"))(llama.at("ids")), llama.at("logits"), 1e-6));
+}
+
+TEST_P(EarlierFiles, AnEncoderDecoderHasItsLogits) {
+  const NoGrad no_grad;
+  for (const std::string name : {"bart", "marian", "t5"}) {
+    SCOPED_TRACE(name);
+    const Safetensors file = expected(name);
+    const EncoderDecoder model = EncoderDecoder::load(path(name));
+    const Tensor logits =
+        model.forward(file.at("ids"), file.at("starts"), file.at("target_ids"), file.at("target_starts"));
+    // Marian's positions are the C library's sines and powers.
+    if (name == "marian") EXPECT_TRUE(within(logits, file.at("logits"), 1e-6));
+    else EXPECT_TRUE(bits_equal(logits, file.at("logits")));
+  }
+}
+
+TEST_P(EarlierFiles, AModelOfAGgufFileHasItsIdsAndLogits) {
+  const NoGrad no_grad;
+  const Safetensors file = expected("gguf");
+  const std::string model = path("gguf/model.gguf");
+  const std::vector<std::int64_t> ids = Tokenizer::load(model).encode(file.metadata.at("text"));
+  EXPECT_EQ(std::vector<double>(ids.begin(), ids.end()), file.at("ids").to_vector());
+  EXPECT_TRUE(within(LanguageModel::load(model)(file.at("ids").unsqueeze(0)), file.at("logits"), 1e-6));
+}
+
+TEST_P(EarlierFiles, AnEncoderOfAGgufFileHasItsVectors) {
+  const NoGrad no_grad;
+  const Safetensors file = expected("gguf_encoder");
+  const TextEncoder encoder = TextEncoder::load(path("gguf_encoder/model.gguf"));
+  const Tensor rows = encoder.hidden(file.at("ids"), file.at("starts"));
+  EXPECT_TRUE(bits_equal(encoder.pooled(rows, file.at("starts")), file.at("vectors")));
 }
 
 TEST_P(EarlierFiles, ATokenizerGivesItsIds) {

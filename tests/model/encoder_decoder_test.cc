@@ -194,6 +194,17 @@ TEST(EncoderDecoders, TextsOfASavedFolderEndAsThoseOfTheLoadedOne) {
   }
 }
 
+/// What config.json has no field for would be lost in the folder, and other numbers computed from it.
+TEST(EncoderDecoders, AConfigThatAFolderCannotSayIsRefused) {
+  EncoderDecoderConfig config = EncoderDecoderConfig::nano(13);  // Marian's
+  config.scaled_output = true;
+  EXPECT_EQ(testing::error_of<ValueError>([&] { const EncoderDecoder model(config); }),
+            "EncoderDecoderConfig: scaled_output is true; only T5's last rows are scaled");
+  config.family = EncoderDecoderConfig::Family::t5;
+  EXPECT_EQ(testing::error_of<ValueError>([&] { const EncoderDecoder model(config); }),
+            "EncoderDecoderConfig: scaled_embedding is true; T5's embeddings are not scaled");
+}
+
 /// Without dropout the drawn model's rows have a finite loss near log V; the same seed draws the same weights.
 TEST(EncoderDecoders, DrawnModelsCanBeTrained) {
   testing::each_encoder_decoder([](const GivenPair& given) {

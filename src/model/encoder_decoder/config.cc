@@ -141,8 +141,12 @@ void EncoderDecoderConfig::check() const {
           runtime::format("EncoderDecoderConfig: relative_distance is {}; it must be above {}, half of "
                           "relative_buckets",
                           relative_distance, relative_buckets / 2));
+    if (scaled_embedding)  // its config.json could not say so
+      throw ValueError("EncoderDecoderConfig: scaled_embedding is true; T5's embeddings are not scaled");
   } else if (gated || head_dim != 0) {
     throw ValueError("EncoderDecoderConfig: a gated MLP and a head_dim of its own are T5's");
+  } else if (scaled_output) {
+    throw ValueError("EncoderDecoderConfig: scaled_output is true; only T5's last rows are scaled");
   }
   if (family == Family::m2m_100 && width < 4)
     throw ValueError(runtime::format("EncoderDecoderConfig: width is {}; M2M-100's must be at least 4", width));
