@@ -66,6 +66,5 @@ def _check_torch(*given: Any) -> None:
     from attn.torch import _call
 
     if not _call.is_direct() or any(_call.wants_gradient(x) for x in given if isinstance(x, torch.Tensor)):
-        raise NotImplementedError("attention_jvp: a gradient, a transform or a graph would be lost; use torch.func.jvp "
-                                  "or torch.autograd.forward_ad through attn.attention, or call it under "
-                                  "torch.no_grad()")
+        raise TypeError("attention_jvp: a gradient, a transform or a graph would be lost; use torch.func.jvp or "
+                        "torch.autograd.forward_ad through attn.attention, or call it under torch.no_grad()")

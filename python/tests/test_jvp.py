@@ -179,5 +179,5 @@ def test_what_is_refused():
                         (dict(is_causal=True), 'attention_jvp: .*mask="causal"')):
         with pytest.raises((TypeError, ValueError), match=text):
             attn.attention_jvp(q, k, v, **wrong)
-    with pytest.raises(NotImplementedError, match="torch.func.jvp"):
+    with pytest.raises(TypeError, match="torch.func.jvp"):
         attn.attention_jvp(q.clone().requires_grad_(), k, v, dq)
