@@ -20,8 +20,8 @@ Tensor dense_of_heads(const Tensor& x, const HeadRange& heads) {
   return is_by_head(x, heads.total) ? x.narrow(-3, heads.begin, heads.size()) : x;
 }
 
-/// Returns the lists of the mask blocks (B, H, blocks of rows, n), one for each of these heads. H divides the heads of the
-/// call, which share lists in groups.
+/// Returns the lists of the mask blocks (B, H, blocks of rows, n), one for each of these heads. H divides the heads of
+/// the call, which share lists in groups.
 Tensor lists_of_heads(const Tensor& lists, const HeadRange& heads) {
   const std::int64_t groups = lists.size(1);
   if (groups <= 1) return lists;

@@ -92,9 +92,9 @@ void PartialRows::run(std::int64_t task, void* scratch) const {
   rows.rows = std::clamp<std::int64_t>(sequence.rows_end - rows.row, 0, all);
   p.task.sequence = &sequence;
   const std::int64_t begin = sequence.keys_begin, end = sequence.keys_end;
-  const bool empty =
-      rows.rows == 0 || begin >= end ||
-      kernels::classify(p, rows.batch, {rows.row, rows.row + rows.rows, begin, end, rows.head}) == kernels::Visibility::empty;
+  const bool empty = rows.rows == 0 || begin >= end ||
+                     kernels::classify(p, rows.batch, {rows.row, rows.row + rows.rows, begin, end, rows.head}) ==
+                         kernels::Visibility::empty;
   if (empty && !g.rows.begins && !g.rows.ends) return;
   if (rows.rows > 0 && !run_step(kernel_, g, rows, bytes_, scratch)) reference_step(g, rows, bytes_, scratch);
   const auto size = static_cast<std::size_t>(kernels::bytes_of(p.element));
@@ -188,8 +188,8 @@ void PartialKeys::head(AttentionGradient& g, kernels::Sequence& keys, std::int64
     keys.rows_end = at.rows_end;
     keys.row_offset[0] = at.row_offset[0], keys.row_offset[1] = at.row_offset[1];
     const GradientRows rows{.batch = b, .head = h, .row = row, .rows = std::min(at.rows_end - row, block)};
-    if (rows.rows <= 0 ||
-        kernels::classify(p, b, {row, row + rows.rows, keys.keys_begin, keys.keys_end, h}) == kernels::Visibility::empty)
+    if (rows.rows <= 0 || kernels::classify(p, b, {row, row + rows.rows, keys.keys_begin, keys.keys_end, h}) ==
+                              kernels::Visibility::empty)
       continue;
     const bool finite =
         kernel_.totals_bytes != nullptr ||
