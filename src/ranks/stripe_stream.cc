@@ -15,12 +15,14 @@ StripeStream::StripeStream(const Ranks& ranks, const Stripes& stripes, std::vect
     : ranks_(ranks), stripes_(stripes), arrays_(std::move(arrays)), rounds_(rounds),
       // a block of each rank at least
       chunk_rows_((stripes.step() + span_rows - 1) / span_rows * span_rows), messages_(ranks.transport()) {
-  const Span first{0, std::min(chunk_rows_, stripes.length)};
-  chunk_.resize(bytes(first.size()));
-  sent_.resize(bytes(share(first, ranks.rank())));
+  chunk_.resize(bytes(std::min(chunk_rows_, stripes.length)));
+  // the rank with one block more than others is not the same in each chunk
+  const std::int64_t blocks = (chunk_rows_ / Stripes::block + stripes.ranks - 1) / stripes.ranks;
+  const auto most = [&](int rank) { return bytes(std::min(blocks * Stripes::block, stripes.rows_of(rank))); };
+  sent_.resize(most(ranks.rank()));
   received_.resize(static_cast<std::size_t>(ranks.size()));
   for (int rank = 0; rank < ranks.size(); ++rank)
-    if (rank != ranks.rank()) received_[static_cast<std::size_t>(rank)].resize(bytes(share(first, rank)));
+    if (rank != ranks.rank()) received_[static_cast<std::size_t>(rank)].resize(most(rank));
 }
 
 std::size_t StripeStream::bytes(std::int64_t rows) const {

@@ -120,7 +120,11 @@ void StripesBackward::allocate(const Ranks& ranks) {
 
   // the heads of a unit follow each other: round n has the nth of each
   const std::int64_t rounds = heads_of_unit(), units = p.q_heads == 0 ? 0 : PartialKeys::units(p);
-  if (rounds == 0) return;
+  if (rounds == 0) {  // no query head: nothing passes by
+    for (const Tensor& x : {dk, dv})
+      if (x.defined()) copy_values(x, zeros({}, stored));
+    return;
+  }
   const auto array = [&](const Tensor& x, std::size_t row_bytes) {
     StripeStream::Array result{{}, row_bytes};
     for (std::int64_t n = 0; n < rounds; ++n)
