@@ -106,7 +106,7 @@ TEST(Stripes, HaveTheBitsOfOneProcess) {
       for (const std::int64_t group : {1, 2, 4})
         for (const char* name : option_names) {
           // a sample that meets each length, dtype, group and option, of which the long ones are few
-          if (!all && number++ % (length < 100 ? 11 : length < 2000 ? 17 : 29) != 0) continue;
+          if (!all && number++ % (length < 100 ? 23 : length < 2000 ? 37 : 41) != 0) continue;
           expect_bits({dtype, length, 4, 4 / group, 4 / group, 2, 16, 24, name});
         }
   expect_bits({Dtype::f32, 1100, 8, 4, 2, 1, 16, 24, "causal"});
