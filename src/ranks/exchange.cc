@@ -18,7 +18,7 @@ constexpr int sum_channel = 1, spread_channel = 2;
 /// Computes y = a + b with the bits of the operation `add`.
 void add_arrays(Dtype dtype, const void* a, const void* b, void* y, std::int64_t n) {
   if (const auto binary = kernels::row_kernels().binary)
-    return binary(kernels::Binary::add, element_of(dtype), a, b, 0, y, n);
+    return binary(kernels::Binary::add, row_element_of(dtype), a, b, 0, y, n);
   with_compute_type(dtype, [&]<typename T>(Type<T>) {
     const T *x = static_cast<const T*>(a), *z = static_cast<const T*>(b);
     T* result = static_cast<T*>(y);

@@ -70,12 +70,12 @@ Tensor forward(const Tensor& x, const Losses& losses) {
       const std::int64_t target = losses.classes[static_cast<std::size_t>(row)];
       if (target < 0) return;
       T* log_p = static_cast<T*>(runtime::thread_scratch(static_cast<std::size_t>(n) * sizeof(T)));
-      table.row(kernels::RowOp::log_softmax, element_of(x.dtype()), x.data<T>() + row * n, 1, log_p, 1, n);
+      table.row(kernels::RowOp::log_softmax, row_element_of(x.dtype()), x.data<T>() + row * n, 1, log_p, 1, n);
       T loss = -static_cast<T>((1 - losses.smoothing) * losses.of(target)) * log_p[target];
       if (losses.smoothing != 0) {
         for (std::int64_t c = 0; c < n; ++c) log_p[c] *= static_cast<T>(losses.of(c));
         T all;
-        table.row(kernels::RowOp::sum, element_of(x.dtype()), log_p, 1, &all, 1, n);
+        table.row(kernels::RowOp::sum, row_element_of(x.dtype()), log_p, 1, &all, 1, n);
         loss -= static_cast<T>(losses.smoothing / static_cast<double>(n)) * all;
       }
       result.data<T>()[row] = canonical_nan(loss);
@@ -97,7 +97,7 @@ Tensor backward_rows(const Tensor& x, const Tensor& g, const Losses& losses) {
       const double spread = losses.smoothing / static_cast<double>(n),
                    picked = (1 - losses.smoothing) * losses.of(target);
       T* dx = result.data<T>() + row * n;
-      table.row(kernels::RowOp::softmax, element_of(x.dtype()), x.data<T>() + row * n, 1, dx, 1, n);
+      table.row(kernels::RowOp::softmax, row_element_of(x.dtype()), x.data<T>() + row * n, 1, dx, 1, n);
       const T all = static_cast<T>(picked + spread * losses.total_weight), scale = g.data<T>()[row];
       for (std::int64_t c = 0; c < n; ++c) dx[c] = all * dx[c] - static_cast<T>(spread * losses.of(c));
       dx[target] -= static_cast<T>(picked);

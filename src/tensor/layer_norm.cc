@@ -35,7 +35,7 @@ Tensor layer_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, 
   const auto& table = kernels::row_kernels();
   const auto run = goes_to_memory(x) ? table.layer_norm_row_to_memory : table.layer_norm_row;
   const Tensor y = normalized("layer_norm", x, n, {w, b}, out, [&](const void* from, void* to) {
-    run(element_of(wide), from, data_or_null(w), data_or_null(b), eps, to, n);
+    run(row_element_of(wide), from, data_or_null(w), data_or_null(b), eps, to, n);
   });
   if (!wants_grad(x) && !wants_grad(weight) && !wants_grad(bias)) return y;
   record({"NativeLayerNormBackward0", {x, weight, bias}, {x, weight}}, {y},

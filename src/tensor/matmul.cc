@@ -76,7 +76,7 @@ void multiply(const Tensor& a, const Tensor& b, const After& after, const Tensor
                                         .bias = after.bias.defined() ? after.bias.data() : nullptr,
                                         .y = y.data(),
                                         .y_stride = {n, 1},
-                                        .element = bf16 ? kernels::Element::bf16 : element_of(y.dtype()),
+                                        .element = bf16 ? kernels::Element::bf16 : row_element_of(y.dtype()),
                                         .b_element = b.dtype() == Dtype::bf16  ? kernels::Element::bf16
                                                      : b.dtype() == Dtype::f16 ? kernels::Element::f16
                                                                                : kernels::Element::f32,

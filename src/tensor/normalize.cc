@@ -18,7 +18,7 @@ Tensor closed(const Tensor& partial, bool summed) {
   const std::int64_t n = partial.size(1), blocks = partial.size(0) / lanes;
   const Tensor sums = zeros({std::max<std::int64_t>(1, blocks), n}, partial.dtype());
   for (std::int64_t b = 0; b < blocks; ++b)
-    kernels::row_kernels().sum_columns(element_of(partial.dtype()), advance(partial, b * lanes * n), n, lanes,
+    kernels::row_kernels().sum_columns(row_element_of(partial.dtype()), advance(partial, b * lanes * n), n, lanes,
                                        advance(sums, b * n), n);
   with_compute_type(partial.dtype(), [&]<typename T>(Type<T>) {
     T* const first = sums.data<T>();
@@ -57,7 +57,7 @@ Gradients norm_gradients(const Backward& at, const Dims& normalized, double eps,
     for (std::int64_t at_lanes = begin; at_lanes < end; at_lanes += lanes)
       for (std::int64_t l = lane; l < lane + together && at_lanes + l < end; ++l) {
         const std::int64_t first = (at_lanes + l) * n, sums = summed ? (part / parts * lanes + l) * n : 0;
-        kernels::NormGradientRow row = {.element = element_of(wide),
+        kernels::NormGradientRow row = {.element = row_element_of(wide),
                                         .rms = rms,
                                         .n = n,
                                         .eps = eps,

@@ -8,7 +8,7 @@ namespace attn {
 namespace {
 
 kernels::Element product_element(Dtype dtype) {
-  return dtype == Dtype::bf16 ? kernels::Element::bf16 : element_of(dtype);
+  return dtype == Dtype::bf16 ? kernels::Element::bf16 : row_element_of(dtype);
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ template <typename T>
 void reduce_row(RowOp op, const Tensor& x, std::int64_t first, std::int64_t n, T* y) {
   const auto& table = kernels::row_kernels();
   const char* const from = static_cast<const char*>(advance(x, first));
-  if (x.dtype() == dtype_of<T>) return table.row(op, element_of(dtype_of<T>), from, 1, y, 1, n);
+  if (x.dtype() == dtype_of<T>) return table.row(op, row_element_of(dtype_of<T>), from, 1, y, 1, n);
   if constexpr (std::is_same_v<T, float>) {
     constexpr std::int64_t block = 4096;  // the sums depend on this number (docs/numerics.md section 5)
     alignas(64) float wide[block];
@@ -58,7 +58,7 @@ void sum_columns(const Rows& rows, const Tensor& y) {
   const std::int64_t columns = rows.x.size(-2),
                      step = std::max(least, elements_a_part / std::max<std::int64_t>(1, rows.n) / least * least);
   const std::int64_t parts = (columns + step - 1) / step;
-  const auto element = rows.x.dtype() == Dtype::bf16 ? kernels::Element::bf16 : element_of(rows.x.dtype());
+  const auto element = rows.x.dtype() == Dtype::bf16 ? kernels::Element::bf16 : row_element_of(rows.x.dtype());
   runtime::parallel_for_neighbours(rows.count / columns * parts, [&](std::int64_t part) {
     const std::int64_t first = part / parts * columns + part % parts * step;
     kernels::row_kernels().sum_columns(element, advance(rows.x, rows.offset(first)), rows.stride, rows.n,
@@ -84,7 +84,7 @@ Tensor reduce_rows(RowOp op, const Tensor& given, const Dims& reduced, const Dim
       op != RowOp::max && given.is_contiguous() && (reduced.empty() || reduced[0] == given.dim() - reduced.size());
   const Tensor x = as_given ? given.detach() : widened(given);
   const Rows rows(reduced_last(x, reduced));
-  const auto element = element_of(x.dtype());
+  const auto element = row_element_of(x.dtype());
   with_compute_type(x.dtype(), [&]<typename T>(Type<T>) {
     T* y = static_cast<T*>(result.data());
     if (rows.count == 0) return;
@@ -214,7 +214,7 @@ Tensor var(const Tensor& x, Dims dims, bool unbiased, bool keepdim, Tensor out) 
     const auto divisor = static_cast<T>(std::max<std::int64_t>(0, rows.n - (unbiased ? 1 : 0)));
     parallel_rows(rows.count, rows.n, [&](std::int64_t row) {
       T middle, deviations;
-      kernels::row_kernels().moments_row(element_of(wide.dtype()), rows.data<T>(row), rows.stride, rows.n, &middle,
+      kernels::row_kernels().moments_row(row_element_of(wide.dtype()), rows.data<T>(row), rows.stride, rows.n, &middle,
                                          &deviations);
       y[row] = canonical_nan(deviations / divisor);
     });

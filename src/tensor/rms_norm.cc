@@ -34,7 +34,7 @@ Tensor rms_norm(const Tensor& x, Dims normalized_shape, const Tensor& weight, st
   const auto& table = kernels::row_kernels();
   const auto run = goes_to_memory(x) ? table.rms_norm_row_to_memory : table.rms_norm_row;
   const Tensor y = normalized("rms_norm", x, n, {w, Tensor()}, out, [&](const void* from, void* to) {
-    run(element_of(wide), from, data_or_null(w), added, to, n);
+    run(row_element_of(wide), from, data_or_null(w), added, to, n);
   });
   if (!wants_grad(x) && !wants_grad(weight)) return y;
   record({"RmsNormBackward0", {x, weight}, {x, weight}}, {y}, [normalized_shape, added](const Backward& at) {

@@ -15,7 +15,7 @@ namespace attn {
 
 /// Returns `x` without gradient history, half floats widened to f32.
 inline Tensor widened(const Tensor& x) { return x.detach().to(compute_dtype(x.dtype())); }
-inline kernels::Element element_of(Dtype dtype) {
+inline kernels::Element row_element_of(Dtype dtype) {
   return dtype == Dtype::f64 ? kernels::Element::f64 : kernels::Element::f32;
 }
 

@@ -35,7 +35,7 @@ void softmax_columns(kernels::RowOp op, const Rows& from, const Rows& to) {
   runtime::parallel_for_neighbours(from.count / columns * parts, [&](std::int64_t part) {
     const std::int64_t first = part / parts * columns + part % parts * step,
                        count = std::min(step, columns - part % parts * step);
-    kernels::row_kernels().softmax_columns(op, element_of(dtype_of<T>), from.data<T>(first), from.stride,
+    kernels::row_kernels().softmax_columns(op, row_element_of(dtype_of<T>), from.data<T>(first), from.stride,
                                            to.data<T>(first), to.stride, from.n, count);
   });
 }
@@ -44,7 +44,7 @@ void softmax_columns(kernels::RowOp op, const Rows& from, const Rows& to) {
 void softmax_rows(kernels::RowOp op, const Tensor& x, const Tensor& result, int dim) {
   const Rows from(moved_last(x, dim)), to(moved_last(result, dim));
   if (from.count == 0 || from.n == 0) return;
-  const auto element = element_of(x.dtype());
+  const auto element = row_element_of(x.dtype());
   const auto& table = kernels::row_kernels();
   const bool side_by_side = from.x.dim() > 1 && from.stride != 1 && from.x.stride(-2) == 1 && to.x.stride(-2) == 1;
   with_compute_type(x.dtype(), [&]<typename T>(Type<T>) {
@@ -92,7 +92,7 @@ struct GradientPart {
 
   void prepare(std::int64_t at, std::int64_t neighbours) const {
     if (op == kernels::RowOp::softmax) multiply_into(dx + at, dy + at, y + at, neighbours);
-    else kernels::row_kernels().unary(kernels::Unary::exp, element_of(dtype_of<T>), y + at, dx + at, neighbours);
+    else kernels::row_kernels().unary(kernels::Unary::exp, row_element_of(dtype_of<T>), y + at, dx + at, neighbours);
   }
   template <typename Total>
   void finish(std::int64_t at, std::int64_t neighbours, Total total) const {
@@ -104,13 +104,13 @@ struct GradientPart {
   void row() const {
     prepare(0, n);
     T total;
-    kernels::row_kernels().row(kernels::RowOp::sum, element_of(dtype_of<T>), summands(), 1, &total, 1, n);
+    kernels::row_kernels().row(kernels::RowOp::sum, row_element_of(dtype_of<T>), summands(), 1, &total, 1, n);
     finish(0, n, [total](std::int64_t) { return total; });
   }
   void columns(std::int64_t count) const {
     alignas(64) T totals[gradient_columns];
     for (std::int64_t i = 0; i < n; ++i) prepare(i * stride, count);
-    kernels::row_kernels().sum_columns(element_of(dtype_of<T>), summands(), stride, n, totals, count);
+    kernels::row_kernels().sum_columns(row_element_of(dtype_of<T>), summands(), stride, n, totals, count);
     for (std::int64_t i = 0; i < n; ++i) finish(i * stride, count, [&](std::int64_t c) { return totals[c]; });
   }
 };
