@@ -56,7 +56,7 @@ void expect_derivative(const Trial& s, const Tensor& x, const Tensor& gradient, 
     values[n] = before;
     const double fine = (8 * (f[5] - f[3]) - (f[6] - f[2])) / (12 * h),
                  coarse = (8 * (f[6] - f[2]) - (f[8] - f[0])) / (24 * h);
-    const double allowed = std::abs(fine - coarse) + 64 * 0x1p-52 * std::max(1.0, std::abs(f[4])) / h;
+    const double allowed = std::abs(fine - coarse) + 64 * 0x1p-52 * std::max(1.0, std::abs(f[5])) / h;
     ASSERT_LT(allowed, 1e-6 * std::max(largest, 1.0)) << "a difference this coarse shows nothing";
     EXPECT_NEAR(ours[n], fine, allowed) << "element " << n;
   }
