@@ -69,7 +69,6 @@ struct NormGradientRow {
 
 struct AttentionReference;  // kernels/attention/reference.h
 struct GradientKernel;      // kernels/attention/backward_problem.h
-struct TangentKernel;       // kernels/attention/tangent_problem.h
 
 /// The functions of one build of src/kernels/ref. Memory is contiguous where no stride is given; Element is f32 or f64.
 struct Reference {
@@ -100,8 +99,6 @@ struct Reference {
   /// AMX tiles (index 1).
   const GradientKernel* gradient;
   const GradientKernel* bf16_gradient[2];
-  const RecurrentKernels* recurrent;
-  const TangentKernel* tangent;  // of attention
 };
 
 /// Returns the build for this processor: with FMA instructions if it has them.

@@ -83,7 +83,7 @@ Results rows_by(const Table& table, const Case& c, const Inputs& in) {
 
 Results by_build(const kernels::Reference& build, const Case& c, const Inputs& in) {
   if (size_of(c.dtype) == 2) return {};
-  if (c.is_recurrent()) return recurrent_by(*build.recurrent, build.unary, c, in);
+  if (c.is_recurrent()) return recurrent_by(kernels::recurrent_reference(build), build.unary, c, in);
   if (c.is_backward()) {
     const BackwardPlan plan{"ref", build.gradient};
     return gradients_by(&plan, in);

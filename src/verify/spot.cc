@@ -5,6 +5,7 @@
 
 #include "attention/call/call.h"
 #include "kernels/attention/reference.h"
+#include "kernels/recurrent/target.h"
 #include "runtime/thread_scratch.h"
 #include "verify/attended.h"
 #include "verify/recurrent.h"
@@ -53,7 +54,7 @@ std::string wrong_head(const Case& c, const Inputs& in, const Tensor& result) {
   for (Tensor* x : {&part.weight, &part.bias})
     if (x->defined()) *x = x->narrow(0, c.n - 1, 1);
   const kernels::Reference& reference = kernels::reference();
-  const Tensor truth = recurrent_by(*reference.recurrent, reference.unary, one, part)[0].values;
+  const Tensor truth = recurrent_by(kernels::recurrent_reference(reference), reference.unary, one, part)[0].values;
   const Result mine{"last head", last(result, truth.size(1)).contiguous()}, theirs{"last head", truth.contiguous()};
   return size_of(c.dtype) == 2 ? is_far(mine, theirs, c.dtype) : bits_differ(mine, theirs);
 }

@@ -167,7 +167,7 @@ TEST(CausalConv, EveryTargetHasTheBitsOfTheSpecification) {
         Tensor y[2] = {zeros({n}), zeros({n})};
         const void* taps[] = {x[0].data(), x[1].data(), x[2].data()};
         for (const int which : {0, 1})
-          (which == 0 ? *target : *kernels::reference().recurrent)
+          (which == 0 ? *target : kernels::recurrent_reference(kernels::reference()))
               .convolve({.n = n,
                          .taps = 3,
                          .x = taps,

@@ -44,5 +44,19 @@ const TangentTarget* tangent_target(const char* name) noexcept {
   return find_table<TangentTarget>({ATTN_TABLES(tangent_table)}, name == std::string_view("amx") ? "avx512" : name);
 }
 
+namespace ref_generic {
+extern const TangentKernel tangent_kernel;
+}
+#if defined(ATTN_HAS_REF_FMA)
+namespace ref_fma {
+extern const TangentKernel tangent_kernel;
+}
+const TangentKernel& tangent_reference() noexcept {
+  return reference_fma() != nullptr ? ref_fma::tangent_kernel : ref_generic::tangent_kernel;
+}
+#else
+const TangentKernel& tangent_reference() noexcept { return ref_generic::tangent_kernel; }
+#endif
+
 }  // namespace attn::kernels
 #endif

@@ -46,7 +46,8 @@ struct TangentTarget {
 /// Returns the kernels of the target of that name ("amx" has those of "avx512"); null if it is not built in.
 const TangentTarget* tangent_target(const char* name) noexcept;
 
-/// Returns the reference code for f32 and f64.
-inline const TangentKernel& tangent_reference() noexcept { return *reference().tangent; }
+/// Returns the reference code for f32 and f64. It is not in the table of Reference, so that a program without forward
+/// mode does not carry it.
+const TangentKernel& tangent_reference() noexcept;
 
 }  // namespace attn::kernels

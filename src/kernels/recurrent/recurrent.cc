@@ -66,8 +66,24 @@ const RecurrentKernels& recurrent_kernels() {
   constinit static runtime::Once<const RecurrentKernels*> chosen;
   return *chosen.get([] {
     const RecurrentKernels* target = recurrent_target(runtime::target().c_str());
-    return target != nullptr ? target : reference().recurrent;
+    return target != nullptr ? target : &recurrent_reference(reference());
   });
+}
+
+namespace ref_generic {
+extern const RecurrentKernels recurrent_kernels;
+}
+#if defined(ATTN_HAS_REF_FMA)
+namespace ref_fma {
+extern const RecurrentKernels recurrent_kernels;
+}
+#endif
+
+const RecurrentKernels& recurrent_reference([[maybe_unused]] const Reference& build) noexcept {
+#if defined(ATTN_HAS_REF_FMA)
+  if (&build == reference_fma()) return ref_fma::recurrent_kernels;
+#endif
+  return ref_generic::recurrent_kernels;
 }
 
 }  // namespace attn::kernels

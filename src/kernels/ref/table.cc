@@ -22,8 +22,6 @@ const Reference table = {
     .attention = &attention_table,
     .gradient = &gradient_table,
     .bf16_gradient = {&bf16_gradient_tables[0], &bf16_gradient_tables[1]},
-    .recurrent = &recurrent_kernels,
-    .tangent = &tangent_kernel,
 };
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE
