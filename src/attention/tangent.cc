@@ -38,7 +38,7 @@ const TangentKernel& tangent_kernel_of(const AttentionProblem& p) {
       here.get([] { return kernels::tangent_target(runtime::target().c_str()); });
   const bool far = p.element != kernels::Element::f64 &&
                    !(p.score_mod.fits_f32 && (p.score_gradient == nullptr || p.score_gradient->program.fits_f32));
-  if (target == nullptr || far) return kernels::tangent_reference();
+  if (target == nullptr || far) return kernels::tangent_reference(kernels::reference());
   return p.element == kernels::Element::f64 ? target->f64 : target->f32;
 }
 
@@ -120,7 +120,7 @@ void run_tangent(const Call& call, const AttentionTangent& tangent, const Tangen
                 {p.task.sequence,
                  {.batch = b, .head = h, .row = row, .rows = std::min<std::int64_t>(kernels::query_block, end - row)}});
       });
-  const TangentKernel& reference = kernels::tangent_reference();
+  const TangentKernel& reference = kernels::tangent_reference(kernels::reference());
   const std::size_t bytes = runtime::aligned(std::max(kernel.scratch_bytes(tangent), reference.scratch_bytes(tangent)));
   const AttentionProblem& whole = tangent.call.problem;
   const std::size_t keep_bytes =

@@ -151,9 +151,10 @@ void expect_bits_everywhere(const Direction& at, const AttentionOptions& options
   AttentionSaved saved;
   attention_forward(at.q, at.k, at.v, options, saved);
   const bool f64 = at.q.dtype() == Dtype::f64;
-  const AttentionMoved expected = by_kernel(at, options, saved, *kernels::reference_generic()->tangent);
+  const AttentionMoved expected =
+      by_kernel(at, options, saved, kernels::tangent_reference(*kernels::reference_generic()));
   if (kernels::reference_fma() != nullptr)
-    expect_same(by_kernel(at, options, saved, *kernels::reference_fma()->tangent), expected, "fma");
+    expect_same(by_kernel(at, options, saved, kernels::tangent_reference(*kernels::reference_fma())), expected, "fma");
   for (const std::string& name : runtime::targets())
     if (const auto* target = kernels::tangent_target(name.c_str()); target != nullptr)
       expect_same(by_kernel(at, options, saved, f64 ? target->f64 : target->f32), expected, name);

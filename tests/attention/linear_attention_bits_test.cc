@@ -42,9 +42,9 @@ TEST(LinearAttentionBits, EveryTargetAndThreadCountHasTheBitsOfTheSpecification)
   const int before = num_threads();
   for (const Shape& s : shapes()) {
     const Given in = given(s);
-    const std::vector<Tensor> expected = everything(in, *kernels::reference_generic()->recurrent);
+    const std::vector<Tensor> expected = everything(in, kernels::recurrent_reference(*kernels::reference_generic()));
     if (kernels::reference_fma() != nullptr)
-      expect_same(everything(in, *kernels::reference_fma()->recurrent), expected, "fma");
+      expect_same(everything(in, kernels::recurrent_reference(*kernels::reference_fma())), expected, "fma");
     for (const std::string& name : runtime::targets())
       if (const auto* target = kernels::recurrent_target(name.c_str()); target != nullptr)
         expect_same(everything(in, *target), expected, name);

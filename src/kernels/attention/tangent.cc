@@ -51,12 +51,14 @@ extern const TangentKernel tangent_kernel;
 namespace ref_fma {
 extern const TangentKernel tangent_kernel;
 }
-const TangentKernel& tangent_reference() noexcept {
-  return reference_fma() != nullptr ? ref_fma::tangent_kernel : ref_generic::tangent_kernel;
-}
-#else
-const TangentKernel& tangent_reference() noexcept { return ref_generic::tangent_kernel; }
 #endif
+
+const TangentKernel& tangent_reference([[maybe_unused]] const Reference& build) noexcept {
+#if defined(ATTN_HAS_REF_FMA)
+  if (&build == reference_fma()) return ref_fma::tangent_kernel;
+#endif
+  return ref_generic::tangent_kernel;
+}
 
 }  // namespace attn::kernels
 #endif

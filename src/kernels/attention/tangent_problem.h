@@ -46,8 +46,8 @@ struct TangentTarget {
 /// Returns the kernels of the target of that name ("amx" has those of "avx512"); null if it is not built in.
 const TangentTarget* tangent_target(const char* name) noexcept;
 
-/// Returns the reference code for f32 and f64. It is not in the table of Reference, so that a program without forward
-/// mode does not carry it.
-const TangentKernel& tangent_reference() noexcept;
+/// Returns that of a build of the reference code, for f32 and f64. It is not in its table, so that a program without
+/// forward mode does not carry it.
+const TangentKernel& tangent_reference(const Reference& build) noexcept;
 
 }  // namespace attn::kernels

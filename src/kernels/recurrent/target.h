@@ -10,8 +10,8 @@ const RecurrentKernels* recurrent_target(const char* name) noexcept;
 /// Returns those of the target in use; the reference code where there are no vectors.
 const RecurrentKernels& recurrent_kernels();
 
-/// Returns those of a build of the reference code. They are not in its table, so that a program without linear attention
-/// does not carry them.
+/// Returns those of a build of the reference code. They are not in its table, so that a program without linear
+/// attention does not carry them.
 const RecurrentKernels& recurrent_reference(const Reference& build) noexcept;
 
 }  // namespace attn::kernels
