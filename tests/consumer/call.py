@@ -25,6 +25,8 @@ class Attention(ctypes.Structure):
         + [("window_left", i64), ("window_right", i64), ("mask", pointer), ("mask_strides", ScoreStrides)]
         + [("bias", pointer), ("bias_strides", ScoreStrides), ("bias_element", i32), ("reserved", i32)]
         + [(name, pointer) for name in ("query_lengths", "key_lengths", "key_start", "query_start")]
+        + [(name, pointer) for name in ("totals_max", "totals_sum", "totals_output")]
+        + [("begins", i32), ("ends", i32), ("first_key", i64), ("row_block_step", i64)]
     )
 
 
