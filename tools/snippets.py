@@ -7,7 +7,8 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 # headers of a separate static library
-MODELS = ("model", "encoder", "encoder_decoder", "translation", "generate", "train", "tokenizer", "ranks", "rank_attention")
+MODELS = ("model", "encoder", "encoder_decoder", "translation", "generate", "train", "tokenizer", "ranks",
+          "rank_attention")
 
 
 def as_program(code):
