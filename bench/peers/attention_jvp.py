@@ -2,15 +2,14 @@
 # bench/peers/attention_jvp.py: forward mode through attention beside torch.func.jvp over plain torch operations: times
 # in turns, and the memory of each.
 import argparse
-import statistics
 import subprocess
 import sys
-import time
 
 import torch
 
 import attn
 import attn.torch
+from turns import in_turns
 
 
 def plain(q, k, v):
@@ -27,19 +26,6 @@ FUNCTIONS = {"attn": ours, "torch": plain}
 def operands(given):
     torch.manual_seed(0)
     return [torch.randn(1, given.heads, given.rows, given.dim) for _ in range(6)]
-
-
-def milliseconds(call):
-    begin = time.perf_counter()
-    call()
-    return (time.perf_counter() - begin) * 1e3
-
-
-def in_turns(calls, rounds):
-    for call in calls:
-        call()
-    times = [[milliseconds(call) for call in calls] for _ in range(rounds)]
-    return [statistics.median(column) for column in zip(*times)]
 
 
 def resident(field):

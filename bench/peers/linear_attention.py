@@ -3,12 +3,11 @@
 # memory of one training step.
 import argparse
 import resource
-import statistics
-import time
 
 import torch
 
 import attn
+from turns import in_turns
 
 
 def operands(rows, key_heads, value_heads, dim):
@@ -28,19 +27,6 @@ def by_transformers(q, k, v, g, beta):
 
     transformers.logging.set_verbosity_error()
     return torch_chunk_gated_delta_rule(q, k, v, g=g, beta=beta, use_qk_l2norm_in_kernel=True)[0]
-
-
-def milliseconds(call):
-    begin = time.perf_counter()
-    call()
-    return (time.perf_counter() - begin) * 1e3
-
-
-def in_turns(calls, rounds):
-    for call in calls:
-        call()
-    times = [[milliseconds(call) for call in calls] for _ in range(rounds)]
-    return [statistics.median(column) for column in zip(*times)]
 
 
 def main():

@@ -25,7 +25,7 @@ enum class LatentForm {
   /// rows of q (prefill, training).
   expanded,
   /// The up-projections are moved to the query and to the output: q' = [q_nope W^UK | q_rope] attends over the rows
-  /// [c | k_rope] themselves, whose first C elements are the values. No key is made: few bytes for few rows of q.
+  /// [c | k_rope] themselves, whose first C elements are the values. No key is made: the fewest bytes, for decode.
   absorbed,
 };
 

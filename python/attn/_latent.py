@@ -35,7 +35,7 @@ def latent_attention(
 
     form      "expanded" makes keys of Dn + Dr and values of Dv elements for each head: for many rows of q;
               "absorbed" moves w_uk to the query and w_uv to the output, and attends over the rows [latent | k_rope]
-              themselves: for few rows of q. Same function, other roundings
+              themselves: for decode. Same function, other roundings
     options   those of `attention`, except score and out. scale: default 1 / sqrt(Dn + Dr) in both forms
 
     Returns  as `attention`.

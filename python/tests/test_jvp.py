@@ -164,7 +164,7 @@ def test_half():
 def test_what_is_refused():
     with pytest.raises(NotImplementedError, match="jvp of jvp"):
         jvp(lambda x: jvp(lambda x: attn.attention(x, k, v), (x,), (dq,))[1], (q,), (dq,))
-    with pytest.raises(ValueError, match="weights are asked for"):
+    with pytest.raises(ValueError, match="weights are requested"):
         jvp(lambda x: attn.attention(x, k, v, weights="full"), (q,), (dq,))
     table = torch.ones(2, dtype=torch.float64)
     with pytest.raises(ValueError, match="an array of score_mod has a tangent"):

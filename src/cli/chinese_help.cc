@@ -103,7 +103,8 @@ constexpr Translation kHelp[] = {
     {"The file may also hold attend, block, key_padding, blocks (masks); bias, alibi_slopes, sinks; query_lengths, "
      "key_lengths,",
      "文件里还可以有 "
-     "attend、block、key_padding、blocks（掩码）；bias、alibi_slopes、sinks；query_lengths、key_lengths、"},
+     "attend、block、key_padding、blocks（掩码）；bias、alibi_slopes、sinks；"
+     "query_lengths、key_lengths、"},
     {"key_start, query_start; tensors that --score-mod looks up, under their names; and, in JSON or as metadata, the "
      "options",
      "key_start、query_start；--score-mod 按名字查找的张量；也可以在 JSON 中或作为元数据写上面的选项"},

@@ -51,7 +51,9 @@ constexpr Translation kModelErrors[] = {
     {"run: {} has a field \"{}\"; the fields are dtype, shape, values",
      "run：{0} 有字段“{1}”；可用的字段是 dtype、shape、values"},
     {"run: {} has no \"values\"", "run：{0} 没有“values”"},
-    {"run: blocks, the indices, and block_size go together", "run：blocks（索引）与 block_size 必须一起给出"},
+    {"run: blocks, the indices, and block_size go together",
+     "run：blocks（索引）与 block_size "
+     "必须一起给出"},
     {"run: {} has the shape {}; it must be a list of at most {} whole numbers, 0 or more",
      "run：{0} 的形状是 {1}；必须是最多 {2} 个不小于 0 的整数组成的列表"},
     {"run: {} has {} values; its shape {} needs another number", "run：{0} 有 {1} 个数；形状 {2} 需要的个数不同"},

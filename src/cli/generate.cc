@@ -137,7 +137,7 @@ std::vector<std::string> prompts_of_first(const GenerateArguments& arguments, co
   return prompts;
 }
 
-/// Throws at every rank unless all were asked for the same, with the same tokens.
+/// Throws at every rank unless all have the same options and the same tokenizer.
 void compare(const GenerateArguments& a, const SpeakingModel& loaded, const std::vector<std::string>& prompts,
              const Ranks& ranks) {
   if (ranks.size() == 1) return;

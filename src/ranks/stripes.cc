@@ -90,9 +90,7 @@ void attend_by_stripes(const StripesCall& call, const AttentionKernel& kernel, c
   stream.start();
   while (stream.next()) {
     const Span keys = stream.rows();
-    set_chunk(p.k, p.k_stride, stream.plane(0, 0), p.k_heads, keys.size(), p.dim);
-    set_chunk(p.v, p.v_stride, stream.plane(1, 0), p.v_heads, keys.size(), p.value_dim);
-    p.k_rows = keys.size();
+    set_chunks(p, stream.plane(0, 0), stream.plane(1, 0), keys.size());
     p.totals.begins = stream.is_first(), p.totals.ends = stream.is_last();
     const CallPart part = call.own_rows(ranks, keys.begin);
     ranks.agree(failure_of([&] { attend_chunk(p, kernel, part, stream); }));

@@ -184,9 +184,7 @@ void gradients_of_rows(StripesBackward& back, const Ranks& ranks) {
   stream.start();
   while (stream.next()) {
     const Span keys = stream.rows();
-    set_chunk(p.k, p.k_stride, stream.plane(0, 0), p.k_heads, keys.size(), p.dim);
-    set_chunk(p.v, p.v_stride, stream.plane(1, 0), p.v_heads, keys.size(), p.value_dim);
-    p.k_rows = keys.size();
+    set_chunks(p, stream.plane(0, 0), stream.plane(1, 0), keys.size());
     g.rows = {back.dq_totals.defined() ? back.dq_totals.data() : nullptr, back.delta.data(), stream.is_first(),
               stream.is_last()};
     g.parameters = back.sinks && stream.is_last() ? back.block_sums.data() : nullptr;

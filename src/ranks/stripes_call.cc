@@ -138,11 +138,16 @@ std::vector<const void*> planes_of(const Tensor& x) {
   return planes;
 }
 
-void set_chunk(kernels::KvRows& rows, std::int64_t (&stride)[2], const void* chunk, std::int64_t heads,
-               std::int64_t count, std::int64_t columns) {
-  rows.base = chunk;
-  rows.row_stride = columns;
-  stride[0] = heads * count * columns, stride[1] = count * columns;
+void set_chunks(kernels::AttentionProblem& problem, const void* keys, const void* values, std::int64_t rows) {
+  const auto set = [rows](kernels::KvRows& to, std::int64_t(&stride)[2], const void* chunk, std::int64_t heads,
+                          std::int64_t columns) {
+    to.base = chunk;
+    to.row_stride = columns;
+    stride[0] = heads * rows * columns, stride[1] = rows * columns;
+  };
+  set(problem.k, problem.k_stride, keys, problem.k_heads, problem.dim);
+  set(problem.v, problem.v_stride, values, problem.v_heads, problem.value_dim);
+  problem.k_rows = rows;
 }
 
 kernels::AttentionProblem StripesCall::problem() const {

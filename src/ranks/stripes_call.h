@@ -41,9 +41,8 @@ StripesCall check_stripes_call(const char* function, const Tensor& q, const Tens
 Tensor in_adjacent_rows(const Tensor& x);
 /// Returns the planes of x, head after head, batch item after batch item.
 std::vector<const void*> planes_of(const Tensor& x);
-/// Points K or V of a problem at a chunk, [B][H][rows][columns].
-void set_chunk(kernels::KvRows& rows, std::int64_t (&stride)[2], const void* chunk, std::int64_t heads,
-               std::int64_t count, std::int64_t columns);
+/// Points K and V of a problem at chunks of `rows` rows, [B][H][rows][columns].
+void set_chunks(kernels::AttentionProblem& problem, const void* keys, const void* values, std::int64_t rows);
 
 /// Calls `work`; keeps its exception for the next agreement of the ranks, until which this rank takes part.
 template <typename Work>

@@ -138,7 +138,10 @@ TEST(Blocks, TextPictureAndErrors) {
   const Tensor indices = tensor<std::int64_t>({0, -1, 1, 0, 2, 2}, {1, 1, 3, 2});
   const Mask mask = Mask::blocks(indices, 2);
   EXPECT_EQ(mask.to_string(), "blocks(i64 [1, 1, 3, 2], 2, 2)");
-  EXPECT_EQ(mask.print(6, 6), "■ ■ · · · ·\n■ ■ · · · ·\n■ ■ ■ ■ · ·\n■ ■ ■ ■ · ·\n· · · · ■ ■\n· · · · ■ ■\n");
+  EXPECT_EQ(mask.print(6, 6),
+            "■ ■ · · · ·\n■ ■ · · · ·\n"
+            "■ ■ ■ ■ · ·\n■ ■ ■ ■ · ·\n"
+            "· · · · ■ ■\n· · · · ■ ■\n");
   EXPECT_EQ(error_of<DtypeError>([] { Mask::blocks(ones({1, 1, 1, 1}), 2); }),
             "Mask::blocks: the tensor is f32; it must be i64 or i32");
   EXPECT_EQ(error_of<ShapeError>([] { Mask::blocks(zeros({3, 2}, Dtype::i64), 2); }),

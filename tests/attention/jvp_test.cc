@@ -326,7 +326,7 @@ TEST(Jvp, ErrorsNameWhatIsGivenAndWhatIsNeeded) {
   EXPECT_EQ(error_of<ValueError>([&] { attention_jvp(x, x, x, {.bias = {x}}); }),
             "attention_jvp: 1 bias tangents are given; the bias has 0 terms");
   EXPECT_EQ(error_of<ValueError>([&] { attention_jvp(x, x, x, {.q = x}, {.weights = Weights::full}); }),
-            "attention_jvp: weights are asked for; they have no tangent here");
+            "attention_jvp: weights are requested; they have no tangent here");
   EXPECT_EQ(error_of<ValueError>([&] { attention_jvp(x, x, x, {.q = x}, {.out = x.clone()}); }),
             "attention_jvp: out is given; the results are always new");
   EXPECT_EQ(
