@@ -7,7 +7,7 @@
 
 namespace attn {
 
-/// A direction: for each operand its tangent, with the operand's shape and dtype. Undefined: the operand does not move.
+/// A direction: for each operand its tangent, with the operand's shape and dtype. Undefined: the tangent is 0.
 struct AttentionTangents {
   Tensor q = {}, k = {}, v = {};
   Tensor sinks = {};
@@ -15,14 +15,14 @@ struct AttentionTangents {
 };
 
 /// The tangents of the results.
-struct AttentionMoved {
+struct AttentionResultTangents {
   Tensor output;     ///< [B, Hq, Tq, Dv], the dtype of q
   Tensor logsumexp;  ///< [B, Hq, Tq], f32 (f64 for f64); 0 for a row that sees no key
 };
 
 struct AttentionJvp {
   Tensor output, logsumexp;  ///< those of attention(), with its bits
-  AttentionMoved tangent;
+  AttentionResultTangents tangent;
   std::uint64_t dropout_seed = 0;  ///< of this call; passing it again drops the same weights
 };
 
@@ -37,8 +37,8 @@ struct AttentionJvp {
 /// Shapes   as attention(); every form of q, k and v (rank 2 to 4, packed).
 /// Dtypes   f32, f64. bf16 and f16: the output is that of attention(); its tangent is computed in f32 from operands
 ///          widened exactly, and rounded once.
-/// Options  masks, lengths, biases, sinks, softcap, temperature, score_mod (its tensors do not move), grouped heads,
-///          dropout. ValueError for other scores than the (scaled) dot product, a score_callback, weights, out.
+/// Options  masks, lengths, biases, sinks, softcap, temperature, score_mod (its tensors have no tangents), grouped
+///          heads, dropout. ValueError for other scores than the (scaled) dot product, a score_callback, weights, out.
 /// Errors   as attention(); ShapeError, DtypeError for a tangent that does not fit its operand; ValueError for a
 ///          bias tangent of a term that is not there, and where an operand requires a gradient: the results have none.
 /// Bits     the same for a row in any batch, with any padding, thread count and target (docs/numerics.md section 11).
@@ -49,8 +49,8 @@ ATTN_API AttentionJvp attention_jvp(const Tensor& q, const Tensor& k, const Tens
 /// Computes the tangents alone, with the bits of attention_jvp, from what attention_forward saved for the same operands
 /// and options: several directions share one forward pass.
 /// Dtypes   f32, f64. DtypeError for 16 bits, whose saved state is rounded: attention_jvp takes them.
-ATTN_API AttentionMoved attention_tangent(const Tensor& q, const Tensor& k, const Tensor& v,
-                                          const AttentionOptions& options, const AttentionSaved& saved,
-                                          const AttentionTangents& tangents);
+ATTN_API AttentionResultTangents attention_tangent(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                   const AttentionOptions& options, const AttentionSaved& saved,
+                                                   const AttentionTangents& tangents);
 
 }  // namespace attn

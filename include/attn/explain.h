@@ -22,9 +22,9 @@ enum class Language { en, zh };
 /// How positions are encoded: not at all, added to x (Vaswani 2017), or as a rotation of q and k (Su 2021, 2104.09864).
 enum class Positions { none, sinusoidal, rotary };
 
-/// Whether a pair is masked, and why; the JSON of an explanation has the same name, `hidden`, and keeps it. `mask`: by
-/// a part of the mask that is neither causal nor a window; `score`: its score became -inf; `not_returned`: the pair
-/// does take part, but its weight is not among those that were requested.
+/// Why a pair is masked: the field `hidden` of an explanation's JSON. `mask`: by a part of the mask that is neither
+/// causal nor a window; `score`: its score became -inf; `not_returned`: the pair does take part, but its weight is not
+/// among those that were requested.
 enum class Hidden : std::uint8_t { visible, causal, window, mask, padding, score, not_returned };
 
 /// The bias added to the scores: ALiBi, a relative-position table of 8 buckets drawn with rand, or ALiBi by absolute

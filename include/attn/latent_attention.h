@@ -19,7 +19,8 @@ struct LatentOperands {
   Tensor w_uv = {};    ///< [H, Dv, C]: the up-projection of values (W^UV)
 };
 
-/// The two algebras of latent attention. Both compute the same function; their roundings, and so their bits, differ.
+/// The two orders of the products of latent attention. Both compute the same function; their roundings, and so their
+/// bits, differ.
 enum class LatentForm {
   /// Keys [W^UK c | k_rope] of Dn + Dr and values W^UV c of Dv elements are made for each head: few operations for many
   /// rows of q (prefill, training).

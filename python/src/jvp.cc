@@ -73,7 +73,7 @@ nb::tuple jvp(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::
 
 /// Returns the tangent of the output of a pass (passes.cc), from the (output, max, sum) that it saved. `tangents`:
 /// those of q, k, v, bias and sinks, or None.
-nb::object moved(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::tuple tangents) {
+nb::object tangent_of_pass(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::tuple tangents) {
   Pass pass("attention_jvp", operands, numbers);
   if (nb::len(saved) != 3 || nb::len(tangents) != 5)
     throw type_error("{}: saved are three, tangents five", pass.read.function());
@@ -104,7 +104,8 @@ nb::object moved(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::tup
 void add_jvp(nb::module_& m) {
   m.def("attention_jvp", jvp, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(), nb::arg("options").none(),
         nb::arg("tangents"));
-  m.def("attention_tangent", moved, nb::arg("operands"), nb::arg("numbers"), nb::arg("saved"), nb::arg("tangents"));
+  m.def("attention_tangent", tangent_of_pass, nb::arg("operands"), nb::arg("numbers"), nb::arg("saved"),
+        nb::arg("tangents"));
 }
 
 }  // namespace attn::python

@@ -143,6 +143,7 @@ GIVEN = textwrap.dedent("""\
 
     int main() {
       const Tensor q = randn({2, 4, 24, 16}), k = randn({2, 4, 24, 16}), v = randn({2, 4, 24, 16});
+      const Tensor q_b = randn({2, 4, 24, 16}), k_b = randn({2, 4, 24, 16});
       const Tensor k1 = randn({2, 1, 24, 16}), v1 = randn({2, 1, 24, 16});  // one head, two heads
       const Tensor k2 = randn({2, 2, 24, 16}), v2 = randn({2, 2, 24, 16});
       const Tensor w = randn({16, 16}), a_q = randn({8, 16}), a_k = randn({8, 16}), a = randn({8});
@@ -150,6 +151,8 @@ GIVEN = textwrap.dedent("""\
       const Tensor slopes = rand({4}), table = randn({32, 4}), by_distance = randn({4, 47}), logits = zeros({4});
       const Tensor gate = rand({2, 4, 24, 16}), log_n = log(arange(1, 25)).unsqueeze(-1), decay = randn({2, 4, 24});
       const Tensor ids = arange(0, 24, 1, Dtype::i64);        // the document of each token
+      const Tensor y = arange(0, 4, 1, Dtype::i64).unsqueeze(1).expand({4, 6}).reshape({24});  // the row of each pixel
+      const Tensor x = arange(0, 6, 1, Dtype::i64).unsqueeze(0).expand({4, 6}).reshape({24});  // and its column
       const Tensor global = zeros({1, 24}, Dtype::boolean);   // global tokens
       const Tensor chosen = zeros({1, 4, 24, 3}, Dtype::i64);  // of each row and head: blocks of keys
       const Tensor blocks = zeros({1, 1, 6, 3}, Dtype::i64);   // of each block of rows

@@ -149,8 +149,8 @@ def _axial(q, k, v):
 
 
 @row(M, "Axial", "along the rows of a picture, then along its columns", "Ho 2019, 1912.12180",
-     "attention(q, k, attention(q, k, v, {.mask = Mask::documents(ids)}).output, "
-     "{.mask = Mask::documents(ids)}).output",
+     "attention(q, k, attention(q, k, v, {.mask = Mask::documents(y)}).output, "
+     "{.mask = Mask::documents(x)}).output",
      _axial, picture(attn.Mask.documents(Y) | attn.Mask.documents(X), 24))
 def axial(q, k, v):
     y, x = torch.arange(24) // 6, torch.arange(24) % 6

@@ -175,7 +175,7 @@ def local_p(q, k, v, w, u):
 
 
 @row(N, "Differential", "(softmax(s1) - lambda softmax(s2)) v", "Ye 2024, 2410.05258",
-     "sub(attention(q, k, v).output, mul(attention(v, k, v).output, 0.8))",
+     "sub(attention(q, k, v).output, mul(attention(q_b, k_b, v).output, 0.8))",
      lambda q, k, q2, k2, v, factor: (weights_of(scaled(q, k)) - factor * weights_of(scaled(q2, k2))) @ v,
      factor=(4, 1, 1))
 def differential(q, k, q2, k2, v, factor):

@@ -22,7 +22,7 @@ def operands(batch=2, heads=3, rows=40, keys=70, nope=16, rope=8, latent=24, val
 
 
 def formula(q_nope, q_rope, latent, k_rope, w_uk, w_uv, form="expanded", scale=None):
-    """Both algebras in torch's operations; the last row is at the last key."""
+    """Both orders of the products in torch's operations; the last row is at the last key."""
     rows, keys = q_nope.shape[2], latent.shape[1]
     scale = (q_nope.shape[-1] + q_rope.shape[-1]) ** -0.5 if scale is None else scale
     mask = torch.ones(rows, keys, dtype=torch.bool).tril(keys - rows)

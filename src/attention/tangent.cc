@@ -12,6 +12,7 @@
 #include "attention/element.h"
 #include "attention/internal.h"
 #include "attention/lower.h"
+#include "attention/schedule/backward_plan.h"
 #include "attention/score/dropout.h"
 #include "runtime/cpu.h"
 #include "runtime/floating_point.h"
@@ -36,9 +37,7 @@ const TangentKernel& tangent_kernel_of(const AttentionProblem& p) {
   constinit static runtime::Once<const kernels::TangentTarget*> here;
   const kernels::TangentTarget* const target =
       here.get([] { return kernels::tangent_target(runtime::target().c_str()); });
-  const bool far = p.element != kernels::Element::f64 &&
-                   !(p.score_mod.fits_f32 && (p.score_gradient == nullptr || p.score_gradient->program.fits_f32));
-  if (target == nullptr || far) return kernels::tangent_reference(kernels::reference());
+  if (target == nullptr || needs_reference(p)) return kernels::tangent_reference(kernels::reference());
   return p.element == kernels::Element::f64 ? target->f64 : target->f32;
 }
 
@@ -77,25 +76,18 @@ void check_supported(const char* function, const AttentionOptions& options) {
   if (options.out.defined()) no("out is given; the results are always new");
 }
 
-/// Returns the bias terms that move, over their tangents.
-Bias moved_bias(const Bias& bias, const std::vector<Tensor>& tangents) {
-  Bias moved;
-  for (std::size_t n = 0; n < tangents.size(); ++n) {
-    if (!tangents[n].defined()) continue;
-    const Bias::Term& term = bias.terms()[n];
-    const Tensor values = tangents[n].detach();
-    moved = moved + (term.kind == Bias::Kind::dense ? Bias::dense(values)
-                     : term.kind == Bias::Kind::alibi
-                         ? Bias::alibi(values, term.align, term.symmetric)
-                         : Bias::relative(values, term.bidirectional, term.max_distance, term.align));
-  }
-  return moved;
+/// Returns the bias terms that have a tangent, with its values.
+Bias bias_of_tangents(const Bias& bias, const std::vector<Tensor>& tangents) {
+  Bias result;
+  for (std::size_t n = 0; n < tangents.size(); ++n)
+    if (tangents[n].defined()) result = result + with_values(bias.terms()[n], tangents[n].detach());
+  return result;
 }
 
 /// A tangent as kernels read it: [B, H, T, D], last dim contiguous.
-struct MovedRows {
+struct TangentRows {
   Tensor rows;
-  MovedRows(const Call& call, const Tensor& tangent, const void*& data, std::int64_t (&stride)[3]) {
+  TangentRows(const Call& call, const Tensor& tangent, const void*& data, std::int64_t (&stride)[3]) {
     if (!tangent.defined()) return;
     rows = call.with_heads(tangent.detach());
     if (rows.size(-1) > 1 && rows.stride(-1) != 1) rows = rows.contiguous();
@@ -160,8 +152,8 @@ void refuse(const char* function, const Call& call, const AttentionTangents& tan
 
 }  // namespace
 
-AttentionMoved tangent_of(const Call& call, const SavedAttention& saved, const AttentionOptions& options,
-                          const AttentionTangents& tangents, const TangentKernel* kernel) {
+AttentionResultTangents tangent_of(const Call& call, const SavedAttention& saved, const AttentionOptions& options,
+                                   const AttentionTangents& tangents, const TangentKernel* kernel) {
   const Dtype computed = call.compute_dtype();
   AttentionTangent t;
   AttentionProblem& p = t.call.problem;
@@ -176,26 +168,27 @@ AttentionMoved tangent_of(const Call& call, const SavedAttention& saved, const A
                                       call.lengths, computed);
     p.score_gradient = &expression.gradient;
   }
-  const MovedRows q(call, tangents.q, t.dq, t.dq_stride), k(call, tangents.k, t.dk, t.dk_stride),
+  const TangentRows q(call, tangents.q, t.dq, t.dq_stride), k(call, tangents.k, t.dk, t.dk_stride),
       v(call, tangents.v, t.dv, t.dv_stride);
   const LoweredBias bias =
-      lower_bias(moved_bias(options.bias, tangents.bias), call.scores(), call.lengths, call.dtype());
+      lower_bias(bias_of_tangents(options.bias, tangents.bias), call.scores(), call.lengths, call.dtype());
   t.bias = bias.terms.data(), t.bias_count = static_cast<int>(bias.terms.size());
   const Tensor sinks = tangents.sinks.defined() ? tangents.sinks.detach().to(computed).contiguous() : Tensor();
   if (sinks.defined()) t.sinks = sinks.data();
   // rows beyond the lengths, and those of no sequence, are 0
-  AttentionMoved moved{.output = zeros(call.shown_rows(p.value_dim), call.dtype()),
-                       .logsumexp = zeros({p.batch, p.q_heads, p.q_rows}, computed)};
-  const Tensor rows = call.with_heads(moved.output);
-  t.out = rows.data(), t.logsumexp = moved.logsumexp.data();
+  AttentionResultTangents result{.output = zeros(call.shown_rows(p.value_dim), call.dtype()),
+                                 .logsumexp = zeros({p.batch, p.q_heads, p.q_rows}, computed)};
+  const Tensor rows = call.with_heads(result.output);
+  t.out = rows.data(), t.logsumexp = result.logsumexp.data();
   for (int d = 0; d < 3; ++d) t.out_stride[d] = rows.stride(d);
-  moved.logsumexp = moved.logsumexp.reshape(call.shown(moved.logsumexp.sizes()));
+  result.logsumexp = result.logsumexp.reshape(call.shown(result.logsumexp.sizes()));
   run_tangent(call, t, kernel != nullptr ? *kernel : tangent_kernel_of(p));
-  return moved;
+  return result;
 }
 
-AttentionMoved attention_tangent(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
-                                 const AttentionSaved& saved, const AttentionTangents& tangents) {
+AttentionResultTangents attention_tangent(const Tensor& q, const Tensor& k, const Tensor& v,
+                                          const AttentionOptions& options, const AttentionSaved& saved,
+                                          const AttentionTangents& tangents) {
   constexpr const char* function = "attention_tangent";
   const runtime::DefaultFloatingPoint floating_point;
   check_supported(function, options);

@@ -8,7 +8,7 @@
 namespace attn {
 
 /// Computes the tangents of a call in f32 or f64. `kernel`: null for the one of this processor.
-AttentionMoved tangent_of(const Call& call, const SavedAttention& saved, const AttentionOptions& options,
-                          const AttentionTangents& tangents, const kernels::TangentKernel* kernel = nullptr);
+AttentionResultTangents tangent_of(const Call& call, const SavedAttention& saved, const AttentionOptions& options,
+                                   const AttentionTangents& tangents, const kernels::TangentKernel* kernel = nullptr);
 
 }  // namespace attn

@@ -31,9 +31,9 @@ constexpr std::int64_t least_read = std::int64_t{1} << 23;
 
 std::int64_t bytes_of(const Tensor& x) { return x.numel() * static_cast<std::int64_t>(size_of(x.dtype())); }
 
-/// Returns the number of (row, key) pairs that are attended, for one head (the mean of all, if each has its own blocks
-/// of keys), over all batch items. It leaves out what
-/// packed sequences, lengths and mask expressions hide; a dense mask counts as all pairs.
+/// Returns the number of (row, key) pairs that are attended over all batch items, for one head; the mean over heads if
+/// they have their own blocks of keys. It leaves out what packed sequences, lengths and mask expressions hide; a dense
+/// mask counts as all pairs.
 double seen_pairs(const Case& c, const AttentionOptions& options) {
   const auto count = [](const Tensor& seen) { return seen.to(Dtype::i64).sum().item(); };
   const bool masked = c.mask != "none" && c.mask != "bool";
@@ -217,9 +217,13 @@ double Work::row_bytes() const {
   return rows * (row(case_.k_heads, case_.dim) + (case_.values == "in_keys" ? 0 : row(case_.v_heads, case_.value_dim)));
 }
 
+std::int64_t Work::kv_bytes() const {
+  return bytes_of(inputs_.k) + (case_.values == "in_keys" ? 0 : bytes_of(inputs_.v));
+}
+
 void Work::rotate() {
   const auto read = std::max<std::int64_t>(1, static_cast<std::int64_t>(row_bytes()));
-  const std::int64_t whole = std::max<std::int64_t>(1, bytes_of(inputs_.k) + bytes_of(inputs_.v));
+  const std::int64_t whole = std::max<std::int64_t>(1, kv_bytes());
   const std::int64_t caches =
       std::min({most_caches, (rotation_bytes + read - 1) / read, std::max<std::int64_t>(1, most_bytes / whole)});
   for (std::int64_t n = 0; n < caches; ++n)
@@ -230,7 +234,7 @@ void Work::rotate() {
 }
 
 std::vector<Tensor> Work::next_memory() {
-  if (!caches_.empty() && bytes_of(inputs_.k) + bytes_of(inputs_.v) >= least_read) {
+  if (!caches_.empty() && kv_bytes() >= least_read) {
     const auto& [k, v] = caches_[turn_++ % caches_.size()];
     if (case_.values == "in_keys") return {k};
     return {k, v};

@@ -31,6 +31,8 @@ class Work {
  private:
   void count();
   double row_bytes() const;
+  /// Returns the bytes of all keys and values; values that are in the keys count once.
+  std::int64_t kv_bytes() const;
   void prepare_backward();
   void prepare_recurrent();
   double recurrent_flops() const;

@@ -34,8 +34,7 @@ struct Case {
   // The lengths that are given: none, keys, rows, starts, all; packed: B sequences of Tq / 32 to Tq rows, one after
   // another
   std::string lengths = "none";
-  // attention: plain, `turned` (transposed, [B, T, H, D] in memory); matmul: nn, nt, tn. Users type `turned` and
-  // `hidden`, so these names stay.
+  // attention: plain, `turned` (transposed, [B, T, H, D] in memory); matmul: nn, nt, tn.
   std::string layout = "plain";
   std::string hidden = "plain";  // K and V of keys that no row sees by lengths or mask=bool: plain or nan
   double scale = 0;              // of the dot product; 0: 1/sqrt(D)

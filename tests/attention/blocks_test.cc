@@ -1,7 +1,9 @@
 // tests/attention/blocks_test.cc: masks that choose blocks of keys by index: the bits of the same mask as a matrix, on
 // every target; caches, packed sequences; what the indices may be.
+#include <attn/attention_jvp.h>
 #include <attn/autograd.h>
 #include <attn/cache.h>
+#include <attn/latent_attention.h>
 
 #include "attention/truth.h"
 #include "support/errors.h"
@@ -117,6 +119,29 @@ TEST(Blocks, ChooseKeysOfACache) {
   }
 }
 
+TEST(Blocks, InForwardModeAndLatentAttention) {
+  std::mt19937_64 random(7);
+  const Mask mask = Mask::causal() & Mask::blocks(random_lists(random, {2, 2, 9, 3}, 9), 8);
+  const Mask dense = Mask::attend(mask.dense(2, 4, 70, 70));
+  const Tensor q = normal({2, 4, 70, 24}, 1), k = normal({2, 2, 70, 24}, 2), v = normal({2, 2, 70, 10}, 3);
+  const AttentionTangents along{
+      .q = normal({2, 4, 70, 24}, 4), .k = normal({2, 2, 70, 24}, 5), .v = normal({2, 2, 70, 10}, 6)};
+  const AttentionJvp ours = attention_jvp(q, k, v, along, {.mask = mask}),
+                     theirs = attention_jvp(q, k, v, along, {.mask = dense});
+  EXPECT_TRUE(bits_equal(ours.output, theirs.output));
+  EXPECT_TRUE(bits_equal(ours.tangent.output, theirs.tangent.output));
+  EXPECT_TRUE(bits_equal(ours.tangent.logsumexp, theirs.tangent.logsumexp));
+  const LatentOperands latent{.q_nope = normal({2, 4, 70, 8}, 7),
+                              .q_rope = normal({2, 4, 70, 4}, 8),
+                              .latent = normal({2, 70, 12}, 9),
+                              .k_rope = normal({2, 70, 4}, 10),
+                              .w_uk = normal({4, 8, 12}, 11),
+                              .w_uv = normal({4, 6, 12}, 12)};
+  for (const LatentForm form : {LatentForm::expanded, LatentForm::absorbed})
+    EXPECT_TRUE(bits_equal(latent_attention(latent, {.mask = mask}, form).output,
+                           latent_attention(latent, {.mask = dense}, form).output));
+}
+
 /// The blocks of packed sequences and documents are those of the whole call, as a dense mask is.
 TEST(Blocks, OfPackedSequencesAndDocumentsCountInTheWholeCall) {
   std::mt19937_64 random(5);
@@ -142,6 +167,9 @@ TEST(Blocks, TextPictureAndErrors) {
             "■ ■ · · · ·\n■ ■ · · · ·\n"
             "■ ■ ■ ■ · ·\n■ ■ ■ ■ · ·\n"
             "· · · · ■ ■\n· · · · ■ ■\n");
+  const Mask halves = Mask::blocks(zeros({1, 2, 3, 1}, Dtype::i64), 2),
+             thirds = Mask::blocks(zeros({1, 3, 3, 1}, Dtype::i64), 2);
+  EXPECT_EQ((halves | thirds).print(6, 6), (thirds | halves).print(6, 6));  // 6 heads have both
   EXPECT_EQ(error_of<DtypeError>([] { Mask::blocks(ones({1, 1, 1, 1}), 2); }),
             "Mask::blocks: the tensor is f32; it must be i64 or i32");
   EXPECT_EQ(error_of<ShapeError>([] { Mask::blocks(zeros({3, 2}, Dtype::i64), 2); }),

@@ -135,14 +135,14 @@ TEST(Jvp, OfEveryOperandIsTheLimitOfDifferences) {
 }
 
 /// The tangents of a call by a given kernel; what the forward pass saved is the same for all.
-AttentionMoved by_kernel(const Direction& at, const AttentionOptions& options, const AttentionSaved& saved,
-                         const kernels::TangentKernel& kernel) {
+AttentionResultTangents by_kernel(const Direction& at, const AttentionOptions& options, const AttentionSaved& saved,
+                                  const kernels::TangentKernel& kernel) {
   Call call = check("test", at.q, at.k, at.v, options);
   if (options.dropout_p > 0)
     describe_dropout(options.dropout_p, saved.dropout_seed, call.dtype() == Dtype::f64, call.problem);
   return tangent_of(call, checked_saved(call, saved), options, at.tangents, &kernel);
 }
-void expect_same(const AttentionMoved& a, const AttentionMoved& b, const std::string& what) {
+void expect_same(const AttentionResultTangents& a, const AttentionResultTangents& b, const std::string& what) {
   EXPECT_TRUE(bits_equal(a.output, b.output)) << what;
   EXPECT_TRUE(bits_equal(a.logsumexp, b.logsumexp)) << what;
 }
@@ -151,7 +151,7 @@ void expect_bits_everywhere(const Direction& at, const AttentionOptions& options
   AttentionSaved saved;
   attention_forward(at.q, at.k, at.v, options, saved);
   const bool f64 = at.q.dtype() == Dtype::f64;
-  const AttentionMoved expected =
+  const AttentionResultTangents expected =
       by_kernel(at, options, saved, kernels::tangent_reference(*kernels::reference_generic()));
   if (kernels::reference_fma() != nullptr)
     expect_same(by_kernel(at, options, saved, kernels::tangent_reference(*kernels::reference_fma())), expected, "fma");
@@ -194,7 +194,7 @@ TEST(JvpBits, OfSomeTangentsAreThoseOfTheSpecification) {
     if ((given & 16) == 0) at.tangents.sinks = {};
     expect_bits_everywhere(at, options);
     if (given == 0) {
-      const AttentionMoved still = attention_jvp(at.q, at.k, at.v, at.tangents, options).tangent;
+      const AttentionResultTangents still = attention_jvp(at.q, at.k, at.v, at.tangents, options).tangent;
       EXPECT_TRUE(bits_equal(still.output, zeros(at.v.sizes())));
       EXPECT_TRUE(bits_equal(still.logsumexp, zeros({1, z.heads, z.rows})));
     }
@@ -218,7 +218,7 @@ TEST(JvpBits, OfGroupedHeadsAndLongKeys) {
 TEST(JvpBits, DoNotDependOnBatchPaddingAndPacking) {
   const std::int64_t lengths[] = {90, 33}, longest = 100, heads = 2, dim = 16;
   std::vector<Direction> alone;
-  std::vector<AttentionMoved> expected;
+  std::vector<AttentionResultTangents> expected;
   for (int n = 0; n < 2; ++n) {
     Direction at(OptionSizes{.heads = heads, .rows = lengths[n], .dim = dim});
     Tensor* all[] = {&at.q, &at.k, &at.v, &at.tangents.q, &at.tangents.k, &at.tangents.v};
@@ -245,13 +245,13 @@ TEST(JvpBits, DoNotDependOnBatchPaddingAndPacking) {
     *to_padded[n] = cat(items, 0);
     *to_packed[n] = cat(rows, 0);
   }
-  const AttentionMoved in_batch =
+  const AttentionResultTangents in_batch =
       attention_jvp(padded.q, padded.k, padded.v, padded.tangents,
                     {.mask = Mask::causal(Align::bottom_right),
                      .query_lengths = tensor<std::int64_t>({lengths[0], lengths[1]}),
                      .key_start = tensor<std::int64_t>({longest - lengths[0], longest - lengths[1]})})
           .tangent;
-  const AttentionMoved behind =
+  const AttentionResultTangents behind =
       attention_jvp(packed.q, packed.k, packed.v, packed.tangents,
                     {.mask = Mask::causal(Align::bottom_right),
                      .cu_seqlens_q = tensor<std::int64_t>({0, lengths[0], lengths[0] + lengths[1]})})
@@ -277,7 +277,7 @@ TEST(Jvp, WhatIsHiddenTakesNoPart) {
   for (const bool softcap : {false, true}) {
     const AttentionOptions options{.mask = Mask::attend(mask), .softcap = softcap ? 2.0 : 0.0};
     const Direction at(z);
-    const AttentionMoved expected = attention_jvp(at.q, at.k, at.v, at.tangents, options).tangent;
+    const AttentionResultTangents expected = attention_jvp(at.q, at.k, at.v, at.tangents, options).tangent;
     for (const double what : {nan, infinity, -infinity}) {
       Direction other(z);
       for (Tensor* x : {&other.k, &other.v, &other.tangents.k, &other.tangents.v}) {
@@ -288,7 +288,7 @@ TEST(Jvp, WhatIsHiddenTakesNoPart) {
         *x = x->clone();
         x->slice(2, 5, 6).fill_(what);
       }
-      const AttentionMoved ours = attention_jvp(other.q, other.k, other.v, other.tangents, options).tangent;
+      const AttentionResultTangents ours = attention_jvp(other.q, other.k, other.v, other.tangents, options).tangent;
       EXPECT_TRUE(bits_equal(ours.output, expected.output)) << what;
       EXPECT_TRUE(bits_equal(ours.logsumexp, expected.logsumexp)) << what;
     }

@@ -170,8 +170,9 @@ void expect_backward_in_pieces(const Case& c, const Cuts& cuts, const Cuts& rows
     piece.delta = delta.data();
     piece.dk = at(dk, cuts[n] * c.s.dim), piece.dv = at(dv, cuts[n] * c.s.width);
     piece.dk_strides = piece.forward.k_strides, piece.dv_strides = piece.forward.v_strides;
-    std::vector<char> kept(plain::key_totals_bytes(piece));
-    if (!kept.empty()) piece.key_totals = kept.data();
+    std::vector<char> kept(plain::key_totals_bytes(piece) +
+                           1);  // in f32 and f64 a pointer to no bytes, as malloc(0) gives
+    piece.key_totals = kept.data();
     ASSERT_EQ(run(piece), Status::ok);
   }
   EXPECT_TRUE(bits_equal(dk, c.dk));
@@ -338,6 +339,8 @@ TEST(PlainPieces, MistakesHaveAStatus) {
   EXPECT_EQ(status([](plain::Attention& a) { a.begins = false, a.first_key = -1024; }), Status::piece);
   EXPECT_EQ(status([](plain::Attention& a) { a.row_block_step = 100; }), Status::piece);
   EXPECT_EQ(status([](plain::Attention& a) { a.row_block_step = 0; }), Status::piece);
+  EXPECT_EQ(status([](plain::Attention& a) { a.q_rows = std::int64_t{1} << 40, a.row_block_step = 1 << 20; }),
+            Status::piece);
   EXPECT_EQ(status([](plain::Attention& a) { a.causal = a.bottom_right = true; }), Status::piece);
   EXPECT_EQ(status([](plain::Attention& a) { a.causal = true; }), Status::alignment);
   const std::int64_t start[] = {0, 1};
@@ -361,6 +364,17 @@ TEST(PlainPieces, MistakesHaveAStatus) {
               b.dq = nullptr, b.dk = dk.data(), b.delta = nullptr, b.forward.ends = true;
             }),
             Status::totals_left_out);
+  const auto later_rows = [&](bool begins, bool top_left, const std::int64_t* query_start) {
+    return back_status([&](plain::AttentionBackward& b) {
+      b.dq = nullptr, b.dq_totals = nullptr, b.dk = dk.data();
+      b.forward.causal = true, b.forward.top_left = top_left, b.forward.query_start = query_start;
+      b.forward.begins = begins, b.forward.ends = !begins;
+    });
+  };
+  EXPECT_EQ(later_rows(false, true, nullptr), Status::alignment);  // would be rows 0 ...
+  EXPECT_EQ(later_rows(false, false, nullptr), Status::alignment);
+  EXPECT_EQ(later_rows(true, true, nullptr), Status::ok);
+  EXPECT_EQ(later_rows(false, false, start), Status::ok);
 }
 
 }  // namespace

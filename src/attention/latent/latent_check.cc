@@ -10,7 +10,7 @@
 namespace attn {
 namespace {
 
-/// A tensor of a call, and its shape in letters; `sizes`: what it must be, -1 for any.
+/// Checks that x is defined and has these sizes, -1 for any; `letters` names them in the error.
 void check_latent_operand(const char* function, const char* name, const Tensor& x, const char* letters,
                           const Dims& sizes) {
   check_defined(function, name, x);
@@ -33,7 +33,7 @@ void check_latent_dtype(const char* function, const char* name, const Tensor& x,
 
 void check_latent_call(const char* function, const LatentOperands& o, const AttentionOptions& options,
                        LatentForm form) {
-  runtime::check_enum(form, LatentForm::absorbed, "latent_attention: form");
+  runtime::check_enum(form, LatentForm::absorbed, "{}: form", function);
   check_latent_operand(function, "q_nope", o.q_nope, "[B, H, Tq, Dn]", {-1, -1, -1, -1});
   if (!is_floating(o.q_nope.dtype()))
     throw DtypeError(

@@ -9,6 +9,7 @@
 #include "kernels/attention/mask/mask_program.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace attn {
 namespace {
@@ -50,6 +51,7 @@ void check_sizes(const char* function, std::initializer_list<std::int64_t> sizes
 /// Raises `batches` and `heads` to the sizes of the expression's tensors.
 void raise_to(const Mask::Expression& whole, std::int64_t& batches, std::int64_t& heads) {
   using Kind = Mask::Expression::Kind;
+  std::int64_t multiple = 1;  // of the heads: they share lists of blocks in groups
   std::vector<const Mask::Expression*> next{&whole};
   while (!next.empty()) {
     const Mask::Expression& e = *next.back();
@@ -61,10 +63,10 @@ void raise_to(const Mask::Expression& whole, std::int64_t& batches, std::int64_t
       const bool has_batch = e.kind == Kind::prefix || x.dim() == (e.kind == Kind::documents ? 2 : 4);
       if (has_batch) batches = std::max(batches, x.size(0));
       if (e.kind == Kind::dense && x.dim() >= 3) heads = std::max(heads, x.size(-3));
-      // a multiple: heads share lists of blocks in groups
-      if (e.kind == Kind::blocks && x.size(1) > 0) heads = (heads + x.size(1) - 1) / x.size(1) * x.size(1);
+      if (e.kind == Kind::blocks && x.size(1) > 0) multiple = std::lcm(multiple, x.size(1));
     }
   }
+  heads = (heads + multiple - 1) / multiple * multiple;
 }
 
 /// Returns the indices below `size` that a picture draws, -1 for a gap.

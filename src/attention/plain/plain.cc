@@ -52,7 +52,7 @@ Status check_piece(const Attention& call) {
     return Status::totals_left_out;
   if (!piece && !placed) return Status::ok;
   if (call.first_key < 0 || call.first_key > far || call.first_key % span != 0 || call.row_block_step < 64 ||
-      call.row_block_step > far || call.row_block_step % 64 != 0)
+      call.row_block_step > far || call.row_block_step % 64 != 0 || call.q_rows / 64 > far / call.row_block_step)
     return Status::piece;
   if ((!call.ends && call.k_rows % span != 0) || (call.begins && piece && call.first_key != 0)) return Status::piece;
   return call.key_start != nullptr || call.bottom_right ? Status::piece : Status::ok;
@@ -229,8 +229,8 @@ const char* text_of(Status status) noexcept {
              "one, or none";
     case Status::short_stride: return "plain::attention: a stride is below dim or value_dim, so that rows overlap";
     case Status::alignment:
-      return "plain::attention: causal and windows with q_rows other than k_rows need top_left, bottom_right or "
-             "query_start; not top_left and bottom_right at once";
+      return "plain::attention: causal and windows need top_left, bottom_right or query_start if q_rows is not k_rows, "
+             "and top_left or query_start for a piece; not top_left and bottom_right at once";
     case Status::totals_left_out:
       return "plain::attention: keys in pieces need totals.max, totals.sum and totals.output; of attention_backward "
              "dq_totals and delta beside dq, or delta and (bf16) key_totals beside dk or dv";

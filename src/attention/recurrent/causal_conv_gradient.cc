@@ -146,7 +146,7 @@ struct ConvGradient {
   }
 };
 
-/// In a dtype that is read as numbers of the computation, with rows or channels adjacent.
+/// Returns x in a dtype that the kernel reads, with rows or channels adjacent; a copy only if needed.
 Tensor with_adjacent(const Tensor& x, Dtype compute) {
   const Tensor plain = compute_dtype(x.dtype()) == compute ? x.detach() : x.detach().to(compute);
   return plain.stride(2) == 1 || plain.stride(1) == 1 ? plain : plain.contiguous();

@@ -8,13 +8,16 @@
 
 namespace attn {
 
+bool needs_reference(const kernels::AttentionProblem& p) {
+  return p.element != kernels::Element::f64 &&
+         !(p.score_mod.fits_f32 && (p.score_gradient == nullptr || p.score_gradient->program.fits_f32));
+}
+
 BackwardPlan plan_backward(const kernels::AttentionProblem& problem) {
   constinit static runtime::Once<const kernels::GradientTarget*> here;
   const kernels::GradientTarget* const target =
       here.get([] { return kernels::gradient_target(runtime::target().c_str()); });
-  const bool far =
-      problem.element != kernels::Element::f64 &&
-      !(problem.score_mod.fits_f32 && (problem.score_gradient == nullptr || problem.score_gradient->program.fits_f32));
+  const bool far = needs_reference(problem);
   if (problem.element == kernels::Element::bf16) {
     if (far || target == nullptr || target->bf16.step == nullptr || !runtime::cpu().avx512_bf16 ||
         problem.score != kernels::ScoreOp::dot)

@@ -13,4 +13,7 @@ struct BackwardPlan {
 /// the bf16 kernel does not accept gets no kernel.
 BackwardPlan plan_backward(const kernels::AttentionProblem& problem);
 
+/// Returns whether a score expression has numbers that f32 cannot hold, which only the reference code computes.
+bool needs_reference(const kernels::AttentionProblem& problem);
+
 }  // namespace attn

@@ -208,7 +208,7 @@ void PartialKeys::run(std::int64_t task, void* scratch) const {
   g.dq = nullptr;
   g.rows = {.dq = nullptr, .delta = gradient_.rows.delta, .begins = false, .ends = true};
   g.totals_begin = 0, g.totals_end = g.problem.k_rows;
-  if (pieces_.totals != nullptr)
+  if (kernel_.totals_bytes != nullptr && pieces_.totals != nullptr)
     g.totals = pieces_.totals + static_cast<std::size_t>(b * units_ + unit) *
                                     (whole_lines(kernel_.totals_bytes(g, g.problem.k_rows)) / sizeof(float));
   if (pieces_.begins) clear(g, b, unit, begin, end);

@@ -24,7 +24,7 @@ struct AttentionTangent {
   void* logsumexp = nullptr;  // [B, Hq, Tq] contiguous, compute type
 
   /// Whether some tangent changes the scores.
-  bool moves_scores() const { return dq != nullptr || dk != nullptr || bias_count != 0; }
+  bool has_score_tangents() const { return dq != nullptr || dk != nullptr || bias_count != 0; }
 };
 
 /// Computes rows: at most query_block rows of one head, over all keys. Scratch is 64-byte aligned and has at least
@@ -46,8 +46,8 @@ struct TangentTarget {
 /// Returns the kernels of the target of that name ("amx" has those of "avx512"); null if it is not built in.
 const TangentTarget* tangent_target(const char* name) noexcept;
 
-/// Returns that of a build of the reference code, for f32 and f64. It is not in its table, so that a program without
-/// forward mode does not carry it.
+/// Returns the tangent kernel of a build of the reference code, for f32 and f64. It is not in its table, so that a
+/// program without forward mode does not carry it.
 const TangentKernel& tangent_reference(const Reference& build) noexcept;
 
 }  // namespace attn::kernels

@@ -71,14 +71,14 @@ class TangentRows {
       if (!scores_.visible(j, visibility == Visibility::partial, s)) continue;
       // pass 1: the pair's weight, and the tangent of its score
       T weight = weight_of(s);
-      const T ds = t_.moves_scores() ? tangent(j) : T(0);
+      const T ds = t_.has_score_tangents() ? tangent(j) : T(0);
       mu = fma(weight, ds, mu);
       // pass 2: dropout comes after the sum
       const bool kept =
           p_.task.keep == nullptr || p_.task.keep[(i_ - p_.task.first_row) * p_.task.keep_stride + j] != 0;
       if (p_.task.keep != nullptr) weight = kept ? weight * static_cast<T>(p_.keep_scale) : T(0);
       // pass 3: chains over the block's keys
-      if (t_.moves_scores()) {
+      if (t_.has_score_tangents()) {
         load_row(p_.v, p_.v_stride, b_, h_ / (p_.q_heads / p_.v_heads), j, p_.value_dim, v_);
         add(v_, kept ? weight * ds : T(0), by_score_);
       }
@@ -88,7 +88,7 @@ class TangentRows {
       }
     }
     for (std::int64_t d = 0; d < p_.value_dim; ++d) {
-      if (t_.moves_scores()) total_[d] = total_[d] + by_score_[d];
+      if (t_.has_score_tangents()) total_[d] = total_[d] + by_score_[d];
       if (t_.dv != nullptr) total_[d] = total_[d] + by_value_[d];
     }
     mu_ = mu_ + mu;
@@ -106,8 +106,8 @@ class TangentRows {
     T ds = t_.dk == nullptr ? by_q : t_.dq == nullptr ? by_k : by_q + by_k;
     if (p_.softcap != 0) ds = times(ds, fma(-scores_.capped(), scores_.capped(), T(1)));
     for (int n = 0; n < t_.bias_count; ++n) {
-      const T moved = bias_value<T>(t_.bias[n], p_, b_, h_, i_, j);
-      ds = moved == -infinity<T>() ? moved : ds + moved;
+      const T of_bias = bias_value<T>(t_.bias[n], p_, b_, h_, i_, j);
+      ds = of_bias == -infinity<T>() ? of_bias : ds + of_bias;
     }
     if (const ScoreGradient* gradient = p_.score_gradient; gradient != nullptr && !gradient->one) {
       ScoreMachine<T> slopes(gradient->program, p_, {b_, h_, i_, j});

@@ -47,10 +47,10 @@ class TangentPass : public BackwardPass<T> {
       first = false;
       move_scores(keys);
       weigh(keys);
-      if (t_.moves_scores()) add_to_rows(keys, v_, scratch_.d, keys.first_of_rows);
-      if (t_.dv != nullptr) add_to_rows(keys, dv_, scratch_.scores.s, keys.first_of_rows && !t_.moves_scores());
+      if (t_.has_score_tangents()) add_to_rows(keys, v_, scratch_.d, keys.first_of_rows);
+      if (t_.dv != nullptr) add_to_rows(keys, dv_, scratch_.scores.s, keys.first_of_rows && !t_.has_score_tangents());
     }
-    if (first || (!t_.moves_scores() && t_.dv == nullptr)) Pass::clear(total_, p_.value_dim);
+    if (first || (!t_.has_score_tangents() && t_.dv == nullptr)) Pass::clear(total_, p_.value_dim);
     if (t_.sinks != nullptr) add_sinks();
     return write();
   }
@@ -89,7 +89,7 @@ class TangentPass : public BackwardPass<T> {
       });
     if (t_.dq == nullptr && t_.dk == nullptr) Pass::clear(d, keys.count);
     Pass::apply_modifiers(keys);
-    if (!t_.moves_scores()) return;
+    if (!t_.has_score_tangents()) return;
     if (p_.softcap != 0) Pass::back_through_softcap(keys.ranges);
     if (t_.bias_count != 0) add_bias_tangents(keys);
     if (Pass::score_mod().used()) Pass::score_mod().back(keys.first, keys.count, keys.ranges, {});
@@ -130,17 +130,17 @@ class TangentPass : public BackwardPass<T> {
         auto sum = hn::Load(d, sums + v * N);
         for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r) {
           T* const place = scratch_.scores.s + r * R + v * N;
-          T* const moved = scratch_.d + r * R + v * N;
-          const auto s = hn::Load(d, place), ds = hn::Load(d, moved);
+          T* const tangent = scratch_.d + r * R + v * N;
+          const auto s = hn::Load(d, place), ds = hn::Load(d, tangent);
           auto seen = hn::Not(hn::Eq(s, minus_infinity<T>()));  // NaN counts as seen, but x86's Ne is false for it
           if (keys.visible) seen = hn::And(seen, lanes_of<T>(keys.visible[r], v));
           auto weight = hn::Mul(weight_of<T>(s, m), inverse);
           sum = hn::IfThenElse(seen, hn::MulAdd(weight, ds, sum), sum);
           if constexpr (DROPPED) weight = hn::IfThenElseZero(lanes_of<T>(kept[r], v), hn::Mul(weight, keep_scale));
-          auto moves = seen;
-          if constexpr (DROPPED) moves = hn::And(seen, lanes_of<T>(kept[r], v));
+          auto kept_and_seen = seen;
+          if constexpr (DROPPED) kept_and_seen = hn::And(seen, lanes_of<T>(kept[r], v));
           hn::Store(hn::IfThenElseZero(seen, weight), d, place);
-          hn::Store(hn::IfThenElseZero(moves, hn::Mul(weight, ds)), d, moved);
+          hn::Store(hn::IfThenElseZero(kept_and_seen, hn::Mul(weight, ds)), d, tangent);
         }
         hn::Store(sum, d, sums + v * N);
       }
@@ -163,11 +163,11 @@ class TangentPass : public BackwardPass<T> {
   HWY_NOINLINE void add_sinks() {
     const Tag<T> d;
     const auto sink = hn::Set(d, static_cast<const T*>(p_.sinks)[rows_.head]),
-               moved = hn::Set(d, static_cast<const T*>(t_.sinks)[rows_.head]);
+               tangent = hn::Set(d, static_cast<const T*>(t_.sinks)[rows_.head]);
     for (int x = 0; x < vectors_ * N; x += N) {
       const auto inverse = hn::Load(d, scratch_.inverse + x), mu = hn::Load(d, mu_ + x);
       const auto weight = hn::Mul(weight_of<T>(sink, hn::Load(d, scratch_.m + x)), inverse);
-      hn::Store(hn::IfThenElse(hn::Eq(inverse, hn::Zero(d)), mu, hn::MulAdd(weight, moved, mu)), d, mu_ + x);
+      hn::Store(hn::IfThenElse(hn::Eq(inverse, hn::Zero(d)), mu, hn::MulAdd(weight, tangent, mu)), d, mu_ + x);
     }
   }
 

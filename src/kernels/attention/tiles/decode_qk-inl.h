@@ -100,8 +100,9 @@ struct RowKeys {
   };
 };
 
-/// Whether a loader of keys has registers for tiles of eight rows; with five to seven, missing rows are computed too,
-/// from any numbers. K is then transposed once, which takes as long as the products of four rows.
+/// Whether a loader of keys has registers for tiles of eight rows; with five to seven rows, eight are computed, and the
+/// results of rows that do not exist are not used. K is then transposed once, which takes as long as the products of
+/// four rows.
 template <class Keys>
 inline constexpr bool eight_rows = false;
 template <class Format>
