@@ -98,6 +98,11 @@ def wants_gradient(*tensors):
     return False
 
 
+def has_tangent(x):
+    """Returns whether `x` is a tensor that carries a tangent (make_dual, torch.func.jvp)."""
+    return is_forward() and isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None
+
+
 def check_tensors(function, tensors, optional=(), anywhere=False):
     """Raises a TypeError for anything but a dense tensor and, unless `anywhere`, a ValueError for a tensor outside the
     CPU. Meta tensors are accepted, because they have no values. None is accepted for the names in `optional`."""
