@@ -183,7 +183,8 @@ def attention(ranks: Ranks, q: Any, k: Any, v: Any, *, layout: Layout = "heads",
 
     Torch tensors have gradients, by collective backward passes: every rank runs them, in the same order. Those of
     sinks, of biases and of the tables of score_mod are whole at every rank. With layout "heads" those of a dense bias
-    that heads share are refused, because they are sums over ranks.
+    that heads share are refused, because they are sums over ranks. Returned weights have none: where a gradient is
+    wanted they are refused.
     Raises   RankError, at every rank and with the same text, for the error of any of them; TypeError for `ranks`.
 
     >>> import numpy as np, attn, attn.mpi

@@ -147,6 +147,18 @@ def test_mistakes_alone():
     assert ranks.agree() is None
 
 
+def test_returned_weights_have_no_gradient():
+    torch = pytest.importorskip("torch")
+    ranks, x = attn.mpi.Ranks(), torch.zeros(1, 2, 3, 4)
+    learned = x.clone().requires_grad_()
+    for weights in ("full", "top_k(2)", attn.Weights.top_k(1)):
+        with pytest.raises(ValueError, match="^mpi.attention: weights are requested and a gradient is wanted, .*no_grad"):
+            attn.mpi.attention(ranks, learned, x, x, weights=weights)
+        with torch.no_grad():
+            assert len(attn.mpi.attention(ranks, learned, x, x, weights=weights)) == 2
+    assert attn.mpi.attention(ranks, learned, x, x, weights="none").requires_grad
+
+
 def test_a_rank_that_is_not_heard_ends_the_others(family):
     code = ("import time; from mpi4py import MPI; import attn.mpi\n"
             "ranks = attn.mpi.Ranks(MPI.COMM_WORLD, timeout=1)\n"

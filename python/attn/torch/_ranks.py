@@ -10,6 +10,7 @@ from attn.torch import _call, _mutations, _recorded
 _DROPOUT_P = _core.attention_options.index("dropout_p")
 _SEED = _core.attention_options.index("dropout_seed")
 _OUT = _core.attention_options.index("out")
+_WEIGHTS = _core.attention_options.index("weights")
 
 
 class _Attention(torch.autograd.Function):
@@ -54,6 +55,9 @@ def _checked(q, k, v, options):
     recorded = torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in inputs)
     if recorded and options[_OUT] is not None:
         raise ValueError("mpi.attention: out is given and a gradient is wanted, whose result is always new")
+    if recorded and options[_WEIGHTS] not in (None, "none"):
+        raise ValueError("mpi.attention: weights are requested and a gradient is wanted, which returned weights do not "
+                         "have on ranks; request them under torch.no_grad()")
     draws = options[_SEED] is None and _call.drops(options[_DROPOUT_P])
     seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64).item() % 2**64 if draws else None
     return inputs if recorded else None, seed
