@@ -52,19 +52,26 @@ def attention_jvp(
         if name in options:
             raise TypeError(f"attention_jvp: {name} is given, which has no tangent here; leave it out")
     _arguments.check("attention_jvp", options, _NAMES)
+    given = tuple(options.get(name) for name in _core.attention_options)
     if hasattr(q, "__torch_function__"):
-        _check_torch(q, k, v, q_tangent, k_tangent, v_tangent, bias_tangent, sinks_tangent, *options.values())
-    given = prepared("attention_jvp", tuple(options.get(name) for name in _core.attention_options))
+        of_bias = bias_tangent if isinstance(bias_tangent, (list, tuple)) else (bias_tangent,)
+        given = _by_torch((q, k, v, q_tangent, k_tangent, v_tangent, sinks_tangent, *of_bias), given)
+    else:
+        given = prepared("attention_jvp", given)
     found = _core.attention_jvp(q, k, v, given, (q_tangent, k_tangent, v_tangent, sinks_tangent, bias_tangent))
     return found if options.get("return_logsumexp") else found[:2]
 
 
-def _check_torch(*given: Any) -> None:
-    """Refuses torch tensors whose gradients or transforms the results would lose."""
-    import torch
+def _by_torch(arrays: tuple, options: tuple) -> tuple:
+    """Returns the options prepared. Refuses torch tensors, of objects among the options too, whose gradients or
+    transforms the results would lose."""
+    from attn.torch import _call, _mutations
 
-    from attn.torch import _call
-
-    if not _call.is_direct() or any(_call.wants_gradient(x) for x in given if isinstance(x, torch.Tensor)):
+    lost = not _call.is_direct()
+    if not lost:
+        options = prepared("attention_jvp", options)
+        lost = any(map(_call.wants_gradient, (*arrays, *(x for _, x in _mutations.of_options(options)))))
+    if lost:
         raise TypeError("attention_jvp: a gradient, a transform or a graph would be lost; use torch.func.jvp or "
                         "torch.autograd.forward_ad through attn.attention, or call it under torch.no_grad()")
+    return options

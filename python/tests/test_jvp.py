@@ -179,8 +179,21 @@ def test_what_is_refused():
                         (dict(is_causal=True), 'attention_jvp: .*mask="causal"')):
         with pytest.raises((TypeError, ValueError), match=text):
             attn.attention_jvp(q, k, v, **wrong)
+
+
+def test_every_input_of_attention_jvp_that_wants_a_gradient_is_refused():
+    learn = lambda x: x.clone().requires_grad_()
+    table = attn.ScoreTable(learn(slopes))
+    for options in (dict(q_tangent=learn(dq)), dict(sinks=learn(slopes)), dict(bias=learn(bias)),
+                    dict(bias=attn.Bias.dense(learn(bias))), dict(bias=bias, bias_tangent=[learn(dbias)]),
+                    dict(bias=bias, bias_tangent=learn(dbias)), dict(sinks=slopes, sinks_tangent=learn(dslopes)),
+                    dict(score_mod=lambda s, b, h, i, j: s * table[h])):
+        with pytest.raises(TypeError, match="^attention_jvp: a gradient, a transform or a graph would be lost; use tor"):
+            attn.attention_jvp(q, k, v, **{"q_tangent": dq, **options})
+        with torch.no_grad():
+            attn.attention_jvp(q, k, v, **{"q_tangent": dq, **options})
     with pytest.raises(TypeError, match="torch.func.jvp"):
-        attn.attention_jvp(q.clone().requires_grad_(), k, v, dq)
+        attn.attention_jvp(learn(q), k, v, dq)
 
 
 bias, dbias = (torch.randn(2, ROWS, ROWS, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
