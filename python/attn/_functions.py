@@ -4,7 +4,7 @@
 from typing import Any, NoReturn, TypeVar
 
 from attn import _arguments, _core
-from attn._options import AdditiveWeights, prepared
+from attn._options import AdditiveWeights, of_constants, prepared
 
 Array = TypeVar("Array")
 _by_torch: Any = None
@@ -252,5 +252,5 @@ def attention_cached(q: Any, cache: _core.KvCache, sequences: Any, **options: An
         raise TypeError(f"attention_cached: cache is a {type(cache).__name__}; an attn.KvCache is needed")
     _arguments.check("attention_cached", options, _NAMES)
     given = tuple(options.get(name) for name in _core.attention_options)
-    return _chosen(_core.attention_cached(q, cache, sequences, prepared("attention_cached", given)),
-                   options.get("return_plan", False))
+    given = of_constants("attention_cached", {"q": q}, given)
+    return _chosen(_core.attention_cached(q, cache, sequences, given), options.get("return_plan", False))

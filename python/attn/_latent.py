@@ -5,7 +5,7 @@ from typing import Any
 
 from attn import _arguments, _core
 from attn._functions import _NAMES, _chosen
-from attn._options import prepared
+from attn._options import of_constants, prepared
 
 
 def _given(function: str, options: dict[str, Any]) -> tuple:
@@ -96,6 +96,7 @@ def latent_attention_cached(
     """
     if not isinstance(cache, _core.KvCache):
         raise TypeError(f"latent_attention_cached: cache is a {type(cache).__name__}; an attn.KvCache is needed")
-    given = prepared("latent_attention_cached", _given("latent_attention_cached", options))
+    operands = {"q_nope": q_nope, "q_rope": q_rope, "w_uk": w_uk, "w_uv": w_uv}
+    given = of_constants("latent_attention_cached", operands, _given("latent_attention_cached", options))
     results = _core.latent_attention_cached(q_nope, q_rope, w_uk, w_uv, cache, sequences, given, form)
     return _chosen(results, options.get("return_plan", False))

@@ -36,5 +36,15 @@ def prepared(function: str, options: tuple) -> tuple:
     return options
 
 
+def of_constants(function: str, operands: dict[str, Any], options: tuple) -> tuple:
+    """Returns the prepared options of a call that has no gradients; for torch tensors the seed of dropout comes from
+    torch's generator."""
+    if any(hasattr(x, "__torch_function__") for x in operands.values()):
+        from attn.torch import _recorded
+
+        options = _recorded.seeded(options)
+    return prepared(function, options)
+
+
 def _with(options: tuple, place: int, value: Any) -> tuple:
     return (*options[:place], value, *options[place + 1 :])

@@ -135,6 +135,26 @@ def test_a_cache_has_no_gradient():
     assert not attn.latent_attention_cached(*given[:2], given[4], w, cache, sequences).requires_grad
 
 
+def test_the_seed_of_dropout_is_of_torchs_generator():
+    given = operands()
+    latent, plain = made_cache(given), attn.KvCache(3, 16, 40)
+    sequences, others = [latent.create(), latent.create()], [plain.create(), plain.create()]
+    attn.append_latent(latent, sequences, given[2], given[3])
+    plain.append(others, given[0], given[0])
+    q = given[0]
+    for call in (lambda p: attn.latent_attention_cached(*given[:2], *given[4:], latent, sequences, dropout_p=p),
+                 lambda p: attn.attention_cached(q, plain, others, dropout_p=p),
+                 lambda p: attn.attention_jvp(q, q, q, q, dropout_p=p)[1]):
+        torch.manual_seed(1)
+        first = call(0.5)
+        other = call(0.5)
+        torch.manual_seed(1)
+        assert torch.equal(call(0.5), first) and not torch.equal(other, first)
+        before = torch.get_rng_state()
+        call(0.0)
+        assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_mistakes_are_one_line_each():
     given = operands()
     cache = made_cache(given)
