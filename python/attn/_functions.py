@@ -236,7 +236,7 @@ def attention_cached(q: Any, cache: _core.KvCache, sequences: Any, **options: An
 
     The rows are at the end of their sequence unless query_start says otherwise: append the new keys first, then
     attend with mask="causal". `options` are those of `attention`, except key_lengths and key_start, which the cache
-    sets. There are no gradients.
+    sets. There are no gradients: a tensor that wants one is refused.
 
     Bits     those of `attention` on the same keys without a cache.
 

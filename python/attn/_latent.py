@@ -5,7 +5,7 @@ from typing import Any
 
 from attn import _arguments, _core
 from attn._functions import _NAMES, _chosen
-from attn._options import of_constants, prepared
+from attn._options import check_constants, of_constants, prepared
 
 
 def _given(function: str, options: dict[str, Any]) -> tuple:
@@ -62,9 +62,10 @@ def latent_attention(
 
 def append_latent(cache: _core.KvCache, sequences: Any, latent: Any, k_rope: Any) -> None:
     """Appends T tokens to each of B sequences of a cache made with values_in_keys, or to none:
-    latent [B, T, C], k_rope [B, T, Dr]."""
+    latent [B, T, C], k_rope [B, T, Dr]. A tensor that wants a gradient is refused: give x.detach()."""
     if not isinstance(cache, _core.KvCache):
         raise TypeError(f"append_latent: cache is a {type(cache).__name__}; an attn.KvCache is needed")
+    check_constants("append_latent", {"latent": latent, "k_rope": k_rope})
     _core.append_latent(cache, sequences, latent, k_rope)
 
 
@@ -81,7 +82,7 @@ def latent_attention_cached(
 ) -> Any:
     """`latent_attention` over the rows of a cache: one row of C + Dr elements a token, whose first C are the values.
 
-    Positions and options are those of `attention_cached`. There are no gradients.
+    Positions and options are those of `attention_cached`. There are no gradients: a tensor that wants one is refused.
 
     Bits     those of `latent_attention` in the same form on the same rows.
 

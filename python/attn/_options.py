@@ -36,14 +36,26 @@ def prepared(function: str, options: tuple) -> tuple:
     return options
 
 
+def check_constants(function: str, operands: dict[str, Any], options: tuple = ()) -> bool:
+    """Returns whether there are torch tensors among the operands; refuses those, and tensors of the options, whose
+    derivatives the function would lose."""
+    if not any(hasattr(x, "__torch_function__") for x in operands.values()):
+        return False
+    from attn.torch import _call, _mutations
+
+    _call.check_constants(function, (*operands.items(), *_mutations.of_options(options)))
+    return True
+
+
 def of_constants(function: str, operands: dict[str, Any], options: tuple) -> tuple:
     """Returns the prepared options of a call that has no gradients; for torch tensors the seed of dropout comes from
     torch's generator."""
-    if any(hasattr(x, "__torch_function__") for x in operands.values()):
+    given = prepared(function, options)
+    if check_constants(function, operands, given):
         from attn.torch import _recorded
 
-        options = _recorded.seeded(options)
-    return prepared(function, options)
+        return _recorded.seeded(given)
+    return given
 
 
 def _with(options: tuple, place: int, value: Any) -> tuple:
