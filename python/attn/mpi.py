@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from attn import _arguments, _core
+from attn import _arguments, _core, _watched
 from attn._core import RankError
 from attn._functions import _chosen
 from attn._options import prepared
@@ -213,6 +213,7 @@ class Saved(NamedTuple):
     layout: Layout
     length: int | None
     kept: tuple
+    read: list
 
 
 class Gradients(NamedTuple):
@@ -231,6 +232,9 @@ def attention_forward(ranks: Ranks, q: Any, k: Any, v: Any, *, layout: Layout = 
                       **options: Any) -> tuple[Any, Saved]:
     """`attention`, and what `attention_backward` needs: (results, saved). For arrays without autograd. Collective.
 
+    The backward pass reads q, k, v, the options and the output again: one that was changed in between is an error.
+    Tensors that want a gradient are refused; `attention` records them.
+
     >>> import numpy as np, attn, attn.mpi
     >>> x = np.eye(2, dtype=np.float32)[None, None]
     >>> output, saved = attn.mpi.attention_forward(attn.mpi.Ranks(), x, x, x)
@@ -238,11 +242,30 @@ def attention_forward(ranks: Ranks, q: Any, k: Any, v: Any, *, layout: Layout = 
     array([[1., 1.],
            [1., 1.]], dtype=float32)
     """
-    given = _checked(ranks)._together(lambda: _options(options))
-    results, kept = _core.rank_attention(ranks, q, k, v, given, layout, length, True, None)
+    given, drawn = _checked(ranks)._together(lambda: _of_constants(q, k, v, options))
+    results, kept = _core.rank_attention(ranks, q, k, v, given, layout, length, True, drawn)
     seeded = (*given[:_SEED], results[4], *given[_SEED + 1 :])
     kept = (results[0] if kept[0] is None else kept[0], *kept[1:])
-    return _chosen(results, options.get("return_plan", False)), Saved(ranks, q, k, v, seeded, layout, length, kept)
+    arrays = zip(("q", "k", "v", "the output", "the saved max", "the saved sum"), (q, k, v, *kept))
+    every = (*arrays, *(each for each in _watched.of_options(given) if each[0] != "out"))
+    read = ranks._together(lambda: _watched.watched(every))
+    saved = Saved(ranks, q, k, v, seeded, layout, length, kept, read)
+    return _chosen(results, options.get("return_plan", False)), saved
+
+
+def _of_constants(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tuple[tuple, int | None]:
+    """Returns the options, and for torch tensors the seed that is drawn from torch's generator; refuses tensors that
+    want a gradient, have a tangent or belong to torch.func."""
+    given = _options(options)
+    if not any(hasattr(x, "__torch_function__") for x in (q, k, v)):
+        return given, None
+    from attn.torch import _call, _recorded
+
+    for name, x in (("q", q), ("k", k), ("v", v), *_watched.of_options(given)):
+        if _call.is_differentiated(x):
+            raise TypeError(f"mpi.attention_forward: {name} wants a gradient, has a tangent or belongs to torch.func, "
+                            "which is lost here; use attn.mpi.attention")
+    return given, None if given[_SEED] is not None else _recorded.seeded(given)[_SEED]
 
 
 def attention_backward(saved: Saved, grad_output: Any, grad_logsumexp: Any = None, *, sinks: bool = True,
@@ -259,6 +282,7 @@ def attention_backward(saved: Saved, grad_output: Any, grad_logsumexp: Any = Non
     terms = getattr(options[_BIAS], "arrays", () if options[_BIAS] is None else (options[_BIAS],))
     biases = sum(x is not None for x in terms)
     has_sinks = options[_SINKS] is not None
+    saved.ranks._together(lambda: _watched.check(saved.read, "mpi.attention_backward"))
     inputs = saved.ranks._together(lambda: _core.attention_inputs(saved.q, saved.k, saved.v, options))
     tables = len(inputs) - 3 - has_sinks - scores - biases
     needs = [True] * 3 + [sinks] * has_sinks + [False] * scores + [bias] * biases + [score_mod] * tables

@@ -104,6 +104,11 @@ def has_tangent(x):
     return is_forward() and isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None
 
 
+def is_differentiated(x):
+    """Returns whether `x` is a tensor that wants a gradient, has a tangent or belongs to torch.func."""
+    return isinstance(x, torch.Tensor) and (wants_gradient(x) or has_tangent(x) or _is_wrapped(x))
+
+
 def check_constants(function, arrays):
     """Raises a TypeError for a tensor that wants a gradient, has a tangent or belongs to torch.func, because the
     function would lose it. `arrays`: pairs (name, array)."""
@@ -111,7 +116,7 @@ def check_constants(function, arrays):
         if wants_gradient(x):
             raise TypeError(f"{function}: {name} wants a gradient, which a cache does not keep; give x.detach(), or "
                             "call it under torch.no_grad()")
-        if isinstance(x, torch.Tensor) and (has_tangent(x) or _is_wrapped(x)):
+        if is_differentiated(x):
             raise TypeError(f"{function}: {name} has a tangent or belongs to torch.func, which a cache does not keep; "
                             "attention without a cache does")
 
