@@ -13,6 +13,8 @@ All functions are collective: every rank calls them, in the same order and with 
 the whole sequence. The error of one rank is raised at all, as an attn.mpi.RankError with the same text.
 """
 
+import math
+import numbers
 import os
 import shutil
 import sys
@@ -64,17 +66,33 @@ def _files(family: str) -> list[str]:
     return there or [name]
 
 
-def _problem(mpi: Any) -> tuple[Any, str]:
-    """Returns (attn's library for mpi4py's MPI, why there is none)."""
+def _check_launcher(mpi: Any) -> None:
+    """Raises a ValueError if the launcher is of another MPI, so that each process is alone and no rank waits for it.
+    A launcher such as srun sets PMI_SIZE for any MPI: what tells is whether the world has its processes."""
+    family, (started, count) = _family(mpi.Get_library_version()), _launcher()
+    if count > 1 and started != family and mpi.COMM_WORLD.Get_size() != count:
+        raise ValueError(f"mpi.Ranks: {started}'s launcher started {count} processes, and mpi4py uses {family}; "
+                         "both must be one MPI")
+
+
+def _wrong_timeout(timeout: Any) -> str:
+    """Returns what is wrong with it, or an empty text."""
+    is_number = isinstance(timeout, numbers.Real)
+    if timeout is None or is_number and 0 < timeout < math.inf:
+        return ""
+    given = timeout if is_number else f"a {type(timeout).__name__}"
+    return f"mpi.Ranks: timeout is {given}; it must be above 0, or None to wait for ever"
+
+
+def _problem(mpi: Any, timeout: Any) -> tuple[Any, str]:
+    """Returns (attn's library for mpi4py's MPI, why there can be no ranks)."""
     version = mpi.Get_library_version().rstrip("\0 \n")
-    family, (started, count) = _family(version), _launcher()
-    if count > 1 and started != family:
-        return None, (f"mpi.Ranks: {started}'s launcher started {count} processes, and mpi4py uses {family}; "
-                      "both must be one MPI")
-    if mpi.Is_initialized() and not mpi.Is_finalized() and mpi.Query_thread() < mpi.THREAD_FUNNELED:
+    if wrong := _wrong_timeout(timeout):
+        return None, wrong
+    if mpi.Query_thread() < mpi.THREAD_FUNNELED:
         return None, "mpi.Ranks: MPI was initialised with THREAD_SINGLE; THREAD_FUNNELED or more is needed"
     try:
-        return _core.MpiLibrary(_files(family), version), ""
+        return _core.MpiLibrary(_files(_family(version)), version), ""
     except ValueError as error:
         return None, f"mpi.{error}"
 
@@ -105,9 +123,9 @@ class Ranks(_core.Ranks):
     """
 
     def __init__(self, comm: Any = None, timeout: float | None = None) -> None:
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"mpi.Ranks: timeout is {timeout}; it must be above 0, or None to wait for ever")
         if comm is None:
+            if wrong := _wrong_timeout(timeout):
+                raise ValueError(wrong)
             super().__init__()
             return
         mpi = sys.modules.get("mpi4py.MPI")
@@ -117,18 +135,23 @@ class Ranks(_core.Ranks):
         if mpi.Is_finalized() or not mpi.Is_initialized():
             raise ValueError("mpi.Ranks: MPI has been finalised; ranks can be used until then" if mpi.Is_finalized()
                              else "mpi.Ranks: MPI is not initialised, which is the caller's part")
-        library, problem = _problem(mpi)
-        if problem.startswith("mpi.Ranks: ") and _launcher()[0] not in ("", _family(mpi.Get_library_version())):
-            raise ValueError(problem)  # each process is alone, in the wrong MPI
+        _check_launcher(mpi)
         if comm == mpi.COMM_NULL or comm.Is_inter():
             raise ValueError("mpi.Ranks: the communicator is null, freed, or between two groups; one of a single group "
                              "is needed")
+        library, problem = _problem(mpi, timeout)
         for rank, each in enumerate(comm.allgather(problem)):
             if each:
                 raise ValueError(each) if comm.Get_size() == 1 else _of_rank(rank, each)
         super().__init__(library, comm.py2f())
         if timeout is not None:
             self.set_timeout(timeout)
+
+    def set_timeout(self, seconds: float | None) -> None:
+        """Sets the timeout of this rank in seconds; None: it waits for ever."""
+        if wrong := _wrong_timeout(seconds):
+            raise ValueError(wrong)
+        super().set_timeout(0 if seconds is None else float(seconds))
 
     def rows(self, length: int, layout: Layout = "heads") -> "np.ndarray[Any, np.dtype[np.int64]]":
         """The numbers of the rows of a sequence that this rank holds, ascending; every row belongs to one rank.

@@ -112,6 +112,14 @@ def test_the_launcher_of_the_other_mpi_is_refused(monkeypatch):
                              "one MPI\n"), result.stdout + result.stderr
 
 
+def test_a_launcher_of_another_name_that_started_the_world(family):
+    """As srun --mpi=pmi2 does, which sets PMI_SIZE for Open MPI too."""
+    code = "import os; os.environ.pop('OMPI_COMM_WORLD_SIZE', 0)\n" if family == "openmpi" else ""
+    other = "PMI_SIZE" if family == "openmpi" else "OMPI_COMM_WORLD_SIZE"
+    result = launched(family, 2, "-c", f"import mpi4py.MPI\n{code}{MAKE}", **{other: "2"})
+    assert result.returncode == 0 and result.stdout == "", result.stdout + result.stderr
+
+
 def test_alone_is_attention(random):
     q, k, v = (random.standard_normal((2, heads, 9, 4), dtype=np.float32) for heads in (4, 2, 2))
     ranks = attn.mpi.Ranks()
