@@ -23,7 +23,7 @@ LIBRARIES = {"openmpi": ROOT / "build/mpi/openmpi/mpi/libattn_mpi_openmpi.so",
 
 def mpi4py_uses(family):
     """Whether mpi4py can use that family's library."""
-    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    pytest.importorskip("mpi4py", reason="not installed: mpi4py (./setup --mpi)")
     code = "from mpi4py import MPI; print(MPI.Get_library_version())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(family))
     return ("Open MPI" in said.stdout) == (family == "openmpi") and said.returncode == 0
@@ -60,7 +60,7 @@ def launched(family, ranks, *arguments, **more):
 @pytest.fixture(params=["openmpi", "mpich"])
 def family(request):
     if shutil.which(f"mpiexec.{request.param}") is None:
-        pytest.skip(f"{request.param} is not installed")
+        pytest.skip(f"not installed: {request.param} (./setup --mpi)")
     if not mpi4py_uses(request.param):
         pytest.skip(f"not installed: {request.param} where mpi4py finds it")
     if not LIBRARIES[request.param].exists():
@@ -102,7 +102,7 @@ def test_a_library_of_the_other_mpi_is_refused():
 
 
 def test_the_launcher_of_the_other_mpi_is_refused(monkeypatch):
-    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    pytest.importorskip("mpi4py", reason="not installed: mpi4py (./setup --mpi)")
     if not mpi4py_uses("openmpi"):
         pytest.skip("not installed: Open MPI where mpi4py finds it")
     # each process would be alone, and the job done several times
