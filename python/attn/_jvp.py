@@ -7,7 +7,8 @@ from typing import Any
 from attn import _arguments, _core
 from attn._options import prepared
 
-_LEFT_OUT = ("weights", "out")
+_LEFT_OUT = {"weights": "which has no tangent here", "out": "which has no tangent here",
+             "return_plan": "which attn.attention returns; there is no plan here"}
 _NAMES = tuple(name for name in _core.attention_options if name not in _LEFT_OUT)
 
 
@@ -33,7 +34,8 @@ def attention_jvp(
     q_tangent ..   shaped as q, k, v; None: the operand does not move
     bias_tangent   the tangent of the array of bias, or a list of one for each of its arrays (None: it does not move)
     sinks_tangent  shaped as sinks
-    options        those of attn.attention but weights and out; score is the (scaled) dot product or a function
+    options        those of attn.attention but weights, out and return_plan; score is the (scaled) dot product, or a
+                   function
 
     Memory   O(T D): after the forward pass, one pass over the keys makes the weights again, block by block.
     Dtypes   as attn.attention; for bfloat16 and float16 the tangent is computed in float32 and rounded once.
@@ -48,9 +50,9 @@ def attention_jvp(
     array([[1., 1.],
            [1., 1.]], dtype=float32)
     """
-    for name in _LEFT_OUT:
+    for name, why in _LEFT_OUT.items():
         if name in options:
-            raise TypeError(f"attention_jvp: {name} is given, which has no tangent here; leave it out")
+            raise TypeError(f"attention_jvp: {name} is given, {why}; leave it out")
     _arguments.check("attention_jvp", options, _NAMES)
     given = tuple(options.get(name) for name in _core.attention_options)
     if hasattr(q, "__torch_function__"):

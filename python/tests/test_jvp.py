@@ -176,6 +176,7 @@ def test_what_is_refused():
                         (dict(bias_tangent=dq), "attention_jvp: 1 bias tangents are given; the bias has 0 terms"),
                         (dict(sinks_tangent=dq), "attention_jvp: the tangent of sinks is given and there are none"),
                         (dict(weights="full"), "attention_jvp: weights is given"),
+                        (dict(return_plan=True), "attention_jvp: return_plan is given, which attn.attention returns"),
                         (dict(is_causal=True), 'attention_jvp: .*mask="causal"')):
         with pytest.raises((TypeError, ValueError), match=text):
             attn.attention_jvp(q, k, v, **wrong)
@@ -188,7 +189,7 @@ def test_every_input_of_attention_jvp_that_wants_a_gradient_is_refused():
                     dict(bias=attn.Bias.dense(learn(bias))), dict(bias=bias, bias_tangent=[learn(dbias)]),
                     dict(bias=bias, bias_tangent=learn(dbias)), dict(sinks=slopes, sinks_tangent=learn(dslopes)),
                     dict(score_mod=lambda s, b, h, i, j: s * table[h])):
-        with pytest.raises(TypeError, match="^attention_jvp: a gradient, a transform or a graph would be lost; use tor"):
+        with pytest.raises(TypeError, match="^attention_jvp: a gradient, a transform or a graph would be lost; use"):
             attn.attention_jvp(q, k, v, **{"q_tangent": dq, **options})
         with torch.no_grad():
             attn.attention_jvp(q, k, v, **{"q_tangent": dq, **options})

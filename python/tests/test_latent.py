@@ -215,5 +215,13 @@ def test_mistakes_are_one_line_each():
             "append: v is given; with values_in_keys a value is a part of its key: give k alone")
     refused(ValueError, lambda: attn.KvCache(1, 32, 4, storage="int8", values_in_keys=True),
             "KvCache: storage is int8 with values_in_keys; such rows are stored in their dtype")
-    with pytest.raises(TypeError, match="masks"):
-        attn.latent_attention(*given, masks="causal")
+    for function, call in (("latent_attention", lambda **x: attn.latent_attention(*given, **x)),
+                           ("latent_attention_cached", lambda **x: attn.latent_attention_cached(
+                               *given[:2], *given[4:], cache, [sequence], **x))):
+        for name, meant in (("is_causal", 'mask="causal"'), ("masks", "mask")):
+            refused(TypeError, lambda: call(**{name: True}),  # noqa: B023
+                    f"{function}: there is no option {name}; write {meant}")
+        with pytest.raises(TypeError) as caught:
+            call(zzz=1)
+        shown = str(caught.value).partition("; there are ")[2].split(", ")
+        assert "mask" in shown and not {"score", "out"} & {*shown}
