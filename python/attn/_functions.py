@@ -4,7 +4,7 @@
 from typing import Any, NoReturn, TypeVar
 
 from attn import _arguments, _core
-from attn._options import AdditiveWeights, of_constants, prepared
+from attn._options import AdditiveWeights, in_order, of_constants, prepared
 
 Array = TypeVar("Array")
 _by_torch: Any = None
@@ -250,7 +250,5 @@ def attention_cached(q: Any, cache: _core.KvCache, sequences: Any, **options: An
     """
     if not isinstance(cache, _core.KvCache):
         raise TypeError(f"attention_cached: cache is a {type(cache).__name__}; an attn.KvCache is needed")
-    _arguments.check("attention_cached", options, _NAMES)
-    given = tuple(options.get(name) for name in _core.attention_options)
-    given = of_constants("attention_cached", {"q": q}, given)
+    given = of_constants("attention_cached", {"q": q}, in_order("attention_cached", options, _NAMES))
     return _chosen(_core.attention_cached(q, cache, sequences, given), options.get("return_plan", False))

@@ -4,8 +4,8 @@ attn.attention."""
 
 from typing import Any
 
-from attn import _arguments, _core
-from attn._options import prepared
+from attn import _core
+from attn._options import in_order, prepared
 
 _LEFT_OUT = {"weights": "which has no tangent here", "out": "which has no tangent here",
              "return_plan": "which attn.attention returns; there is no plan here"}
@@ -53,8 +53,7 @@ def attention_jvp(
     for name, why in _LEFT_OUT.items():
         if name in options:
             raise TypeError(f"attention_jvp: {name} is given, {why}; leave it out")
-    _arguments.check("attention_jvp", options, _NAMES)
-    given = tuple(options.get(name) for name in _core.attention_options)
+    given = in_order("attention_jvp", options, _NAMES)
     if hasattr(q, "__torch_function__"):
         of_bias = bias_tangent if isinstance(bias_tangent, (list, tuple)) else (bias_tangent,)
         given = _by_torch((q, k, v, q_tangent, k_tangent, v_tangent, sinks_tangent, *of_bias), given)

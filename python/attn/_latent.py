@@ -3,18 +3,15 @@
 
 from typing import Any
 
-from attn import _arguments, _core
+from attn import _core
 from attn._functions import _NAMES, _chosen
-from attn._options import check_constants, of_constants, prepared
-
+from attn._options import check_constants, in_order, of_constants, prepared
 
 _REFUSED = ("score", "out")
 
 
 def _given(function: str, options: dict[str, Any]) -> tuple:
-    """Returns the options in the order of _core.attention_options."""
-    _arguments.check(function, options, [name for name in _NAMES if name not in _REFUSED], _REFUSED)
-    return tuple(options.get(name) for name in _core.attention_options)
+    return in_order(function, options, [name for name in _NAMES if name not in _REFUSED], _REFUSED)
 
 
 def latent_attention(

@@ -1,12 +1,20 @@
 # python/attn/_options.py: prepares the options of attn.attention for the extension.
 """The functions and attn.torch import this module; both prepare the options of a call."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from attn import _core
+from attn import _arguments, _core
 from attn._tracing import trace
 
 _SCORE, _SCORE_MOD = (_core.attention_options.index(name) for name in ("score", "score_mod"))
+
+
+def in_order(function: str, options: dict[str, Any], names: Iterable[str], refused: Iterable[str] = ()) -> tuple:
+    """Returns the options in the order of _core.attention_options; raises a TypeError for one that is not among the
+    names, nor among those that are `refused` by a line of their own."""
+    _arguments.check(function, options, names, refused)
+    return tuple(options.get(name) for name in _core.attention_options)
 
 
 class AdditiveWeights(NamedTuple):

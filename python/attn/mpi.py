@@ -24,10 +24,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from attn import _arguments, _core, _watched
+from attn import _core, _watched
 from attn._core import RankError
 from attn._functions import _chosen
-from attn._options import prepared
+from attn._options import in_order, prepared
 
 __all__ = ["Gradients", "RankError", "Ranks", "Saved", "attention", "attention_backward", "attention_forward"]
 
@@ -187,8 +187,7 @@ def _checked(ranks: Any) -> Ranks:
 
 
 def _options(options: dict[str, Any]) -> tuple:
-    _arguments.check("mpi.attention", options, _NAMES)
-    return prepared("mpi.attention", tuple(options.get(name) for name in _core.attention_options))
+    return prepared("mpi.attention", in_order("mpi.attention", options, _NAMES))
 
 
 def attention(ranks: Ranks, q: Any, k: Any, v: Any, *, layout: Layout = "heads", length: int | None = None,
@@ -288,7 +287,7 @@ def _of_constants(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tuple[tupl
         if _call.is_differentiated(x):
             raise TypeError(f"mpi.attention_forward: {name} wants a gradient, has a tangent or belongs to torch.func, "
                             "which is lost here; use attn.mpi.attention")
-    return given, None if given[_SEED] is not None else _recorded.seeded(given)[_SEED]
+    return given, _recorded.drawn_seed(given)
 
 
 def attention_backward(saved: Saved, grad_output: Any, grad_logsumexp: Any = None, *, sinks: bool = True,
