@@ -114,6 +114,8 @@ _MEANT = {
     "mpi.attention": _ATTENTION,
     "attention_cached": _ATTENTION,
     "attention_jvp": _ATTENTION,
+    "latent_attention": _ATTENTION,
+    "latent_attention_cached": _ATTENTION,
     "attention_scores": {**dict.fromkeys(("softmax_scale", "scaling"), "scale"),
                          **dict.fromkeys(("query", "key"), "q, k")},
     "scaled_dot_product_attention": _SDPA,
@@ -165,11 +167,12 @@ def unknown(function: str, name: str, names: Iterable[str]) -> TypeError:
                      else f"{function}: it takes no {shown(name)}")
 
 
-def check(function: str, given: dict[str, Any], names: Iterable[str]) -> None:
-    """Raises a TypeError for the first of `given` that is not among the names."""
+def check(function: str, given: dict[str, Any], names: Iterable[str], refused: Iterable[str] = ()) -> None:
+    """Raises a TypeError for the first of `given` that is not among the names. `refused`: names that the function
+    refuses with a line of its own."""
     names = list(names)
     for name in given:
-        if name not in names:
+        if name not in names and name not in refused:
             raise unknown(function, name, names)
 
 

@@ -4,7 +4,7 @@
 from typing import Any, NoReturn, TypeVar
 
 from attn import _arguments, _core
-from attn._options import AdditiveWeights, prepared
+from attn._options import AdditiveWeights, in_order, of_constants, prepared
 
 Array = TypeVar("Array")
 _by_torch: Any = None
@@ -236,7 +236,7 @@ def attention_cached(q: Any, cache: _core.KvCache, sequences: Any, **options: An
 
     The rows are at the end of their sequence unless query_start says otherwise: append the new keys first, then
     attend with mask="causal". `options` are those of `attention`, except key_lengths and key_start, which the cache
-    sets. There are no gradients.
+    sets. There are no gradients: a tensor that wants one is refused.
 
     Bits     those of `attention` on the same keys without a cache.
 
@@ -250,7 +250,5 @@ def attention_cached(q: Any, cache: _core.KvCache, sequences: Any, **options: An
     """
     if not isinstance(cache, _core.KvCache):
         raise TypeError(f"attention_cached: cache is a {type(cache).__name__}; an attn.KvCache is needed")
-    _arguments.check("attention_cached", options, _NAMES)
-    given = tuple(options.get(name) for name in _core.attention_options)
-    return _chosen(_core.attention_cached(q, cache, sequences, prepared("attention_cached", given)),
-                   options.get("return_plan", False))
+    given = of_constants("attention_cached", {"q": q}, in_order("attention_cached", options, _NAMES))
+    return _chosen(_core.attention_cached(q, cache, sequences, given), options.get("return_plan", False))

@@ -4,10 +4,11 @@ attn.attention."""
 
 from typing import Any
 
-from attn import _arguments, _core
-from attn._options import prepared
+from attn import _core
+from attn._options import in_order, prepared
 
-_LEFT_OUT = ("weights", "out")
+_LEFT_OUT = {"weights": "which has no tangent here", "out": "which has no tangent here",
+             "return_plan": "which attn.attention returns; there is no plan here"}
 _NAMES = tuple(name for name in _core.attention_options if name not in _LEFT_OUT)
 
 
@@ -33,7 +34,8 @@ def attention_jvp(
     q_tangent ..   shaped as q, k, v; None: the operand does not move
     bias_tangent   the tangent of the array of bias, or a list of one for each of its arrays (None: it does not move)
     sinks_tangent  shaped as sinks
-    options        those of attn.attention but weights and out; score is the (scaled) dot product or a function
+    options        those of attn.attention but weights, out and return_plan; score is the (scaled) dot product, or a
+                   function
 
     Memory   O(T D): after the forward pass, one pass over the keys makes the weights again, block by block.
     Dtypes   as attn.attention; for bfloat16 and float16 the tangent is computed in float32 and rounded once.
@@ -48,23 +50,29 @@ def attention_jvp(
     array([[1., 1.],
            [1., 1.]], dtype=float32)
     """
-    for name in _LEFT_OUT:
+    for name, why in _LEFT_OUT.items():
         if name in options:
-            raise TypeError(f"attention_jvp: {name} is given, which has no tangent here; leave it out")
-    _arguments.check("attention_jvp", options, _NAMES)
+            raise TypeError(f"attention_jvp: {name} is given, {why}; leave it out")
+    given = in_order("attention_jvp", options, _NAMES)
     if hasattr(q, "__torch_function__"):
-        _check_torch(q, k, v, q_tangent, k_tangent, v_tangent, bias_tangent, sinks_tangent, *options.values())
-    given = prepared("attention_jvp", tuple(options.get(name) for name in _core.attention_options))
+        of_bias = bias_tangent if isinstance(bias_tangent, (list, tuple)) else (bias_tangent,)
+        given = _by_torch((q, k, v, q_tangent, k_tangent, v_tangent, sinks_tangent, *of_bias), given)
+    else:
+        given = prepared("attention_jvp", given)
     found = _core.attention_jvp(q, k, v, given, (q_tangent, k_tangent, v_tangent, sinks_tangent, bias_tangent))
     return found if options.get("return_logsumexp") else found[:2]
 
 
-def _check_torch(*given: Any) -> None:
-    """Refuses torch tensors whose gradients or transforms the results would lose."""
-    import torch
+def _by_torch(arrays: tuple, options: tuple) -> tuple:
+    """Returns the options prepared. Refuses torch tensors, of objects among the options too, whose gradients or
+    transforms the results would lose."""
+    from attn.torch import _call, _mutations, _recorded
 
-    from attn.torch import _call
-
-    if not _call.is_direct() or any(_call.wants_gradient(x) for x in given if isinstance(x, torch.Tensor)):
+    lost = not _call.is_direct()
+    if not lost:
+        options = prepared("attention_jvp", _recorded.seeded(options))
+        lost = any(map(_call.wants_gradient, (*arrays, *(x for _, x in _mutations.of_options(options)))))
+    if lost:
         raise TypeError("attention_jvp: a gradient, a transform or a graph would be lost; use torch.func.jvp or "
                         "torch.autograd.forward_ad through attn.attention, or call it under torch.no_grad()")
+    return options

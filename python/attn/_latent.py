@@ -3,15 +3,15 @@
 
 from typing import Any
 
-from attn import _arguments, _core
+from attn import _core
 from attn._functions import _NAMES, _chosen
-from attn._options import prepared
+from attn._options import check_constants, in_order, of_constants, prepared
+
+_REFUSED = ("score", "out")
 
 
 def _given(function: str, options: dict[str, Any]) -> tuple:
-    """Returns the options in the order of _core.attention_options."""
-    _arguments.check(function, options, _NAMES)
-    return tuple(options.get(name) for name in _core.attention_options)
+    return in_order(function, options, [name for name in _NAMES if name not in _REFUSED], _REFUSED)
 
 
 def latent_attention(
@@ -62,9 +62,10 @@ def latent_attention(
 
 def append_latent(cache: _core.KvCache, sequences: Any, latent: Any, k_rope: Any) -> None:
     """Appends T tokens to each of B sequences of a cache made with values_in_keys, or to none:
-    latent [B, T, C], k_rope [B, T, Dr]."""
+    latent [B, T, C], k_rope [B, T, Dr]. A tensor that wants a gradient is refused: give x.detach()."""
     if not isinstance(cache, _core.KvCache):
         raise TypeError(f"append_latent: cache is a {type(cache).__name__}; an attn.KvCache is needed")
+    check_constants("append_latent", {"latent": latent, "k_rope": k_rope})
     _core.append_latent(cache, sequences, latent, k_rope)
 
 
@@ -81,7 +82,7 @@ def latent_attention_cached(
 ) -> Any:
     """`latent_attention` over the rows of a cache: one row of C + Dr elements a token, whose first C are the values.
 
-    Positions and options are those of `attention_cached`. There are no gradients.
+    Positions and options are those of `attention_cached`. There are no gradients: a tensor that wants one is refused.
 
     Bits     those of `latent_attention` in the same form on the same rows.
 
@@ -96,6 +97,7 @@ def latent_attention_cached(
     """
     if not isinstance(cache, _core.KvCache):
         raise TypeError(f"latent_attention_cached: cache is a {type(cache).__name__}; an attn.KvCache is needed")
-    given = prepared("latent_attention_cached", _given("latent_attention_cached", options))
+    operands = {"q_nope": q_nope, "q_rope": q_rope, "w_uk": w_uk, "w_uv": w_uv}
+    given = of_constants("latent_attention_cached", operands, _given("latent_attention_cached", options))
     results = _core.latent_attention_cached(q_nope, q_rope, w_uk, w_uv, cache, sequences, given, form)
     return _chosen(results, options.get("return_plan", False))

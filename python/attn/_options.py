@@ -1,12 +1,20 @@
 # python/attn/_options.py: prepares the options of attn.attention for the extension.
 """The functions and attn.torch import this module; both prepare the options of a call."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from attn import _core
+from attn import _arguments, _core
 from attn._tracing import trace
 
 _SCORE, _SCORE_MOD = (_core.attention_options.index(name) for name in ("score", "score_mod"))
+
+
+def in_order(function: str, options: dict[str, Any], names: Iterable[str], refused: Iterable[str] = ()) -> tuple:
+    """Returns the options in the order of _core.attention_options; raises a TypeError for one that is not among the
+    names, nor among those that are `refused` by a line of their own."""
+    _arguments.check(function, options, names, refused)
+    return tuple(options.get(name) for name in _core.attention_options)
 
 
 class AdditiveWeights(NamedTuple):
@@ -34,6 +42,28 @@ def prepared(function: str, options: tuple) -> tuple:
     if isinstance(options[_SCORE], AdditiveWeights):
         options = _with(options, _SCORE, _core.Score.additive(*options[_SCORE]))
     return options
+
+
+def check_constants(function: str, operands: dict[str, Any], options: tuple = ()) -> bool:
+    """Returns whether there are torch tensors among the operands; refuses those, and tensors of the options, whose
+    derivatives the function would lose."""
+    if not any(hasattr(x, "__torch_function__") for x in operands.values()):
+        return False
+    from attn.torch import _call, _mutations
+
+    _call.check_constants(function, (*operands.items(), *_mutations.of_options(options)))
+    return True
+
+
+def of_constants(function: str, operands: dict[str, Any], options: tuple) -> tuple:
+    """Returns the prepared options of a call that has no gradients; for torch tensors the seed of dropout comes from
+    torch's generator."""
+    given = prepared(function, options)
+    if check_constants(function, operands, given):
+        from attn.torch import _recorded
+
+        return _recorded.seeded(given)
+    return given
 
 
 def _with(options: tuple, place: int, value: Any) -> tuple:

@@ -13,6 +13,8 @@ All functions are collective: every rank calls them, in the same order and with 
 the whole sequence. The error of one rank is raised at all, as an attn.mpi.RankError with the same text.
 """
 
+import math
+import numbers
 import os
 import shutil
 import sys
@@ -22,10 +24,10 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from attn import _arguments, _core
+from attn import _core, _watched
 from attn._core import RankError
 from attn._functions import _chosen
-from attn._options import prepared
+from attn._options import in_order, prepared
 
 __all__ = ["Gradients", "RankError", "Ranks", "Saved", "attention", "attention_backward", "attention_forward"]
 
@@ -64,17 +66,33 @@ def _files(family: str) -> list[str]:
     return there or [name]
 
 
-def _problem(mpi: Any) -> tuple[Any, str]:
-    """Returns (attn's library for mpi4py's MPI, why there is none)."""
+def _check_launcher(mpi: Any) -> None:
+    """Raises a ValueError if the launcher is of another MPI, so that each process is alone and no rank waits for it.
+    A launcher such as srun sets PMI_SIZE for any MPI: what tells is whether the world has its processes."""
+    family, (started, count) = _family(mpi.Get_library_version()), _launcher()
+    if count > 1 and started != family and mpi.COMM_WORLD.Get_size() != count:
+        raise ValueError(f"mpi.Ranks: {started}'s launcher started {count} processes, and mpi4py uses {family}; "
+                         "both must be one MPI")
+
+
+def _wrong_timeout(timeout: Any) -> str:
+    """Returns what is wrong with it, or an empty text."""
+    is_number = isinstance(timeout, numbers.Real)
+    if timeout is None or is_number and 0 < timeout < math.inf:
+        return ""
+    given = timeout if is_number else f"a {type(timeout).__name__}"
+    return f"mpi.Ranks: timeout is {given}; it must be above 0, or None to wait for ever"
+
+
+def _problem(mpi: Any, timeout: Any) -> tuple[Any, str]:
+    """Returns (attn's library for mpi4py's MPI, why there can be no ranks)."""
     version = mpi.Get_library_version().rstrip("\0 \n")
-    family, (started, count) = _family(version), _launcher()
-    if count > 1 and started != family:
-        return None, (f"mpi.Ranks: {started}'s launcher started {count} processes, and mpi4py uses {family}; "
-                      "both must be one MPI")
-    if mpi.Is_initialized() and not mpi.Is_finalized() and mpi.Query_thread() < mpi.THREAD_FUNNELED:
+    if wrong := _wrong_timeout(timeout):
+        return None, wrong
+    if mpi.Query_thread() < mpi.THREAD_FUNNELED:
         return None, "mpi.Ranks: MPI was initialised with THREAD_SINGLE; THREAD_FUNNELED or more is needed"
     try:
-        return _core.MpiLibrary(_files(family), version), ""
+        return _core.MpiLibrary(_files(_family(version)), version), ""
     except ValueError as error:
         return None, f"mpi.{error}"
 
@@ -105,9 +123,9 @@ class Ranks(_core.Ranks):
     """
 
     def __init__(self, comm: Any = None, timeout: float | None = None) -> None:
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"mpi.Ranks: timeout is {timeout}; it must be above 0, or None to wait for ever")
         if comm is None:
+            if wrong := _wrong_timeout(timeout):
+                raise ValueError(wrong)
             super().__init__()
             return
         mpi = sys.modules.get("mpi4py.MPI")
@@ -117,18 +135,23 @@ class Ranks(_core.Ranks):
         if mpi.Is_finalized() or not mpi.Is_initialized():
             raise ValueError("mpi.Ranks: MPI has been finalised; ranks can be used until then" if mpi.Is_finalized()
                              else "mpi.Ranks: MPI is not initialised, which is the caller's part")
-        library, problem = _problem(mpi)
-        if problem.startswith("mpi.Ranks: ") and _launcher()[0] not in ("", _family(mpi.Get_library_version())):
-            raise ValueError(problem)  # each process is alone, in the wrong MPI
+        _check_launcher(mpi)
         if comm == mpi.COMM_NULL or comm.Is_inter():
             raise ValueError("mpi.Ranks: the communicator is null, freed, or between two groups; one of a single group "
                              "is needed")
+        library, problem = _problem(mpi, timeout)
         for rank, each in enumerate(comm.allgather(problem)):
             if each:
                 raise ValueError(each) if comm.Get_size() == 1 else _of_rank(rank, each)
         super().__init__(library, comm.py2f())
         if timeout is not None:
             self.set_timeout(timeout)
+
+    def set_timeout(self, seconds: float | None) -> None:
+        """Sets the timeout of this rank in seconds; None: it waits for ever."""
+        if wrong := _wrong_timeout(seconds):
+            raise ValueError(wrong)
+        super().set_timeout(0 if seconds is None else float(seconds))
 
     def rows(self, length: int, layout: Layout = "heads") -> "np.ndarray[Any, np.dtype[np.int64]]":
         """The numbers of the rows of a sequence that this rank holds, ascending; every row belongs to one rank.
@@ -164,8 +187,7 @@ def _checked(ranks: Any) -> Ranks:
 
 
 def _options(options: dict[str, Any]) -> tuple:
-    _arguments.check("mpi.attention", options, _NAMES)
-    return prepared("mpi.attention", tuple(options.get(name) for name in _core.attention_options))
+    return prepared("mpi.attention", in_order("mpi.attention", options, _NAMES))
 
 
 def attention(ranks: Ranks, q: Any, k: Any, v: Any, *, layout: Layout = "heads", length: int | None = None,
@@ -183,7 +205,8 @@ def attention(ranks: Ranks, q: Any, k: Any, v: Any, *, layout: Layout = "heads",
 
     Torch tensors have gradients, by collective backward passes: every rank runs them, in the same order. Those of
     sinks, of biases and of the tables of score_mod are whole at every rank. With layout "heads" those of a dense bias
-    that heads share are refused, because they are sums over ranks.
+    that heads share are refused, because they are sums over ranks. Returned weights have none: where a gradient is
+    wanted they are refused.
     Raises   RankError, at every rank and with the same text, for the error of any of them; TypeError for `ranks`.
 
     >>> import numpy as np, attn, attn.mpi
@@ -212,6 +235,7 @@ class Saved(NamedTuple):
     layout: Layout
     length: int | None
     kept: tuple
+    read: list
 
 
 class Gradients(NamedTuple):
@@ -230,6 +254,9 @@ def attention_forward(ranks: Ranks, q: Any, k: Any, v: Any, *, layout: Layout = 
                       **options: Any) -> tuple[Any, Saved]:
     """`attention`, and what `attention_backward` needs: (results, saved). For arrays without autograd. Collective.
 
+    The backward pass reads q, k, v, the options and the output again: one that was changed in between is an error.
+    Tensors that want a gradient are refused; `attention` records them.
+
     >>> import numpy as np, attn, attn.mpi
     >>> x = np.eye(2, dtype=np.float32)[None, None]
     >>> output, saved = attn.mpi.attention_forward(attn.mpi.Ranks(), x, x, x)
@@ -237,11 +264,30 @@ def attention_forward(ranks: Ranks, q: Any, k: Any, v: Any, *, layout: Layout = 
     array([[1., 1.],
            [1., 1.]], dtype=float32)
     """
-    given = _checked(ranks)._together(lambda: _options(options))
-    results, kept = _core.rank_attention(ranks, q, k, v, given, layout, length, True, None)
+    given, drawn = _checked(ranks)._together(lambda: _of_constants(q, k, v, options))
+    results, kept = _core.rank_attention(ranks, q, k, v, given, layout, length, True, drawn)
     seeded = (*given[:_SEED], results[4], *given[_SEED + 1 :])
     kept = (results[0] if kept[0] is None else kept[0], *kept[1:])
-    return _chosen(results, options.get("return_plan", False)), Saved(ranks, q, k, v, seeded, layout, length, kept)
+    arrays = zip(("q", "k", "v", "the output", "the saved max", "the saved sum"), (q, k, v, *kept))
+    every = (*arrays, *(each for each in _watched.of_options(given) if each[0] != "out"))
+    read = ranks._together(lambda: _watched.watched(every))
+    saved = Saved(ranks, q, k, v, seeded, layout, length, kept, read)
+    return _chosen(results, options.get("return_plan", False)), saved
+
+
+def _of_constants(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tuple[tuple, int | None]:
+    """Returns the options, and for torch tensors the seed that is drawn from torch's generator; refuses tensors that
+    want a gradient, have a tangent or belong to torch.func."""
+    given = _options(options)
+    if not any(hasattr(x, "__torch_function__") for x in (q, k, v)):
+        return given, None
+    from attn.torch import _call, _recorded
+
+    for name, x in (("q", q), ("k", k), ("v", v), *_watched.of_options(given)):
+        if _call.is_differentiated(x):
+            raise TypeError(f"mpi.attention_forward: {name} wants a gradient, has a tangent or belongs to torch.func, "
+                            "which is lost here; use attn.mpi.attention")
+    return given, _recorded.drawn_seed(given)
 
 
 def attention_backward(saved: Saved, grad_output: Any, grad_logsumexp: Any = None, *, sinks: bool = True,
@@ -258,6 +304,7 @@ def attention_backward(saved: Saved, grad_output: Any, grad_logsumexp: Any = Non
     terms = getattr(options[_BIAS], "arrays", () if options[_BIAS] is None else (options[_BIAS],))
     biases = sum(x is not None for x in terms)
     has_sinks = options[_SINKS] is not None
+    saved.ranks._together(lambda: _watched.check(saved.read, "mpi.attention_backward"))
     inputs = saved.ranks._together(lambda: _core.attention_inputs(saved.q, saved.k, saved.v, options))
     tables = len(inputs) - 3 - has_sinks - scores - biases
     needs = [True] * 3 + [sinks] * has_sinks + [False] * scores + [bias] * biases + [score_mod] * tables

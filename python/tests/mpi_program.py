@@ -150,6 +150,7 @@ def mistakes():
         for error in (ValueError("too much"), "too much"):
             assert raised(lambda: ranks.agree(error if mine else None)) == who + "too much"
         wrong = {
+            "mpi.Ranks: timeout is 0; it must be above 0": lambda: attn.mpi.Ranks(world, timeout=0 if mine else None),
             "mpi.attention: q is a str": lambda: attn.mpi.attention(ranks, "q" if mine else x, x, x),
             "mpi.attention: there is no option masks": lambda: attn.mpi.attention(
                 ranks, x, x, x, **({"masks": "causal"} if mine else {})),
@@ -174,8 +175,12 @@ def mistakes():
              "mpi.Ranks: comm is a int; a communicator of mpi4py is needed, as MPI.COMM_WORLD"),
             (lambda: attn.mpi.Ranks(MPI.COMM_NULL), ValueError,
              "mpi.Ranks: the communicator is null, freed, or between two groups; one of a single group is needed"),
-            (lambda: attn.mpi.Ranks(world, timeout=0), ValueError,
+            (lambda: attn.mpi.Ranks(timeout=0), ValueError,
              "mpi.Ranks: timeout is 0; it must be above 0, or None to wait for ever"),
+            (lambda: ranks.set_timeout(-1), ValueError,
+             "mpi.Ranks: timeout is -1; it must be above 0, or None to wait for ever"),
+            (lambda: ranks.set_timeout("1"), ValueError,
+             "mpi.Ranks: timeout is a str; it must be above 0, or None to wait for ever"),
             (lambda: attn.mpi.attention(world, x, x, x), TypeError,
              "mpi.attention: ranks is a Intracomm; an attn.mpi.Ranks is needed")):
         assert raised(make, kind) == text
@@ -201,13 +206,15 @@ def finalised():
     attn.mpi.attention(ranks, x, x, x)
     MPI.Finalize()
     text = "MPI has been finalised; ranks can be used until then"
-    for work in (lambda: attn.mpi.attention(ranks, x, x, x), ranks.agree, lambda: attn.mpi.Ranks(world)):
+    # one process computes without MPI, but has no Ranks of a communicator
+    for work, alone in ((lambda: attn.mpi.attention(ranks, x, x, x), True), (ranks.agree, True),
+                        (lambda: attn.mpi.Ranks(world), False)):
         try:
             work()
         except ValueError as error:
             assert str(error).endswith(text) and "\n" not in str(error), error
         else:
-            assert ranks.size == 1, "no error"
+            assert alone and ranks.size == 1, "no error"
 
 
 LAYOUTS = ("heads", "stripes")

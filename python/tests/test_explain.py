@@ -197,7 +197,7 @@ def test_a_missing_step_lists_those_there_are():
 
 
 def test_heat_maps(tmp_path):
-    matplotlib = pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    matplotlib = pytest.importorskip("matplotlib", reason="not installed: matplotlib")
     matplotlib.use("Agg")
     from attn.plot import heat_map
 

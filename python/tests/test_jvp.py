@@ -176,8 +176,79 @@ def test_what_is_refused():
                         (dict(bias_tangent=dq), "attention_jvp: 1 bias tangents are given; the bias has 0 terms"),
                         (dict(sinks_tangent=dq), "attention_jvp: the tangent of sinks is given and there are none"),
                         (dict(weights="full"), "attention_jvp: weights is given"),
+                        (dict(return_plan=True), "attention_jvp: return_plan is given, which attn.attention returns"),
                         (dict(is_causal=True), 'attention_jvp: .*mask="causal"')):
         with pytest.raises((TypeError, ValueError), match=text):
             attn.attention_jvp(q, k, v, **wrong)
+
+
+def test_every_input_of_attention_jvp_that_wants_a_gradient_is_refused():
+    learn = lambda x: x.clone().requires_grad_()
+    table = attn.ScoreTable(learn(slopes))
+    for options in (dict(q_tangent=learn(dq)), dict(sinks=learn(slopes)), dict(bias=learn(bias)),
+                    dict(bias=attn.Bias.dense(learn(bias))), dict(bias=bias, bias_tangent=[learn(dbias)]),
+                    dict(bias=bias, bias_tangent=learn(dbias)), dict(sinks=slopes, sinks_tangent=learn(dslopes)),
+                    dict(score_mod=lambda s, b, h, i, j: s * table[h])):
+        with pytest.raises(TypeError, match="^attention_jvp: a gradient, a transform or a graph would be lost; use"):
+            attn.attention_jvp(q, k, v, **{"q_tangent": dq, **options})
+        with torch.no_grad():
+            attn.attention_jvp(q, k, v, **{"q_tangent": dq, **options})
     with pytest.raises(TypeError, match="torch.func.jvp"):
-        attn.attention_jvp(q.clone().requires_grad_(), k, v, dq)
+        attn.attention_jvp(learn(q), k, v, dq)
+
+
+bias, dbias = (torch.randn(2, ROWS, ROWS, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
+               for n in (6, 7))
+slopes, dslopes = bias[0, 0, :2].abs(), dbias[0, 0, :2]
+OF_A_BIAS = {
+    "dense": (lambda x: attn.Bias.dense(x), bias, dbias),
+    "alibi": (lambda x: attn.Bias.alibi(x), slopes, dslopes),
+    "relative": (lambda x: attn.Bias.relative(x, max_distance=8), draw(8, 2), draw(8, 2)),
+    "sum": (lambda x: attn.Bias.dense(bias) + attn.Bias.alibi(x), slopes, dslopes),
+}
+
+
+@pytest.mark.parametrize("name", OF_A_BIAS)
+@pytest.mark.parametrize("moves_q", [False, True])
+def test_tensors_inside_a_bias(name, moves_q):
+    make, x, t = OF_A_BIAS[name]
+    along = dq if moves_q else torch.zeros_like(q)
+    expected = near(lambda q, x: attn.attention(q, k, v, bias=make(x)), (q, x), (along, t))
+    with forward_ad.dual_level():
+        dual = make(forward_ad.make_dual(x, t))
+        query = forward_ad.make_dual(q, dq) if moves_q else q
+        output, moved = forward_ad.unpack_dual(attn.attention(query, k, v, bias=dual))
+        learned = forward_ad.make_dual(x.clone().requires_grad_(), t)
+        other = forward_ad.unpack_dual(attn.attention(query, k, v, bias=make(learned))).tangent
+    assert torch.equal(output, attn.attention(q, k, v, bias=make(x))) and torch.equal(moved, other)
+    torch.testing.assert_close(moved, expected, rtol=1e-6, atol=1e-8)
+
+
+def test_tangents_inside_a_score_are_refused():
+    w = draw(4, 4)
+    with forward_ad.dual_level():
+        x = forward_ad.make_dual(w, w)
+        for score in (attn.Score.general(x), attn.Score.additive(x, w, w[0]), attn.Score.additive(w, w, x[0])):
+            with pytest.raises(ValueError, match="the score is general or additive; it must be"):
+                attn.attention(q, k, v, score=score)
+        with pytest.raises(ValueError, match="the score is general or additive; it must be"):
+            attn.additive_attention(q, k, v, w, x, w[0])
+        table = attn.ScoreTable(x[0, :2])
+        for mod in (lambda s, b, h, i, j: s * table[h], attn.ScoreExpression("s * t[h]", {"t": x[0, :2]})):
+            with pytest.raises(ValueError, match="an array of score_mod has a tangent"):
+                attn.attention(q, k, v, score_mod=mod)
+
+
+def test_tangents_inside_functions_of_flex_attention():
+    call = attn.torch.flex_attention
+    uses = {
+        "dense": (lambda x: lambda s, b, h, i, j: s + x[h, i, j], bias, dbias),
+        "parts": (lambda x: lambda s, b, h, i, j: s * x[h][i] + x[1, i], bias[:, 0], dbias[:, 0]),
+        "number": (lambda x: lambda s, b, h, i, j: torch.tanh(s) * x, bias[0, 0, 0], dbias[0, 0, 0]),
+    }
+    for make, x, t in uses.values():
+        expected = near(lambda q, x: call(q, k, v, make(x)), (q, x), (dq, t))  # noqa: B023
+        with forward_ad.dual_level(), pytest.warns(UserWarning, match="a tensor that has a tangent"):
+            found = call(forward_ad.make_dual(q, dq), k, v, make(forward_ad.make_dual(x, t)))
+            moved = forward_ad.unpack_dual(found).tangent
+        torch.testing.assert_close(moved, expected, rtol=1e-6, atol=1e-8)

@@ -8,6 +8,7 @@ import attn
 torch = pytest.importorskip("torch")
 
 from error_rule import assert_as_close_as  # noqa: E402
+from torch.autograd import forward_ad  # noqa: E402
 
 FORMS = ("expanded", "absorbed")
 NAMES = ("q_nope", "q_rope", "latent", "k_rope", "w_uk", "w_uv")
@@ -131,8 +132,59 @@ def test_a_cache_has_no_gradient():
     cache = made_cache(given)
     sequences = [cache.create(), cache.create()]
     attn.append_latent(cache, sequences, given[2], given[3])
-    w = given[5].clone().requires_grad_()
-    assert not attn.latent_attention_cached(*given[:2], given[4], w, cache, sequences).requires_grad
+    plain = attn.KvCache(3, 16, 40)
+    others = [plain.create(), plain.create()]
+    plain.append(others, given[0], given[0])
+    q_nope, q_rope, latent, k_rope, w_uk, w_uv = given
+    latent, k_rope = latent[:, :1], k_rope[:, :1]
+    sinks = torch.zeros(3)
+    calls = {
+        "latent_attention_cached: w_uv": (w_uv, lambda x: attn.latent_attention_cached(q_nope, q_rope, w_uk, x, cache,
+                                                                                       sequences)),
+        "latent_attention_cached: q_rope": (q_rope, lambda x: attn.latent_attention_cached(q_nope, x, w_uk, w_uv, cache,
+                                                                                           sequences)),
+        "latent_attention_cached: sinks": (sinks, lambda x: attn.latent_attention_cached(*given[:2], w_uk, w_uv, cache,
+                                                                                         sequences, sinks=x)),
+        "append_latent: k_rope": (k_rope, lambda x: attn.append_latent(cache, sequences, latent, x)),
+        "append_latent: latent": (latent, lambda x: attn.append_latent(cache, sequences, x, k_rope)),
+        "attention_cached: q": (q_nope, lambda x: attn.attention_cached(x, plain, others)),
+        "attention_cached: the array of bias": (torch.ones(3), lambda x: attn.attention_cached(
+            q_nope, plain, others, bias=attn.Bias.alibi(x))),
+    }
+    for text, (x, call) in calls.items():
+        learned, length = x.clone().requires_grad_(), cache.length(sequences[0])
+        with pytest.raises(TypeError, match=f"^{text} wants a gradient, which a cache does not keep; give x.detach"):
+            call(learned)
+        with forward_ad.dual_level(), pytest.raises(TypeError, match=f"^{text} has a tangent or belongs to torch.func"):
+            call(forward_ad.make_dual(x, x))
+        for run in (torch.func.grad(call), torch.func.vmap(call)):
+            if "array of bias" not in text:  # a Bias itself takes no tensor of torch.func
+                with pytest.raises(TypeError, match=f"^{text} (wants a grad|has a tangent or belongs to torch.func)"):
+                    run(x)
+        assert cache.length(sequences[0]) == length
+        call(learned.detach())
+        with torch.no_grad():
+            call(learned)
+
+
+def test_the_seed_of_dropout_is_of_torchs_generator():
+    given = operands()
+    latent, plain = made_cache(given), attn.KvCache(3, 16, 40)
+    sequences, others = [latent.create(), latent.create()], [plain.create(), plain.create()]
+    attn.append_latent(latent, sequences, given[2], given[3])
+    plain.append(others, given[0], given[0])
+    q = given[0]
+    for call in (lambda p: attn.latent_attention_cached(*given[:2], *given[4:], latent, sequences, dropout_p=p),
+                 lambda p: attn.attention_cached(q, plain, others, dropout_p=p),
+                 lambda p: attn.attention_jvp(q, q, q, q, dropout_p=p)[1]):
+        torch.manual_seed(1)
+        first = call(0.5)
+        other = call(0.5)
+        torch.manual_seed(1)
+        assert torch.equal(call(0.5), first) and not torch.equal(other, first)
+        before = torch.get_rng_state()
+        call(0.0)
+        assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_mistakes_are_one_line_each():
@@ -163,5 +215,13 @@ def test_mistakes_are_one_line_each():
             "append: v is given; with values_in_keys a value is a part of its key: give k alone")
     refused(ValueError, lambda: attn.KvCache(1, 32, 4, storage="int8", values_in_keys=True),
             "KvCache: storage is int8 with values_in_keys; such rows are stored in their dtype")
-    with pytest.raises(TypeError, match="masks"):
-        attn.latent_attention(*given, masks="causal")
+    for function, call in (("latent_attention", lambda **x: attn.latent_attention(*given, **x)),
+                           ("latent_attention_cached", lambda **x: attn.latent_attention_cached(
+                               *given[:2], *given[4:], cache, [sequence], **x))):
+        for name, meant in (("is_causal", 'mask="causal"'), ("masks", "mask")):
+            refused(TypeError, lambda: call(**{name: True}),  # noqa: B023
+                    f"{function}: there is no option {name}; write {meant}")
+        with pytest.raises(TypeError) as caught:
+            call(zzz=1)
+        shown = str(caught.value).partition("; there are ")[2].split(", ")
+        assert "mask" in shown and not {"score", "out"} & {*shown}

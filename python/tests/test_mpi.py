@@ -23,7 +23,7 @@ LIBRARIES = {"openmpi": ROOT / "build/mpi/openmpi/mpi/libattn_mpi_openmpi.so",
 
 def mpi4py_uses(family):
     """Whether mpi4py can use that family's library."""
-    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    pytest.importorskip("mpi4py", reason="not installed: mpi4py (./setup --mpi)")
     code = "from mpi4py import MPI; print(MPI.Get_library_version())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment(family))
     return ("Open MPI" in said.stdout) == (family == "openmpi") and said.returncode == 0
@@ -60,7 +60,7 @@ def launched(family, ranks, *arguments, **more):
 @pytest.fixture(params=["openmpi", "mpich"])
 def family(request):
     if shutil.which(f"mpiexec.{request.param}") is None:
-        pytest.skip(f"{request.param} is not installed")
+        pytest.skip(f"not installed: {request.param} (./setup --mpi)")
     if not mpi4py_uses(request.param):
         pytest.skip(f"not installed: {request.param} where mpi4py finds it")
     if not LIBRARIES[request.param].exists():
@@ -102,7 +102,7 @@ def test_a_library_of_the_other_mpi_is_refused():
 
 
 def test_the_launcher_of_the_other_mpi_is_refused(monkeypatch):
-    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    pytest.importorskip("mpi4py", reason="not installed: mpi4py (./setup --mpi)")
     if not mpi4py_uses("openmpi"):
         pytest.skip("not installed: Open MPI where mpi4py finds it")
     # each process would be alone, and the job done several times
@@ -110,6 +110,14 @@ def test_the_launcher_of_the_other_mpi_is_refused(monkeypatch):
                             env=environment("openmpi", PMI_SIZE="3", PMI_RANK="1"))
     assert result.stdout == ("mpi.Ranks: MPICH's launcher started 3 processes, and mpi4py uses Open MPI; both must be "
                              "one MPI\n"), result.stdout + result.stderr
+
+
+def test_a_launcher_of_another_name_that_started_the_world(family):
+    """As srun --mpi=pmi2 does, which sets PMI_SIZE for Open MPI too."""
+    code = "import os; os.environ.pop('OMPI_COMM_WORLD_SIZE', 0)\n" if family == "openmpi" else ""
+    other = "PMI_SIZE" if family == "openmpi" else "OMPI_COMM_WORLD_SIZE"
+    result = launched(family, 2, "-c", f"import mpi4py.MPI\n{code}{MAKE}", **{other: "2"})
+    assert result.returncode == 0 and result.stdout == "", result.stdout + result.stderr
 
 
 def test_alone_is_attention(random):
@@ -145,6 +153,59 @@ def test_mistakes_alone():
     with pytest.raises(ZeroDivisionError):
         ranks.agree(ZeroDivisionError("itself"))
     assert ranks.agree() is None
+
+
+def test_returned_weights_have_no_gradient():
+    torch = pytest.importorskip("torch")
+    ranks, x = attn.mpi.Ranks(), torch.zeros(1, 2, 3, 4)
+    learned = x.clone().requires_grad_()
+    for weights in ("full", "top_k(2)", attn.Weights.top_k(1)):
+        with pytest.raises(ValueError, match="^mpi.attention: weights are requested and a gradient is wanted, .*no"):
+            attn.mpi.attention(ranks, learned, x, x, weights=weights)
+        with torch.no_grad():
+            assert len(attn.mpi.attention(ranks, learned, x, x, weights=weights)) == 2
+    assert attn.mpi.attention(ranks, learned, x, x, weights="none").requires_grad
+
+
+CHANGED = {
+    "q": lambda q, k, v, bias, output: q,
+    "k": lambda q, k, v, bias, output: k,
+    "v": lambda q, k, v, bias, output: v,
+    "the array of bias": lambda q, k, v, bias, output: bias,
+    "the output": lambda q, k, v, bias, output: output,
+}
+
+
+@pytest.mark.parametrize("of_torch", [False, True])
+@pytest.mark.parametrize("name", CHANGED)
+def test_what_was_changed_before_the_backward_pass_is_an_error(random, name, of_torch):
+    arrays = [random.standard_normal((2, heads, 9, 4), dtype=np.float32) for heads in (4, 2, 2)]
+    arrays.append(random.standard_normal((4, 9, 9), dtype=np.float32))
+    if of_torch:
+        arrays = [pytest.importorskip("torch").from_numpy(x) for x in arrays]
+    q, k, v, bias = arrays
+    output, saved = attn.mpi.attention_forward(attn.mpi.Ranks(), q, k, v, bias=attn.Bias.dense(bias))
+    attn.mpi.attention_backward(saved, q)
+    CHANGED[name](q, k, v, bias, output)[..., 0] += 1
+    with pytest.raises(RuntimeError, match=rf"^mpi.attention_backward: {name} of shape .* was changed in place"):
+        attn.mpi.attention_backward(saved, q)
+
+
+def test_attention_forward_is_for_arrays_without_autograd():
+    torch = pytest.importorskip("torch")
+    ranks, x, slopes = attn.mpi.Ranks(), torch.ones(1, 2, 3, 4), torch.ones(2)
+    learn = lambda x: x.clone().requires_grad_()
+    text = "wants a gradient, has a tangent or belongs to torch.func, which is lost here; use attn.mpi.attention$"
+    for name, q, options in (("q", learn(x), {}), ("sinks", x, {"sinks": learn(slopes)}),
+                             ("the array of bias", x, {"bias": attn.Bias.alibi(learn(slopes))})):
+        with pytest.raises(TypeError, match=f"^mpi.attention_forward: {name} {text}"):
+            attn.mpi.attention_forward(ranks, q, x, x, **options)
+        with torch.no_grad():
+            attn.mpi.attention_forward(ranks, q, x, x, **options)
+    torch.manual_seed(1)
+    first, _ = attn.mpi.attention_forward(ranks, x, x, x, dropout_p=0.5)
+    torch.manual_seed(1)
+    assert torch.equal(attn.mpi.attention_forward(ranks, x, x, x, dropout_p=0.5)[0], first)
 
 
 def test_a_rank_that_is_not_heard_ends_the_others(family):

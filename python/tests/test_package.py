@@ -75,7 +75,7 @@ STUB = pathlib.Path(attn.__file__).with_name("_core.pyi")
 def test_stubs_agree_with_the_extension(tmp_path):
     """By stubtest, and what it cannot see through (nanobind's metaclass, functions,
     static methods and constructors) by their own signatures."""
-    pytest.importorskip("mypy", reason="mypy is not installed")
+    pytest.importorskip("mypy", reason="not installed: mypy")
     covered = list(stub_signatures.of_extension(attn._core))
     # those that Python cannot construct too
     covered += [f"{name}.__init__" for name in covered if inspect.isclass(getattr(attn._core, name, None))]
@@ -120,7 +120,7 @@ def test_a_wrong_stub_is_noticed(right):
 
 
 def test_the_package_type_checks(tmp_path):
-    pytest.importorskip("mypy", reason="mypy is not installed")
+    pytest.importorskip("mypy", reason="not installed: mypy")
     (tmp_path / "use.py").write_text(
         "import attn\nimport numpy as np\nx = np.zeros((1, 1, 2, 4), np.float32)\n"
         "y: np.ndarray = attn.scaled_dot_product_attention(x, x, x, is_causal=True)\n"

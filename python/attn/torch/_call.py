@@ -15,6 +15,7 @@ _modes = torch._C._len_torch_dispatch_stack
 _function_modes = torch._C._len_torch_function_stack
 _tracing = torch._C._get_tracing_state
 _is_batch = torch._C._functorch.is_legacy_batchedtensor
+_is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
 TENSORS = (torch.Tensor, torch.nn.Parameter)
 _STRIDED = torch.strided
 _NO_DISPATCH = torch.Tensor.__torch_dispatch__
@@ -96,6 +97,28 @@ def wants_gradient(*tensors):
         if getattr(x, "requires_grad", False):
             return True
     return False
+
+
+def has_tangent(x):
+    """Returns whether `x` is a tensor that carries a tangent (make_dual, torch.func.jvp)."""
+    return is_forward() and isinstance(x, torch.Tensor) and forward_ad.unpack_dual(x).tangent is not None
+
+
+def is_differentiated(x):
+    """Returns whether `x` is a tensor that wants a gradient, has a tangent or belongs to torch.func."""
+    return isinstance(x, torch.Tensor) and (wants_gradient(x) or has_tangent(x) or _is_wrapped(x))
+
+
+def check_constants(function, arrays):
+    """Raises a TypeError for a tensor that wants a gradient, has a tangent or belongs to torch.func, because the
+    function would lose it. `arrays`: pairs (name, array)."""
+    for name, x in arrays:
+        if wants_gradient(x):
+            raise TypeError(f"{function}: {name} wants a gradient, which a cache does not keep; give x.detach(), or "
+                            "call it under torch.no_grad()")
+        if is_differentiated(x):
+            raise TypeError(f"{function}: {name} has a tangent or belongs to torch.func, which a cache does not keep; "
+                            "attention without a cache does")
 
 
 def check_tensors(function, tensors, optional=(), anywhere=False):

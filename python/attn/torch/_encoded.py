@@ -55,16 +55,16 @@ def _hold(x, name):
     return place, held
 
 
-def _learns(array):
-    return isinstance(array, Tensor) and array.requires_grad and torch.is_grad_enabled()
+def _is_differentiated(array):
+    return isinstance(array, Tensor) and (_call.wants_gradient(array) or _call.has_tangent(array))
 
 
 @_constant
 def _tensors_of(x):
-    """Returns the tensors of a Bias, a Score or an expression if one requires a gradient:
-    they become tensors of the call, with gradients."""
-    learns = isinstance(x, (_core.Bias, _core.Score, _core.ScoreExpression)) and any(map(_learns, x.arrays))
-    return tuple(array for array in x.arrays if isinstance(array, Tensor)) if learns else ()
+    """Returns the tensors of a Bias, a Score or an expression if one requires a gradient or has a tangent:
+    they become tensors of the call, with gradients and tangents."""
+    found = isinstance(x, (_core.Bias, _core.Score, _core.ScoreExpression)) and any(map(_is_differentiated, x.arrays))
+    return tuple(array for array in x.arrays if isinstance(array, Tensor)) if found else ()
 
 
 def _over(x, tensors):
@@ -77,8 +77,8 @@ def _over(x, tensors):
         notation, tables = x.__reduce__()[1]
     except TypeError as error:
         raise TypeError(
-            "attention: score_mod holds a tensor that wants a gradient, and its text does not read back, by which "
-            "torch.compile and torch.func see the tensor; "
+            "attention: score_mod holds a tensor that wants a gradient or has a tangent, and its text does not read "
+            "back, by which torch.compile, torch.func and forward mode see the tensor; "
             "give a function, or each table a name of its own: attn.ScoreTable(x, name)"
         ) from error
     return _core._parse_expression(notation,

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 import attn
 from attn.torch import _call, _flex_blocks, _flex_symbols, _flex_trace
@@ -110,6 +111,8 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, block_mask: Any, **o
     refused = ""
     for mask, mod in _calls(score_mod, block_mask, sizes):
         mod = None if str(mod) == "s" else attn.ScoreExpression(mod).aligned("top_left")
+        if mod is not None and any(map(_call.has_tangent, mod.arrays)):
+            raise Untraceable("a tensor that has a tangent")
         try:
             return attn.attention(q, k, v, mask=mask, score_mod=mod, **options)
         except ValueError as error:
@@ -120,6 +123,17 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, block_mask: Any, **o
 
 
 # --- the definition ---------------------------------------------------------------------------------------------------
+
+
+class _Looked(TorchFunctionMode):
+    """x[i, j] by symbols of vmap, in operations that have tangents; torch's TransformGetItemToIndex has none."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if function is torch.Tensor.__getitem__:
+            index = args[1] if isinstance(args[1], tuple) else (args[1],)
+            if all(isinstance(x, (Tensor, int)) for x in index):
+                return torch.ops.aten.index(args[0], [torch.as_tensor(x) for x in index])
+        return function(*args, **(kwargs or {}))
 
 
 def _unfused(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, block_mask: Any, scale: float) -> tuple:
@@ -137,7 +151,7 @@ def _unfused(q: Tensor, k: Tensor, v: Tensor, score_mod: Any, block_mask: Any, s
     k, v = (torch.where(used, x.to(dtype).repeat_interleave(heads // x.shape[1], 1), 0) for x in (k, v))
     scores = (q.to(dtype) @ k.transpose(2, 3)) * scale
     if score_mod is not None:
-        with TransformGetItemToIndex():
+        with _Looked() if _call.is_forward() else TransformGetItemToIndex():
             scores = _vmap_for_bhqkv(score_mod, prefix=(0,))(scores, *(torch.arange(n) for n in scores.shape))
         scores = scores.to(dtype)
     scores = torch.where(shown, scores, -torch.inf)

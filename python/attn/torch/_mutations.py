@@ -1,25 +1,10 @@
-# python/attn/torch/_mutations.py: detects whether an array that a backward pass reads again was changed after the call.
-"""torch counts the in-place changes of a tensor. NumPy arrays, tensors of inference mode and DLPack arrays have no such
-count: a checksum watches their memory, or they are copied if torch itself saves them."""
+# python/attn/torch/_mutations.py: keeps the tensors of a call for torch to save, and detects whether an array that a
+# backward pass reads again was changed after the call.
+"""The counts and checksums are those of attn._watched. What torch itself saves without a count is copied."""
 
-import numpy
 import torch
 
-from attn import _core
-
-
-def of_options(options):
-    """Yields (name, array) for the options and for the arrays of a mask, a bias, a score, an expression or Weights."""
-    for name, x in zip(_core.attention_options, options):
-        if hasattr(x, "__dlpack__"):
-            yield name, x
-        for array in getattr(x, "arrays", ()):
-            yield f"the array of {name}", array
-
-
-def _once(x, strides):
-    """Returns each stored element of a broadcast array once."""
-    return x[tuple(slice(1) if stride == 0 else slice(None) for stride in strides)] if 0 in strides else x
+from attn._watched import check, of_options, once, watched  # noqa: F401
 
 
 def owned(x):
@@ -34,28 +19,7 @@ def owned_mask(x):
 
 
 def _copy(x):
-    return _once(x, x.stride()).clone().expand(x.shape)
-
-
-def _memory(x):
-    """Returns the bytes of an array."""
-    if isinstance(x, numpy.ndarray):
-        return numpy.ascontiguousarray(_once(x, x.strides)).view(numpy.uint8)
-    if not isinstance(x, torch.Tensor):
-        x = torch.utils.dlpack.from_dlpack(x.__dlpack__())
-    return _once(x, x.stride()).detach().resolve_neg().flatten().view(torch.uint8).numpy()
-
-
-def _stamp(x):
-    """Returns a 64-bit number that changes if `x` is changed: its version counter, or a checksum."""
-    if isinstance(x, torch.Tensor) and not x.is_inference():
-        return x._version
-    return 0 if x is None else _core.checksum(_memory(x)) - 2**63
-
-
-def watched(arrays):
-    """Returns the list that `check` compares later, from pairs (name, array)."""
-    return [(name, x, _stamp(x)) for name, x in arrays]
+    return once(x, x.stride()).clone().expand(x.shape)
 
 
 def stamps(arrays):
@@ -65,11 +29,3 @@ def stamps(arrays):
 
 def check_stamps(arrays, stamps):
     check([(*array, stamp) for array, stamp in zip(arrays, stamps.tolist())])
-
-
-def check(watched):
-    """Raises a RuntimeError like torch's own if an array was changed."""
-    for name, x, stamp in watched:
-        if _stamp(x) != stamp:
-            raise RuntimeError(f"attention: {name} of shape {list(x.shape)} was changed in place after the call; its "
-                               "gradients need it as it was")

@@ -19,7 +19,7 @@ def wants_gradient(x):
     return isinstance(x, torch.Tensor) and x.requires_grad
 
 
-class _Arguments:
+class Arguments:
     """The q, k, v and options of a call between its passes. torch saves the floating tensors; masks, lengths and the
     arrays of objects stay here."""
 
@@ -58,7 +58,7 @@ class _Recorded(torch.autograd.Function):
     def forward(ctx, call, *inputs):
         *arguments, rest = call
         (output, weights, logsumexp, plan, seed), (exact, *rows) = _core.attention_kept(*arguments)
-        ctx.needs, ctx.arguments = [wants_gradient(x) for x in inputs], _Arguments(*arguments)
+        ctx.needs, ctx.arguments = [wants_gradient(x) for x in inputs], Arguments(*arguments)
         ctx.save_for_backward(*ctx.arguments.let_go(), output if exact is None else exact, *rows)
         ctx.read = _mutations.watched(_mutations.of_options(ctx.arguments.given[3:]))
         ctx.set_materialize_grads(False)
@@ -124,12 +124,17 @@ def _unrecorded(q, k, v, options):
     return results
 
 
+def drawn_seed(options):
+    """Returns a seed from torch's generator if the options drop weights without one, else None."""
+    if options[_SEED] is not None or not _call.drops(options[_DROPOUT_P]):
+        return None
+    return _call.seed_of(_call.draw_seed())
+
+
 def seeded(options):
     """Returns the options with a seed from torch's generator if they drop weights without one."""
-    if options[_SEED] is not None or not _call.drops(options[_DROPOUT_P]):
-        return options
-    seed = torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64).item() % 2**64
-    return options[:_SEED] + (seed,) + options[_SEED + 1 :]
+    seed = drawn_seed(options)
+    return options if seed is None else (*options[:_SEED], seed, *options[_SEED + 1 :])
 
 
 def attention(q, k, v, options):
