@@ -252,6 +252,8 @@ Tensor LanguageModel::hidden_packed(const Tensor& ids, const Tensor& cu_seqlens)
 }
 
 LanguageModel::Heads LanguageModel::heads(const Tensor& ids, std::int64_t layer) const {
+  if (is_shared())
+    throw ValueError("LanguageModel: several ranks have columns of the weights; such a model cannot be explained");
   check_ids(config, ids);
   if (layer < 0 || layer >= config.layers)
     throw ValueError("LanguageModel: layer is " + std::to_string(layer) + "; it must be from 0 to " +

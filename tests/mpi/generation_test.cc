@@ -6,6 +6,7 @@
 #include "support/golden.h"
 
 #include <attn/autograd.h>
+#include <attn/explain_model.h>
 #include <attn/generate.h>
 #include <attn/ops.h>
 
@@ -207,6 +208,8 @@ TEST(SharedModel, WhatDiffersAtOneRankIsAnErrorAtAll) {
         EXPECT_THROW(model(tensor<std::int64_t>({1, 61}).unsqueeze(0)), ValueError);
         EXPECT_THROW(model.save(one.path()), ValueError);
         EXPECT_THROW(model.decoded(), ValueError);
+        EXPECT_THROW(model.heads(good, 0), ValueError);
+        EXPECT_THROW(explain_model(model, Tokenizer::train("ab", Tokenizer::Kind::characters), "ab"), ValueError);
         model.train();
         EXPECT_THROW(model(tensor<std::int64_t>({1, 2}).unsqueeze(0)), ValueError);
       },
