@@ -98,9 +98,10 @@ void StripesBackward::prepare(const Tensor& q, const Tensor& k_rows, const Tenso
   plan = plan_backward(p);
   k = wanted.k, v = wanted.v, sinks = wanted.sinks && p.sinks != nullptr;
   if (options.dropout_p > 0) describe_dropout(options.dropout_p, saved.dropout_seed, computed == Dtype::f64, p);
-  call.text += runtime::format(", dropout of seed {}, gradients of q{}{}{}{}, in {}", saved.dropout_seed,
-                               k ? ", k" : "", v ? ", v" : "", sinks ? ", sinks" : "",
-                               dlogsumexp.defined() ? ", from the logsumexp too" : "", name_of(stored));
+  call.text +=
+      runtime::format(", saved {}{}, dropout of seed {}, gradients of q{}{}{}{}, in {}", name_of(saved.output.dtype()),
+                      saved.exact ? " exactly" : "", saved.dropout_seed, k ? ", k" : "", v ? ", v" : "",
+                      sinks ? ", sinks" : "", dlogsumexp.defined() ? ", from the logsumexp too" : "", name_of(stored));
 }
 
 void StripesBackward::allocate(const Ranks& ranks) {

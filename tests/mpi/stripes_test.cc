@@ -259,6 +259,15 @@ TEST(Stripes, WhatTheyDoNotDoIsRefusedByAll) {
                              })
                       .substr(0, 40 + static_cast<std::size_t>(last > 9)),
                   ("rank " + std::to_string(last) + ": rank_attention: the call is f32 B=1").substr(0, 40));
+        const Tensor lengths = tensor<std::int64_t>({300});
+        EXPECT_NE(rank_error(ranks,
+                             [&] {
+                               AttentionOptions o;
+                               (ranks.rank() == last ? o.query_lengths : o.key_lengths) = lengths;
+                               rank_attention(x, x, x, 300, RankLayout::stripes, ranks, o);
+                             })
+                      .find(", query_lengths i64 [1] "),
+                  std::string::npos);
         EXPECT_EQ(
             rank_error(ranks,
                        [&] {
