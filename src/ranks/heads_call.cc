@@ -3,12 +3,11 @@
 #include "ranks/heads_call.h"
 
 #include <attn/ops.h>
-#include <attn/runtime.h>
 
 #include "attention/call/check.h"
 #include "attention/score/projection.h"
 #include "ranks/digest.h"
-#include "runtime/cpu.h"
+#include "ranks/products.h"
 #include "runtime/format.h"
 #include "tensor/record.h"
 
@@ -63,14 +62,6 @@ const char* name_of_score(Score::Kind kind) {
   return "";
 }
 
-/// Returns the way in which this processor multiplies 16-bit numbers: it decides bits of bf16.
-const char* product_of(Dtype dtype) {
-  if (dtype != Dtype::bf16) return "";
-  return info().target == "amx"       ? ", bf16 products in tile registers"
-         : runtime::cpu().avx512_bf16 ? ", bf16 products by the dot product"
-                                      : ", bf16 products in f32";
-}
-
 std::string text_of_call(const HeadsCall& call, const AttentionOptions& options, const std::string& tensors) {
   const AttentionOptions& o = options;
   const auto named = [](const char* name, const std::string& text) {
@@ -86,7 +77,7 @@ std::string text_of_call(const HeadsCall& call, const AttentionOptions& options,
       o.score_callback.function ? ", a score_callback" : "", o.softcap, o.temperature, o.dropout_p,
       o.dropout_seed ? runtime::format(", dropout_seed {}", *o.dropout_seed) : std::string(),
       o.weights == Weights::none ? std::string() : named("weights", o.weights.to_string()), tensors,
-      product_of(call.dtype));
+      text_of_product(call.dtype));
 }
 
 }  // namespace

@@ -4,12 +4,11 @@
 
 #include <attn/autograd.h>
 #include <attn/ops.h>
-#include <attn/runtime.h>
 
 #include "attention/call/check.h"
 #include "attention/mask/mask_expression.h"
 #include "ranks/digest.h"
-#include "runtime/cpu.h"
+#include "ranks/products.h"
 #include "runtime/format.h"
 #include "tensor/record.h"
 
@@ -101,10 +100,7 @@ std::string text_of_stripes(const Call& call, const AttentionOptions& o) {
   if (!o.mask.is_all()) text += ", mask " + o.mask.to_string();
   if (!o.bias.empty()) text += ", bias " + o.bias.to_string();
   text += text_of_tensors(call);
-  if (call.dtype() == Dtype::bf16)
-    text += info().target == "amx"       ? ", bf16 products in tile registers"
-            : runtime::cpu().avx512_bf16 ? ", bf16 products by the dot product"
-                                         : ", bf16 products in f32";
+  text += text_of_product(call.dtype());
   return text;
 }
 
