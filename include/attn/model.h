@@ -278,6 +278,7 @@ class ATTN_API LanguageModel : public nn::Module {
     /// [B, Hq, T, D], [B, Hk, T, D] twice; after the norm and the rotary embedding, if the model has them
     Tensor q, k, v;
   };
+  /// ValueError for a model that ranks share.
   Heads heads(const Tensor& ids, std::int64_t layer) const;
 
   const ModelConfig config;

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <new>
 #include <optional>
@@ -137,24 +138,28 @@ std::vector<std::string> prompts_of_first(const GenerateArguments& arguments, co
   return prompts;
 }
 
-/// Throws at every rank unless all have the same options and the same tokenizer.
-void compare(const GenerateArguments& a, const SpeakingModel& loaded, const std::vector<std::string>& prompts,
-             const Ranks& ranks) {
+/// Throws at every rank unless all have the same text.
+void compare_digests(const char* what, const std::function<std::string()>& text, const Ranks& ranks) {
   if (ranks.size() == 1) return;
-  std::string options, tokens;
+  std::string digest;
   everywhere(ranks, [&] {
-    const ModelOptions& m = a.model;
-    options = runtime::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n{}\n{}\n{}\n{}", m.dtype, m.draft,
-                              m.storage, m.temperature, m.top_p, m.min_p, m.repetition_penalty, m.top_k, m.tokens,
-                              m.draft_tokens, m.window, m.sinks, m.seed, a.samples, a.log_probabilities, a.stream,
-                              a.json, runtime::join(prompts, "\n"), runtime::join(a.stop, "\n"));
-    tokens = loaded.tokenizer.to_json();
+    const std::string whole = text();
+    digest = runtime::format("{:016x}", io::xxh64(std::as_bytes(std::span(whole))));
   });
-  const auto digest = [](const std::string& text) {
-    return runtime::format("{:016x}", io::xxh64(std::as_bytes(std::span(text))));
+  ranks.same(what, digest);
+}
+
+/// Throws at every rank unless all have the same options: they decide what the ranks do together from here on.
+void compare_options(const GenerateArguments& a, const Ranks& ranks) {
+  const auto text = [&] {
+    const ModelOptions& m = a.model;
+    const bool from_file = a.prompts_given.given();  // rank 0 reads the file, whatever its name at the others
+    return runtime::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n{}\n{}\n{}\n{}\n{}", m.dtype, m.draft,
+                           m.storage, m.temperature, m.top_p, m.min_p, m.repetition_penalty, m.top_k, m.tokens,
+                           m.draft_tokens, m.window, m.sinks, m.seed, a.samples, a.log_probabilities, a.stream, a.json,
+                           from_file, from_file ? "" : a.prompt, runtime::join(a.stop, "\n"));
   };
-  ranks.same("generate: the digest of the options", digest(options));
-  ranks.same("generate: the digest of the tokenizer", digest(tokens));
+  compare_digests("generate: the digest of the options", text, ranks);
 }
 
 /// Prints the pieces of a text at rank 0. What fails there, or that nobody reads them, ends the text of all ranks
@@ -183,6 +188,7 @@ class Stream {
 void generate(const GenerateArguments& arguments, const Ranks& ranks) {
   bool translation = false;
   everywhere(ranks, [&] { check(arguments, translation); });
+  compare_options(arguments, ranks);
   const std::vector<std::string> prompts = prompts_of_first(arguments, ranks);
   if (translation)
     return run_translation(arguments.model, arguments.translation,
@@ -191,7 +197,7 @@ void generate(const GenerateArguments& arguments, const Ranks& ranks) {
   if (arguments.stream && !one) throw UsageError{"--stream is for one text"};
 
   const SpeakingModel loaded = load_model(arguments.model, ranks);
-  compare(arguments, loaded, prompts, ranks);
+  compare_digests("generate: the digest of the tokenizer", [&] { return loaded.tokenizer.to_json(); }, ranks);
   std::vector<std::vector<std::int64_t>> ids;
   GenerateTextOptions options;
   std::optional<ModelCache> cache;

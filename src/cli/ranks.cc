@@ -55,14 +55,12 @@ std::shared_ptr<Transport> open_transport() {
   if (!plugin.fits) throw UsageError{runtime::format("{} is not of this build of attn", name)};
   Transport* transport = plugin.begin();
   if (transport == nullptr) throw UsageError{runtime::format("{} cannot initialise MPI", name)};
-  // MPI is finalised when the process ends, so that rank 0 has said what is wrong before another one leaves with an
-  // exit status that makes the launcher end all of them.
-  static std::shared_ptr<Transport> kept;
-  kept = {transport, plugin.end};
-  return kept;
+  return {transport, plugin.end};
 }
 
-std::shared_ptr<Transport> joined;  // until leave_ranks
+// Its last owner is leave_ranks, which so finalises MPI: rank 0 has then said what is wrong before another one leaves
+// with an exit status that makes the launcher end all of them.
+std::shared_ptr<Transport> joined;
 
 }  // namespace
 

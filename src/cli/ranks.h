@@ -22,8 +22,8 @@ void one_process(const std::string& verb);
 
 /// Runs `work` with the ranks that there are. If it throws at any of them, all throw: a RankError if there are several.
 void with_ranks(const std::function<void(const Ranks& ranks)>& work, double timeout);
-/// Leaves the job that with_ranks has joined, if any: at the end, after what rank 0 has to say. A launcher kills the
-/// ranks that are left when the first has failed, and no rank leaves before all do.
+/// Finalises MPI, if with_ranks has begun it: at the end, after what rank 0 has to say. A launcher kills the ranks that
+/// are left when the first has failed, and no rank leaves MPI before all do.
 void leave_ranks();
 /// Runs `work` at rank 0, or at every rank. If it fails anywhere, every rank throws.
 void at_first(const Ranks& ranks, const std::function<void()>& work);

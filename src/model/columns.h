@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace attn {
@@ -18,8 +19,10 @@ class SharedColumns {
   virtual ~SharedColumns() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Begins a pass of the model. Throws at every rank unless all have the same ids.
-  virtual void begin(const Tensor& ids) const = 0;
+  using NamedTensor = std::pair<const char*, Tensor>;
+  /// Begins a pass of the model. Throws at every rank unless all have the same tensors and the same text, which says
+  /// what else the pass depends on.
+  virtual void begin(const std::vector<NamedTensor>& tensors, const std::string& text) const = 0;
   /// Joins the columns of all ranks: [.., cuts.back()]. `mine`: those of this rank, from cuts[rank] to before
   /// cuts[rank + 1].
   virtual Tensor join(const Tensor& mine, const std::vector<std::int64_t>& cuts) const = 0;

@@ -32,6 +32,8 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
                           const TrainedHead& at) {
   const ModelConfig& config = model.config;
   const Language language = at.language;
+  if (model.is_shared())
+    throw ValueError("explain: several ranks have columns of the weights; such a model cannot be explained");
   if (at.layer < 0 || at.layer >= config.layers)
     throw ValueError(runtime::format("explain: layer is {}; it must be from 0 to {}", at.layer, config.layers - 1));
   if (at.head < 0 || at.head >= config.heads)

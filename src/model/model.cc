@@ -58,6 +58,31 @@ nn::RotaryEmbedding::Tables tables_of(const nn::RotaryEmbedding& rotary, const T
   return {all.cos.unsqueeze(1), all.sin.unsqueeze(1)};
 }
 
+/// Begins a pass of a model that ranks share, which compare what it depends on. It stands before every check that
+/// throws: what is wrong is then wrong at all ranks, and none leaves while others wait for it.
+void begin_pass(const LanguageModel& model, const std::vector<SharedColumns::NamedTensor>& tensors,
+                const std::string& text) {
+  if (model.is_shared()) model.parts().held.ranks->begin(tensors, text);
+}
+
+/// Returns what a pass that can be recorded says of gradients.
+std::string text_of_mode(const LanguageModel& model) {
+  return model.is_training() && grad_enabled() ? ", in training" : "";
+}
+
+/// Returns what a pass says of its cache: where each sequence is, and how rows are kept.
+std::string text_of_cache(const ModelCache& cache, std::size_t layers, const std::vector<std::int64_t>& sequences) {
+  const ModelCacheOptions& o = cache.options();
+  std::string text = ", a cache of " + std::to_string(layers) + " layers, dtype " + std::string(name_of(o.dtype)) +
+                     ", storage " + std::to_string(static_cast<int>(o.storage)) + ", window " +
+                     std::to_string(o.window) + ", sinks " + std::to_string(o.sinks) + ", sequences";
+  for (const std::int64_t each : sequences) {
+    const bool there = each >= 0 && each < cache.sequences();
+    text += " " + std::to_string(each) + ":" + (there ? std::to_string(cache.length(each)) : "none");
+  }
+  return text;
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel(const ModelConfig& config, std::shared_ptr<const Parts> parts)
@@ -96,11 +121,7 @@ Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, const std:
         "a model that can");
   if (is_shared() && is_training() && grad_enabled())
     throw ValueError("LanguageModel: several ranks have columns of the weights; such a model cannot be trained");
-  if (parts_->held.ranks) {
-    // here, so that it is an error of all ranks before any waits for the others
-    embedding(ids, empty({config.vocab_size, 0}));
-    parts_->held.ranks->begin(ids);
-  }
+  if (is_shared()) embedding(ids, empty({config.vocab_size, 0}));  // an id that is none is an error of all ranks
   const auto dropped = [&](const Tensor& x) {
     return config.dropout > 0 ? dropout(x, config.dropout, is_training() && grad_enabled()) : x;
   };
@@ -128,6 +149,7 @@ Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, const std:
 }
 
 Tensor LanguageModel::hidden(const Tensor& ids) const {
+  begin_pass(*this, {{"ids", ids}}, text_of_mode(*this));
   check_ids(config, ids);
   return run(ids, arange(0, ids.size(1)), {ids.size(1)}, [&](std::int64_t layer, const Heads& heads) {
     const Tensor& q = heads.q;
@@ -140,12 +162,14 @@ Tensor LanguageModel::hidden(const Tensor& ids) const {
 }
 
 Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::vector<std::int64_t>& sequences) const {
+  const std::vector<std::int64_t> rows =
+      sequences.empty() && ids.defined() && ids.dim() > 0 ? arange(0, ids.size(0)).to_int_vector() : sequences;
+  if (is_shared()) begin_pass(*this, {{"ids", ids}}, text_of_cache(cache, cache.layers_.size(), rows));
   check_ids(config, ids);
   if (static_cast<std::int64_t>(cache.layers_.size()) != config.layers)
     throw ValueError("LanguageModel: the cache is of a model with " + std::to_string(cache.layers_.size()) +
                      (cache.layers_.size() == 1 ? " layer" : " layers") + "; this one has " +
                      std::to_string(config.layers));
-  const std::vector<std::int64_t> rows = sequences.empty() ? arange(0, ids.size(0)).to_int_vector() : sequences;
   if (static_cast<std::int64_t>(rows.size()) != ids.size(0))
     throw ShapeError("LanguageModel: ids has shape " + to_string(ids.sizes()) + "; it must have a row for each of " +
                      std::to_string(rows.size()) + " sequences");
@@ -191,6 +215,7 @@ Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::ve
 }
 
 Tensor LanguageModel::hidden_packed(const Tensor& ids, const Tensor& cu_seqlens) const {
+  begin_pass(*this, {{"ids", ids}, {"cu_seqlens", cu_seqlens}}, text_of_mode(*this));
   if (!ids.defined() || ids.dim() != 1)
     throw ShapeError("LanguageModel: ids has shape " + (ids.defined() ? to_string(ids.sizes()) : "[]") +
                      "; packed sequences are [total]");
@@ -227,6 +252,8 @@ Tensor LanguageModel::hidden_packed(const Tensor& ids, const Tensor& cu_seqlens)
 }
 
 LanguageModel::Heads LanguageModel::heads(const Tensor& ids, std::int64_t layer) const {
+  if (is_shared())
+    throw ValueError("LanguageModel: several ranks have columns of the weights; such a model cannot be explained");
   check_ids(config, ids);
   if (layer < 0 || layer >= config.layers)
     throw ValueError("LanguageModel: layer is " + std::to_string(layer) + "; it must be from 0 to " +

@@ -63,8 +63,8 @@ attn::Transport* attn_mpi_over(int communicator) {
   const MPI_Comm given = MPI_Comm_f2c(communicator);
   if (given == MPI_COMM_NULL) return nullptr;
   int between = 0;
-  MPI_Comm_test_inter(given, &between);
-  return between != 0 ? nullptr : new attn::mpi::MpiTransport(given);
+  const bool known = MPI_Comm_test_inter(given, &between) == MPI_SUCCESS;  // mpi4py's communicators return errors
+  return !known || between != 0 ? nullptr : new attn::mpi::MpiTransport(given);
 }
 
 void attn_mpi_close(attn::Transport* transport) { delete transport; }

@@ -7,6 +7,8 @@ namespace attn::mpi {
 
 MpiTransport::MpiTransport(MPI_Comm communicator) {
   MPI_Comm_dup(communicator, &communicator_);
+  // A duplicate has the handler of its original, and mpi4py's returns errors; no call here looks at what it returns.
+  MPI_Comm_set_errhandler(communicator_, MPI_ERRORS_ARE_FATAL);
   MPI_Comm_rank(communicator_, &rank_);
   MPI_Comm_size(communicator_, &size_);
 }

@@ -5,9 +5,9 @@
 
 #include "io/checksum.h"
 #include "model/blocks.h"
+#include "ranks/digest.h"
 #include "ranks/messages.h"
 #include "ranks/products.h"
-
 #include "runtime/format.h"
 
 #include <cstring>
@@ -16,10 +16,10 @@
 
 namespace attn {
 
-void ColumnExchange::begin(const Tensor& ids) const {
-  const std::vector<std::int64_t> all = ids.to_int_vector();
-  ranks_.same("LanguageModel: the digest of the tokens",
-              runtime::format("{:016x} of {}", io::xxh64(std::as_bytes(std::span(all))), to_string(ids.sizes())));
+void ColumnExchange::begin(const std::vector<NamedTensor>& tensors, const std::string& text) const {
+  std::string call;
+  for (const auto& [name, x] : tensors) call += (call.empty() ? "" : ", ") + text_of_tensor(name, x);
+  ranks_.same("LanguageModel: the call", call + text);
 }
 
 Tensor ColumnExchange::join(const Tensor& mine, const std::vector<std::int64_t>& cuts) const {

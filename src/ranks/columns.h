@@ -4,6 +4,7 @@
 
 #include "model/columns.h"
 
+#include <string>
 #include <vector>
 
 namespace attn {
@@ -13,7 +14,7 @@ class ColumnExchange final : public SharedColumns {
   explicit ColumnExchange(const Ranks& ranks) : ranks_(ranks) {}
   int rank() const override { return ranks_.rank(); }
   int size() const override { return ranks_.size(); }
-  void begin(const Tensor& ids) const override;
+  void begin(const std::vector<NamedTensor>& tensors, const std::string& text) const override;
   Tensor join(const Tensor& mine, const std::vector<std::int64_t>& cuts) const override;
 
  private:

@@ -3,11 +3,11 @@
 #include "ranks/heads_call.h"
 
 #include <attn/ops.h>
-#include <attn/runtime.h>
 
 #include "attention/call/check.h"
 #include "attention/score/projection.h"
-#include "runtime/cpu.h"
+#include "ranks/digest.h"
+#include "ranks/products.h"
 #include "runtime/format.h"
 #include "tensor/record.h"
 
@@ -15,26 +15,6 @@
 
 namespace attn {
 namespace {
-
-/// FNV-1a, 64 bits, of all that was added.
-class OptionsDigest {
- public:
-  void add(const void* data, std::size_t bytes) {
-    const auto* from = static_cast<const unsigned char*>(data);
-    for (std::size_t n = 0; n < bytes; ++n) value_ = (value_ ^ from[n]) * 1099511628211ULL;
-  }
-  void add(const Tensor& x) {
-    if (!x.defined()) return;
-    const Tensor values = x.detach().contiguous();
-    const std::string shape = runtime::format("{} {}", name_of(x.dtype()), to_string(x.sizes()));
-    add(shape.data(), shape.size());
-    add(values.data(), static_cast<std::size_t>(values.numel()) * size_of(values.dtype()));
-  }
-  std::uint64_t value() const { return value_; }
-
- private:
-  std::uint64_t value_ = 14695981039346656037ULL;
-};
 
 void check_operand(const char* function, const Tensor& x, const char* name) {
   if (!x.defined()) throw ValueError(runtime::format("{}: {} is undefined", function, name));
@@ -49,16 +29,18 @@ Tensor without_rows(const Tensor& x, std::int64_t length, std::int64_t width) {
   return sizes.product() == 0 ? empty(sizes, x.dtype()) : empty({1, 1, 1, width}, x.dtype()).expand(sizes);
 }
 
-/// Throws the errors of the whole call; returns a digest of the tensors among the options.
-std::uint64_t check_whole(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
-                          const AttentionOptions& options, bool& wants_grad) {
+/// Throws the errors of the whole call; returns a text of the tensors among the options.
+std::string check_whole(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
+                        const AttentionOptions& options, bool& wants_grad) {
   AttentionOptions checked = options;
   checked.out = {};
   std::int64_t q_dim = q.size(3), k_dim = k.size(3);
-  OptionsDigest digest;
+  std::string tensors;
   if (const Score::Kind kind = options.score.kind; kind == Score::Kind::general || kind == Score::Kind::additive) {
     check_score(function, q, k, q.size(1), options);
-    for (const Tensor* x : {&options.score.w_q, &options.score.w_k, &options.score.w}) digest.add(*x);
+    for (const auto& [x, name] :
+         {std::pair{&options.score.w_q, "w_q"}, {&options.score.w_k, "w_k"}, {&options.score.w, "w"}})
+      if (x->defined()) tensors += ", " + text_of_tensor(name, *x);
     checked.score = {}, checked.scale = std::nullopt;  // the check would project all rows
     q_dim = k_dim = 1;
   }
@@ -67,12 +49,7 @@ std::uint64_t check_whole(const char* function, const Tensor& q, const Tensor& k
   wants_grad = call.wants_grad();
   for (const Tensor* x : {&q, &k, &v, &options.score.w_q, &options.score.w_k, &options.score.w})
     wants_grad = wants_grad || attn::wants_grad(*x);
-  const std::vector<Tensor> inputs = call.inputs();
-  for (std::size_t n = 3; n < inputs.size(); ++n) digest.add(inputs[n]);
-  for (const Tensor& x : call.constants()) digest.add(x);
-  for (const std::vector<std::int64_t>* x : {&call.packs.q, &call.packs.k})
-    digest.add(x->data(), x->size() * sizeof(std::int64_t));
-  return digest.value();
+  return tensors + text_of_tensors(call);
 }
 
 const char* name_of_score(Score::Kind kind) {
@@ -85,30 +62,22 @@ const char* name_of_score(Score::Kind kind) {
   return "";
 }
 
-/// Returns the way in which this processor multiplies 16-bit numbers: it decides bits of bf16.
-const char* product_of(Dtype dtype) {
-  if (dtype != Dtype::bf16) return "";
-  return info().target == "amx"       ? ", bf16 products in tile registers"
-         : runtime::cpu().avx512_bf16 ? ", bf16 products by the dot product"
-                                      : ", bf16 products in f32";
-}
-
-std::string text_of_call(const HeadsCall& call, const AttentionOptions& options, std::uint64_t digest) {
+std::string text_of_call(const HeadsCall& call, const AttentionOptions& options, const std::string& tensors) {
   const AttentionOptions& o = options;
   const auto named = [](const char* name, const std::string& text) {
     return text.empty() ? text : runtime::format(", {} {}", name, text);
   };
   return runtime::format(
       "{} B={} Hq={} Hk={} Hv={} T={} D={} Dv={}, score {}{}{}{}{}{}, softcap {:.17g}, temperature {:.17g}, dropout_p "
-      "{:.17g}{}{}, tensors of digest {:016x}{}",
+      "{:.17g}{}{}{}{}",
       name_of(call.dtype), call.batch, call.q_heads, call.k_heads, call.v_heads, call.length, call.dim, call.value_dim,
       name_of_score(o.score.kind), o.scale ? runtime::format(", scale {:.17g}", *o.scale) : std::string(),
       named("mask", o.mask.is_all() ? std::string() : o.mask.to_string()), named("bias", o.bias.to_string()),
       named("score_mod", o.score_mod.empty() ? std::string() : o.score_mod.to_string()),
       o.score_callback.function ? ", a score_callback" : "", o.softcap, o.temperature, o.dropout_p,
       o.dropout_seed ? runtime::format(", dropout_seed {}", *o.dropout_seed) : std::string(),
-      o.weights == Weights::none ? std::string() : named("weights", o.weights.to_string()), digest,
-      product_of(call.dtype));
+      o.weights == Weights::none ? std::string() : named("weights", o.weights.to_string()), tensors,
+      text_of_product(call.dtype));
 }
 
 }  // namespace
@@ -133,7 +102,7 @@ HeadsCall check_heads_call(const char* function, const Tensor& q, const Tensor& 
     if (x->size(2) != call.rows.size())
       throw ShapeError(runtime::format("{}: {} has shape {}; of {} rows on {} ranks this one must have {}", function,
                                        name, to_string(x->sizes()), length, ranks.size(), call.rows.size()));
-  const std::uint64_t digest = check_whole(function, q, k, v, length, options, call.wants_grad);
+  const std::string tensors = check_whole(function, q, k, v, length, options, call.wants_grad);
   call.units = std::gcd(call.k_heads, call.v_heads);
   if (ranks.size() > call.units)
     throw ValueError(runtime::format(
@@ -152,7 +121,7 @@ HeadsCall check_heads_call(const char* function, const Tensor& q, const Tensor& 
     throw ValueError(runtime::format(
         "{}: weights are {}, which ranks do not return; full and top_k(n) are the ones of a rank's own rows", function,
         options.weights.to_string()));
-  call.text = text_of_call(call, options, digest);
+  call.text = text_of_call(call, options, tensors);
   return call;
 }
 

@@ -3,6 +3,7 @@
 
 #include "model/part_tree.h"
 #include "ranks/heads_exchange.h"
+#include "ranks/stripe_stream.h"
 #include "ranks/stripes.h"
 #include "runtime/format.h"
 
@@ -16,7 +17,7 @@ std::vector<std::int64_t> rank_rows(const Ranks& ranks, RankLayout layout, std::
     for (std::int64_t row = span.begin; row < span.end; ++row) rows.push_back(row);
     return rows;
   }
-  constexpr std::int64_t block = 64;
+  constexpr std::int64_t block = Stripes::block;
   for (std::int64_t first = ranks.rank() * block; first < length; first += ranks.size() * block)
     for (std::int64_t row = first; row < length && row < first + block; ++row) rows.push_back(row);
   return rows;

@@ -1,13 +1,15 @@
 // src/ranks/stripe_stream.cc: sends chunks of rows to all ranks, and sorts what arrives.
 #include "ranks/stripe_stream.h"
 
+#include "kernels/attention/block_sizes.h"
+
 #include <cstring>
 #include <utility>
 
 namespace attn {
 namespace {
 
-constexpr std::int64_t span_rows = 1024;  // keys of a span: a piece of keys ends where a span ends
+constexpr std::int64_t span_rows = kernels::kv_split;  // a piece of keys ends where a split ends
 
 }  // namespace
 

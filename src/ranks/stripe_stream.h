@@ -3,6 +3,7 @@
 #pragma once
 #include <attn/ranks.h>
 
+#include "kernels/attention/block_sizes.h"
 #include "model/part_tree.h"
 #include "ranks/messages.h"
 
@@ -12,12 +13,13 @@
 
 namespace attn {
 
-/// Block b of 64 rows belongs to rank b mod R.
+/// Block b of rows and keys belongs to rank b mod R.
 struct Stripes {
-  static constexpr std::int64_t block = 64;
+  static constexpr std::int64_t block = kernels::kv_block;
   std::int64_t length = 0;
   int ranks = 1;
 
+  static std::int64_t blocks_of(std::int64_t rows) { return (rows + block - 1) / block; }
   std::int64_t step() const { return ranks * block; }
   /// Returns how many of a rank's rows are before row `end`.
   std::int64_t before(std::int64_t end, int rank) const {

@@ -33,6 +33,28 @@ std::uint64_t shared_seed(const AttentionOptions& options, const Ranks& ranks) {
   return seed;
 }
 
+/// Throws unless the memory for the maxima and sums, if it is given, can receive them.
+void check_memory(const StripesCall& call, const AttentionSaved* saved) {
+  if (saved == nullptr) return;
+  for (const auto& [x, name] : {std::pair{&saved->max, "max"}, {&saved->sum, "sum"}}) {
+    if (!x->defined()) continue;
+    if (!(x->sizes() == call.numbers()))
+      throw ShapeError(runtime::format("{}: {} has shape {}; it must be {}", forward_name, name, to_string(x->sizes()),
+                                       to_string(call.numbers())));
+    if (x->dtype() != call.whole.compute_dtype())
+      throw DtypeError(runtime::format("{}: {} is {}; it must be {}", forward_name, name, name_of(x->dtype()),
+                                       name_of(call.whole.compute_dtype())));
+  }
+}
+
+/// Returns `memory` with the values, if it is given, else the values.
+Tensor given_or(const Tensor& memory, const Tensor& values) {
+  if (!memory.defined()) return values;
+  copy_values(memory, values);
+  memory.bump_version();
+  return memory;
+}
+
 /// The results of this rank's rows, and their totals between chunks.
 struct StripeResults {
   Tensor output, logsumexp, max, sum;
@@ -111,6 +133,7 @@ AttentionResult attention_by_stripes(const Tensor& q, const Tensor& k, const Ten
   ranks.agree(failure_of([&] {
     call.emplace(check_stripes_call(forward_name, q, k, v, length, ranks, options));
     kernel = &plan_attention(call->whole.problem, plan);
+    check_memory(*call, saved);
     wide = better_in_f32(*kernel, call->whole.problem, saved != nullptr && saved->exact);
     call->text += wide ? ", in f32" : "";
   }));
@@ -118,8 +141,12 @@ AttentionResult attention_by_stripes(const Tensor& q, const Tensor& k, const Ten
   if (wide) {  // as attention() does: every rank, because the text says so
     const auto in_f32_of = [](const Tensor& x) { return x.detach().to(Dtype::f32); };
     AttentionOptions f32 = options;
-    f32.bias = in_f32(options.bias);
-    AttentionResult result = attention_by_stripes(in_f32_of(q), in_f32_of(k), in_f32_of(v), length, ranks, f32, saved);
+    Tensor q32, k32, v32;
+    ranks.agree(failure_of([&] {
+      f32.bias = in_f32(options.bias);
+      q32 = in_f32_of(q), k32 = in_f32_of(k), v32 = in_f32_of(v);
+    }));
+    AttentionResult result = attention_by_stripes(q32, k32, v32, length, ranks, f32, saved);
     result.output = add(result.output.to(q.dtype()), 0);  // + 0: values that round to -0 become +0
     if (saved != nullptr && !saved->exact) saved->output = result.output;
     return result;
@@ -140,8 +167,9 @@ AttentionResult attention_by_stripes(const Tensor& q, const Tensor& k, const Ten
   }
   attend_by_stripes(*call, *kernel, *results, *stream, ranks);
   if (saved != nullptr) {
-    saved->output = results->output, saved->max = results->max, saved->sum = results->sum;
-    saved->dropout_seed = seed;
+    saved->output = results->output;
+    saved->max = given_or(saved->max, results->max), saved->sum = given_or(saved->sum, results->sum);
+    saved->dropout_seed = seed, saved->weight_keys = {};
   }
   return {.output = results->output,
           .weights = {},

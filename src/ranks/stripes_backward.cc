@@ -98,9 +98,10 @@ void StripesBackward::prepare(const Tensor& q, const Tensor& k_rows, const Tenso
   plan = plan_backward(p);
   k = wanted.k, v = wanted.v, sinks = wanted.sinks && p.sinks != nullptr;
   if (options.dropout_p > 0) describe_dropout(options.dropout_p, saved.dropout_seed, computed == Dtype::f64, p);
-  call.text += runtime::format(", dropout of seed {}, gradients of q{}{}{}{}, in {}", saved.dropout_seed,
-                               k ? ", k" : "", v ? ", v" : "", sinks ? ", sinks" : "",
-                               dlogsumexp.defined() ? ", from the logsumexp too" : "", name_of(stored));
+  call.text +=
+      runtime::format(", saved {}{}, dropout of seed {}, gradients of q{}{}{}{}, in {}", name_of(saved.output.dtype()),
+                      saved.exact ? " exactly" : "", saved.dropout_seed, k ? ", k" : "", v ? ", v" : "",
+                      sinks ? ", sinks" : "", dlogsumexp.defined() ? ", from the logsumexp too" : "", name_of(stored));
 }
 
 void StripesBackward::allocate(const Ranks& ranks) {
@@ -114,7 +115,7 @@ void StripesBackward::allocate(const Ranks& ranks) {
   if (v) dv = empty(call.v.sizes(), stored);
   delta = empty(call.numbers(), computed);
   if (keys->chunks() > 1) dq_totals = empty(call.q.sizes(), computed);
-  const std::int64_t blocks = (call.own + Stripes::block - 1) / Stripes::block;
+  const std::int64_t blocks = Stripes::blocks_of(call.own);
   if (sinks) block_sums = empty({p.batch, blocks, p.q_heads, kernels::parameter_count(p)}, computed);
   if (!k && !v) return;
 
@@ -238,7 +239,7 @@ void gradients_of_keys(StripesBackward& back, const Ranks& ranks) {
 template <typename T>
 Tensor add_blocks(const StripesBackward& back, const Ranks& ranks) {
   const kernels::AttentionProblem& p = back.call.whole.problem;
-  const std::int64_t count = kernels::parameter_count(p), blocks = (back.call.stripes.length + 63) / 64;
+  const std::int64_t count = kernels::parameter_count(p), blocks = Stripes::blocks_of(back.call.stripes.length);
   const Tensor& own = back.block_sums;
   const std::vector<std::string> all =
       ranks.gather({static_cast<const char*>(own.data()), static_cast<std::size_t>(own.numel()) * sizeof(T)});
@@ -246,7 +247,7 @@ Tensor add_blocks(const StripesBackward& back, const Ranks& ranks) {
   for (std::int64_t b = 0; b < p.batch; ++b)
     for (std::int64_t n = 0; n < blocks; ++n) {
       const std::string& from = all[static_cast<std::size_t>(n % ranks.size())];
-      const std::int64_t owned = (back.call.stripes.rows_of(static_cast<int>(n % ranks.size())) + 63) / 64;
+      const std::int64_t owned = Stripes::blocks_of(back.call.stripes.rows_of(static_cast<int>(n % ranks.size())));
       for (std::int64_t h = 0; h < p.q_heads; ++h) {
         T value;
         std::memcpy(&value,

@@ -4,11 +4,11 @@
 
 #include <attn/autograd.h>
 #include <attn/ops.h>
-#include <attn/runtime.h>
 
 #include "attention/call/check.h"
 #include "attention/mask/mask_expression.h"
-#include "runtime/cpu.h"
+#include "ranks/digest.h"
+#include "ranks/products.h"
 #include "runtime/format.h"
 #include "tensor/record.h"
 
@@ -89,23 +89,8 @@ void refuse_options(const char* function, const AttentionOptions& options) {
   if (options.out.defined()) refuse_in_stripes(function, "out is given");
 }
 
-/// FNV-1a, 64 bits.
-std::uint64_t digest_of(const std::vector<Tensor>& tensors) {
-  std::uint64_t value = 14695981039346656037ULL;
-  for (const Tensor& x : tensors) {
-    const Tensor values = x.detach().contiguous();
-    const auto* bytes = static_cast<const unsigned char*>(values.data());
-    for (std::size_t n = 0; n < static_cast<std::size_t>(values.numel()) * size_of(values.dtype()); ++n)
-      value = (value ^ bytes[n]) * 1099511628211ULL;
-  }
-  return value;
-}
-
 std::string text_of_stripes(const Call& call, const AttentionOptions& o) {
   const kernels::AttentionProblem& p = call.problem;
-  std::vector<Tensor> tensors = call.constants();
-  const std::vector<Tensor> inputs = call.inputs();
-  tensors.insert(tensors.end(), inputs.begin() + 3, inputs.end());  // without q, k and v
   std::string text = runtime::format(
       "{} B={} Hq={} Hk={} Hv={} T={} D={} Dv={}, scale {:.17g}, softcap {:.17g}, "
       "temperature {:.17g}, dropout_p {:.17g}",
@@ -114,11 +99,8 @@ std::string text_of_stripes(const Call& call, const AttentionOptions& o) {
   if (o.dropout_seed) text += runtime::format(", dropout_seed {}", *o.dropout_seed);
   if (!o.mask.is_all()) text += ", mask " + o.mask.to_string();
   if (!o.bias.empty()) text += ", bias " + o.bias.to_string();
-  if (!tensors.empty()) text += runtime::format(", tensors of digest {:016x}", digest_of(tensors));
-  if (call.dtype() == Dtype::bf16)
-    text += info().target == "amx"       ? ", bf16 products in tile registers"
-            : runtime::cpu().avx512_bf16 ? ", bf16 products by the dot product"
-                                         : ", bf16 products in f32";
+  text += text_of_tensors(call);
+  text += text_of_product(call.dtype());
   return text;
 }
 

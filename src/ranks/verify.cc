@@ -12,6 +12,7 @@
 #include "runtime/format.h"
 
 #include <cstring>
+#include <utility>
 
 namespace attn {
 namespace {
@@ -44,23 +45,24 @@ bool verify_training(const Ranks& ranks, std::int64_t parts, Dtype dtype) {
   return digest(Trainer(ids, o, ranks)) == digest(Trainer(ids, o));
 }
 
-/// Returns whether the gradients of a call whose heads the ranks exchange are equal, and the output is.
-bool verify_heads(const Ranks& ranks, std::int64_t heads, Dtype dtype) {
+/// Returns whether the output and the gradients of a call in a layout are equal.
+bool verify_attention(const Ranks& ranks, RankLayout layout, std::int64_t heads, Dtype dtype) {
   constexpr std::int64_t length = 150, dim = 32;
   Generator generator(19);
   const auto draw = [&](std::int64_t count) { return randn({1, count, length, dim}, generator, Dtype::f32).to(dtype); };
   const Tensor q = draw(2 * heads), k = draw(heads), v = draw(heads), grad = draw(2 * heads);
   const AttentionOptions options{
       .mask = Mask::causal(), .bias = Bias::alibi(Bias::alibi_slopes(2 * heads)), .dropout_p = 0.1, .dropout_seed = 3};
-  const Span rows = share_of(length, ranks.rank(), ranks.size());
-  const auto own = [&](const Tensor& x) { return x.narrow(2, rows.begin, rows.size()).contiguous(); };
+  const std::vector<std::int64_t> rows = rank_rows(ranks, layout, length);
+  const Tensor indices = tensor<std::int64_t>(rows, {static_cast<std::int64_t>(rows.size())});
+  const auto own = [&](const Tensor& x) { return x.index_select(2, indices); };
+  const auto wanted = [](const Tensor& of) { return AttentionBackwardOptions{.grad_output = of, .bias = false}; };
   AttentionSaved saved, whole_saved;
-  const Tensor output =
-      rank_attention_forward(own(q), own(k), own(v), length, RankLayout::heads, ranks, options, saved).output;
-  const AttentionGradients gradients = rank_attention_backward(own(q), own(k), own(v), length, RankLayout::heads, ranks,
-                                                               options, saved, {.grad_output = own(grad)});
+  const Tensor output = rank_attention_forward(own(q), own(k), own(v), length, layout, ranks, options, saved).output;
+  const AttentionGradients gradients =
+      rank_attention_backward(own(q), own(k), own(v), length, layout, ranks, options, saved, wanted(own(grad)));
   const Tensor whole_output = attention_forward(q, k, v, options, whole_saved).output;
-  const AttentionGradients whole = attention_backward(q, k, v, options, whole_saved, {.grad_output = grad});
+  const AttentionGradients whole = attention_backward(q, k, v, options, whole_saved, wanted(grad));
   return equal(output, own(whole_output)) && equal(gradients.q, own(whole.q)) && equal(gradients.k, own(whole.k)) &&
          equal(gradients.v, own(whole.v));
 }
@@ -83,9 +85,10 @@ std::vector<RankRow> verify_ranks(const Ranks& ranks) {
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16})
     row(runtime::format("training {}", name_of(dtype)),
         [&](std::int64_t parts) { return verify_training(ranks, parts, dtype); });
-  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16})
-    row(runtime::format("attention by heads {}", name_of(dtype)),
-        [&](std::int64_t heads) { return verify_heads(ranks, heads, dtype); });
+  for (const auto& [layout, name] : {std::pair{RankLayout::heads, "heads"}, {RankLayout::stripes, "stripes"}})
+    for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16})
+      row(runtime::format("attention by {} {}", name, name_of(dtype)),
+          [&, layout = layout](std::int64_t heads) { return verify_attention(ranks, layout, heads, dtype); });
   return rows;
 }
 

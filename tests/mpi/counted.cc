@@ -1,8 +1,6 @@
 // tests/mpi/counted.cc: stands in front of the functions of MPI that attn calls.
 #include "mpi/counted.h"
 
-#include <mpi.h>
-
 extern "C" int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm communicator,
                          MPI_Request* request) {
   int size = 0;
@@ -16,4 +14,10 @@ extern "C" int MPI_Allgather(const void* mine, int count, MPI_Datatype type, voi
                              MPI_Comm communicator) {
   ++attn::testing::counted.gathers;
   return PMPI_Allgather(mine, count, type, all, counts, types, communicator);
+}
+
+extern "C" int MPI_Comm_dup(MPI_Comm communicator, MPI_Comm* duplicate) {
+  const int result = PMPI_Comm_dup(communicator, duplicate);
+  attn::testing::last_duplicate = *duplicate;
+  return result;
 }

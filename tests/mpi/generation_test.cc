@@ -6,6 +6,7 @@
 #include "support/golden.h"
 
 #include <attn/autograd.h>
+#include <attn/explain_model.h>
 #include <attn/generate.h>
 #include <attn/ops.h>
 
@@ -109,7 +110,7 @@ class Dealt final : public SharedColumns {
   Dealt(int rank, int size) : rank_(rank), size_(size) {}
   int rank() const override { return rank_; }
   int size() const override { return size_; }
-  void begin(const Tensor&) const override {}
+  void begin(const std::vector<NamedTensor>&, const std::string&) const override {}
   Tensor join(const Tensor& mine, const std::vector<std::int64_t>&) const override { return mine; }
 
  private:
@@ -162,11 +163,53 @@ TEST(SharedModel, WhatDiffersAtOneRankIsAnErrorAtAll) {
         const LanguageModel model = LanguageModel::load(one.path(), std::nullopt, ranks);
         EXPECT_TRUE(rank_error(ranks, [&] {
                       model(tensor<std::int64_t>({1, ranks.rank() == last ? 2 : 3}).unsqueeze(0));
-                    }).starts_with(who + "LanguageModel: the digest of the tokens is "));
+                    }).starts_with(who + "LanguageModel: the call is ids i64 [1, 2] "));
+        // what is wrong at one rank: it must not leave the others waiting
+        const Tensor good = tensor<std::int64_t>({1, 2}).unsqueeze(0);
+        const auto differs = [&](const std::function<void(bool wrong)>& call) {
+          const std::string error = rank_error(ranks, [&] { call(ranks.rank() == last); });
+          EXPECT_TRUE(error.starts_with(who + "LanguageModel: the call is ids ")) << error;
+        };
+        for (const Tensor& bad : {Tensor(), zeros({1, 17}, Dtype::i64), tensor<std::int64_t>({1, 2}), zeros({1, 2}),
+                                  tensor<std::int64_t>({1, 61}).unsqueeze(0)}) {
+          differs([&](bool wrong) { model.hidden(wrong ? bad : good); });
+          differs([&](bool wrong) {
+            ModelCache cache(model, {});
+            model.hidden(wrong ? bad : good, cache);
+          });
+        }
+        differs([&](bool wrong) {
+          ModelCache cache(model, {.sequences = 2});
+          model.hidden(good, cache, {wrong ? 1 : 0});
+        });
+        differs([&](bool wrong) {
+          ModelCache cache(model, {});
+          model.hidden(good, cache, {wrong ? 7 : 0});
+        });
+        differs([&](bool wrong) {
+          ModelCache cache(model, {.storage = wrong ? KvStorage::int8 : KvStorage::same});
+          model.hidden(good, cache);
+        });
+        differs([&](bool wrong) {
+          ModelCache cache(model, {.window = wrong ? 3 : 0});
+          model.hidden(good, cache);
+        });
+        ModelCache cache(model, {});
+        model.hidden(good, cache);
+        if (ranks.rank() == last) cache.truncate(0, 1);
+        differs([&](bool) { model.hidden(good, cache); });
+        const Tensor packed = tensor<std::int64_t>({1, 2, 3});
+        for (const std::vector<std::int64_t>& bad : {std::vector<std::int64_t>{0, 1, 3}, {0, 2}, {1, 3}})
+          differs([&](bool wrong) {
+            model.hidden_packed(packed, tensor(wrong ? bad : std::vector<std::int64_t>{0, 2, 3}));
+          });
+        differs([&](bool wrong) { model.hidden_packed(wrong ? good : packed, tensor<std::int64_t>({0, 2, 3})); });
         // the same at every rank, before any waits
         EXPECT_THROW(model(tensor<std::int64_t>({1, 61}).unsqueeze(0)), ValueError);
         EXPECT_THROW(model.save(one.path()), ValueError);
         EXPECT_THROW(model.decoded(), ValueError);
+        EXPECT_THROW(model.heads(good, 0), ValueError);
+        EXPECT_THROW(explain_model(model, Tokenizer::train("ab", Tokenizer::Kind::characters), "ab"), ValueError);
         model.train();
         EXPECT_THROW(model(tensor<std::int64_t>({1, 2}).unsqueeze(0)), ValueError);
       },
@@ -192,7 +235,10 @@ TEST(SharedModel, SendsWhatTheDocumentsCount) {
           std::int64_t bytes = 0, messages = 0;
           for (const std::string& each : ranks.gather(std::to_string(mine.bytes))) bytes += std::stoll(each);
           for (const std::string& each : ranks.gather(std::to_string(mine.messages))) messages += std::stoll(each);
-          const std::int64_t others = ranks.size() - 1, digest = 16 + 4 + 6;  // "<16 digits> of [1, 5]"
+          const std::string text =
+              "ids i64 [1, 5] 0123456789abcdef, a cache of 2 layers, dtype f32, storage 0, window 0, "
+              "sinks 0, sequences 0:0";
+          const std::int64_t others = ranks.size() - 1, digest = std::ssize(text);
           EXPECT_EQ(bytes, others * (4 * tokens *
                                          (c.layers * (c.heads * c.dim_of_head() + 2 * c.width + c.dim_of_mlp()) +
                                           c.width + c.vocab_size) +

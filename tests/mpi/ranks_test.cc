@@ -1,4 +1,5 @@
 // tests/mpi/ranks_test.cc: ranks agree on errors, whichever has them, and the ordered sum has the bits of one process.
+#include "mpi/counted.h"
 #include "mpi/world.h"
 
 #include "support/golden.h"
@@ -31,6 +32,21 @@ TEST(Ranks, AnErrorOfOneReachesAll) {
         for (int one = 0; one < ranks.size(); ++one) EXPECT_TRUE(ranks.any(ranks.rank() == one));
       },
       2);
+}
+
+TEST(Ranks, AnErrorOfMpiIsFatalWhateverTheCommunicatorDoes) {
+  MPI_Comm returning = MPI_COMM_NULL;
+  MPI_Comm_dup(MPI_COMM_WORLD, &returning);
+  MPI_Comm_set_errhandler(returning, MPI_ERRORS_RETURN);  // as mpi4py does
+  {
+    const mpi::Ranks ranks(returning);
+    ASSERT_NE(testing::last_duplicate, returning);
+    MPI_Errhandler handler = MPI_ERRHANDLER_NULL;
+    MPI_Comm_get_errhandler(testing::last_duplicate, &handler);
+    EXPECT_EQ(handler, MPI_ERRORS_ARE_FATAL);
+    MPI_Errhandler_free(&handler);
+  }
+  MPI_Comm_free(&returning);
 }
 
 TEST(Ranks, DifferencesAreNamed) {

@@ -182,6 +182,21 @@ TEST(Stripes, ADrawnSeedIsThatOfAll) {
   });
 }
 
+TEST(Stripes, WriteIntoMemoryThatIsGiven) {
+  on_each_number([](const Ranks& ranks) {
+    for (const Dtype dtype : {Dtype::f32, Dtype::bf16}) {
+      const Tensor x = own_rows(drawn({1, 2, 200, 16}, 1, dtype), ranks);
+      AttentionSaved saved, given{.output = {}, .max = empty({1, 2, x.size(2)}), .sum = empty({1, 2, x.size(2)})};
+      const Tensor max = given.max, sum = given.sum;
+      given.weight_keys = zeros({1});
+      rank_attention_forward(x, x, x, 200, RankLayout::stripes, ranks, {}, saved);
+      rank_attention_forward(x, x, x, 200, RankLayout::stripes, ranks, {}, given);
+      EXPECT_TRUE(bits_equal(max, saved.max) && bits_equal(sum, saved.sum)) << name_of(dtype);
+      EXPECT_FALSE(given.weight_keys.defined());
+    }
+  });
+}
+
 /// Expects that a call which is wrong at one rank gives all the text, and that the ranks still work together.
 void expect_error_at_all(const Ranks& ranks, const std::string& text,
                          const std::function<void(bool wrong, Tensor& q, AttentionOptions& options)>& change) {
@@ -244,6 +259,15 @@ TEST(Stripes, WhatTheyDoNotDoIsRefusedByAll) {
                              })
                       .substr(0, 40 + static_cast<std::size_t>(last > 9)),
                   ("rank " + std::to_string(last) + ": rank_attention: the call is f32 B=1").substr(0, 40));
+        const Tensor lengths = tensor<std::int64_t>({300});
+        EXPECT_NE(rank_error(ranks,
+                             [&] {
+                               AttentionOptions o;
+                               (ranks.rank() == last ? o.query_lengths : o.key_lengths) = lengths;
+                               rank_attention(x, x, x, 300, RankLayout::stripes, ranks, o);
+                             })
+                      .find(", query_lengths i64 [1] "),
+                  std::string::npos);
         EXPECT_EQ(
             rank_error(ranks,
                        [&] {
