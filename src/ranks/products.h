@@ -1,4 +1,5 @@
-// src/ranks/products.h: names the product of bf16, and refuses ranks whose processors compute a dtype's products with other bits.
+// src/ranks/products.h: names the product of bf16, and refuses ranks whose processors compute products of a dtype with
+// other bits.
 #pragma once
 #include <attn/ranks.h>
 #include <attn/runtime.h>
