@@ -2,7 +2,7 @@
 #pragma once
 #include <attn/attention.h>
 
-#include "arrays.h"
+#include "call_tensors.h"
 #include "terms.h"
 
 namespace attn::python {

@@ -1,6 +1,6 @@
 // python/src/integers.h: reads lengths, rows and ids: whole numbers in lists, tuples, ranges and arrays of any width.
 #pragma once
-#include "arrays.h"
+#include "call_tensors.h"
 
 namespace attn::python {
 

@@ -1,7 +1,7 @@
 // python/src/scalars.h: converts Python's numbers, flags and words to options; an error says in one line what is
 // needed.
 #pragma once
-#include "arrays.h"
+#include "call_tensors.h"
 
 #include <attn/mask.h>
 

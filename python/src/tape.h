@@ -1,7 +1,7 @@
 // python/src/tape.h: declares a recorded call, which a framework's autograd keeps between its forward and its backward
 // pass.
 #pragma once
-#include "arrays.h"
+#include "call_tensors.h"
 
 namespace attn::python {
 

@@ -3,7 +3,7 @@
 #pragma once
 #include <attn/attention.h>
 
-#include "arrays.h"
+#include "call_tensors.h"
 
 #include <string>
 #include <utility>

@@ -1,6 +1,6 @@
 // src/explain/run.h: holds the tensors of one explained run, before they become steps.
 #pragma once
-#include "explain/matrices.h"
+#include "explain/random_parameters.h"
 #include "explain/tokens.h"
 #include "explain/words.h"
 

@@ -1,9 +1,9 @@
 // src/explain/terminal.cc: prints an explanation as text: one line for each step, then its numbers.
-#include "explain/block.h"
+#include "explain/terminal_block.h"
 #include "explain/numbers.h"
 #include "explain/heat_colours.h"
 #include "explain/shown.h"
-#include "explain/tables.h"
+#include "explain/terminal_tables.h"
 #include "explain/utf8.h"
 #include "explain/words.h"
 

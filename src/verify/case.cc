@@ -5,7 +5,7 @@
 
 #include "runtime/format.h"
 
-#include "attention/cache/storage.h"
+#include "attention/cache/row_storage_formats.h"
 #include "verify/blocks.h"
 
 #include <algorithm>

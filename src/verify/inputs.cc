@@ -3,7 +3,7 @@
 
 #include <attn/ops.h>
 
-#include "attention/cache/storage.h"
+#include "attention/cache/row_storage_formats.h"
 #include "runtime/parallel.h"
 
 #include <algorithm>

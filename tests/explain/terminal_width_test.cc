@@ -3,7 +3,7 @@
 #include <attn/explain.h>
 #include <attn/text.h>
 
-#include "explain/block.h"
+#include "explain/terminal_block.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include "attention/cache/cache_state.h"
 #include "attention/cache/reserve.h"
 #include "attention/cache/sinks.h"
-#include "attention/cache/storage.h"
+#include "attention/cache/row_storage_formats.h"
 #include "runtime/enum_value.h"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 
 #include "runtime/format.h"
 
-#include "attention/cache/storage.h"
+#include "attention/cache/row_storage_formats.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -6,7 +6,7 @@
 #define ATTN_QUERY_LANES_INL_H
 #endif
 
-#include "kernels/attention/mask/active_ranges.h"
+#include "kernels/attention/mask/active_vectors.h"
 #include "kernels/attention/mask/mask_bits.h"
 #include "kernels/attention/query_tile.h"
 #include "kernels/prefetch/range_prefetch.h"

@@ -9,7 +9,7 @@
 
 #include <hwy/highway.h>
 
-#include "kernels/gemm/finish-inl.h"
+#include "kernels/gemm/write_rows-inl.h"
 #include "kernels/gemm/operand_types-inl.h"
 #include "kernels/gemm/tiles.h"
 #include "kernels/x86/amx_product.h"

@@ -10,7 +10,7 @@
 
 #include "kernels/attention/pass/decode_pass-inl.h"
 #include "kernels/attention/pass/bf16_lane_weights-inl.h"
-#include "kernels/attention/tiles/amx_bf16-inl.h"
+#include "kernels/attention/tiles/amx_forward_products-inl.h"
 #include "kernels/attention/tiles/bf16_decode_int8-inl.h"
 
 #if HWY_TARGET == HWY_AVX3

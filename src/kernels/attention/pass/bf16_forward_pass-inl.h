@@ -11,7 +11,7 @@
 #endif
 
 #include "kernels/attention/pass/bf16_decode_pass-inl.h"
-#include "kernels/attention/tiles/amx_bf16-inl.h"
+#include "kernels/attention/tiles/amx_forward_products-inl.h"
 #include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
 
 #if HWY_TARGET == HWY_AVX3

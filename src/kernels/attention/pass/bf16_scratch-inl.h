@@ -8,7 +8,7 @@
 #endif
 
 #include "kernels/attention/pass/query_tile_pass-inl.h"
-#include "kernels/attention/tiles/amx_bf16-inl.h"
+#include "kernels/attention/tiles/amx_forward_products-inl.h"
 #include "kernels/simd/transpose-inl.h"
 
 #if HWY_TARGET == HWY_AVX3

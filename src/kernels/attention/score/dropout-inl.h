@@ -7,7 +7,7 @@
 #define ATTN_DROPOUT_INL_H
 #endif
 
-#include "kernels/attention/mask/active_ranges.h"
+#include "kernels/attention/mask/active_vectors.h"
 #include "kernels/attention/mask/transpose_bits-inl.h"
 #include "kernels/attention/query_lanes-inl.h"
 #include "kernels/philox.h"

@@ -7,7 +7,7 @@
 #define ATTN_MODIFIERS_INL_H
 #endif
 
-#include "kernels/attention/mask/active_ranges.h"
+#include "kernels/attention/mask/active_vectors.h"
 #include "kernels/attention/mask/mask_bits.h"
 #include "kernels/attention/score/score_mod-inl.h"
 #include "kernels/attention/query_lanes-inl.h"

@@ -7,7 +7,7 @@
 #define ATTN_ONLINE_SOFTMAX_INL_H
 #endif
 
-#include "kernels/attention/mask/active_ranges.h"
+#include "kernels/attention/mask/active_vectors.h"
 #include "kernels/attention/query_lanes-inl.h"
 #include "kernels/math/math-inl.h"
 

@@ -14,7 +14,7 @@
 #define ATTN_DECODE_PV_INL_H
 #endif
 
-#include "kernels/attention/kv/row_formats-inl.h"
+#include "kernels/attention/kv/decode_row_readers-inl.h"
 #include "kernels/attention/softmax/output_accumulator-inl.h"
 #include "kernels/prefetch/stream_prefetch.h"
 #include "kernels/simd/multiply_add-inl.h"

@@ -14,7 +14,7 @@
 #define ATTN_DECODE_QK_INL_H
 #endif
 
-#include "kernels/attention/mask/active_ranges.h"
+#include "kernels/attention/mask/active_vectors.h"
 #include "kernels/attention/tiles/decode_pv-inl.h"
 #include "kernels/simd/transpose-inl.h"
 

@@ -1,4 +1,4 @@
-// src/kernels/attention/mask/active_ranges.h: finds which vectors of query rows take part for which keys of a block.
+// src/kernels/attention/mask/active_vectors.h: finds which vectors of query rows take part for which keys of a block.
 #pragma once
 #include "kernels/attention/block_sizes.h"
 

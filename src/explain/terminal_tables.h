@@ -1,6 +1,7 @@
-// src/explain/tables.h: lays out the numbers of a step as terminal blocks: labels at the left, one body for each head.
+// src/explain/terminal_tables.h: lays out the numbers of a step as terminal blocks: labels at the left, one body for
+// each head.
 #pragma once
-#include "explain/block.h"
+#include "explain/terminal_block.h"
 #include "explain/view.h"
 
 namespace attn::explain_detail {

@@ -1,5 +1,5 @@
-// python/src/views.h: finds the memory of a NumPy array, a torch tensor or another DLPack array, without a copy where
-// the memory allows it.
+// python/src/array_memory.h: finds the memory of a NumPy array, a torch tensor or another DLPack array, without a copy
+// where the memory allows it.
 #pragma once
 #include <attn/tensor.h>
 

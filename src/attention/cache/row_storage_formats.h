@@ -1,5 +1,5 @@
-// src/attention/cache/storage.h: how a cache stores rows: the names of the formats, their element types, and the
-// rounding of rows to 8 bits.
+// src/attention/cache/row_storage_formats.h: how a cache stores rows: the names of the formats, their element types,
+// and the rounding of rows to 8 bits.
 #pragma once
 #include <attn/cache.h>
 

@@ -1,5 +1,5 @@
-// src/explain/block.cc: adds colour codes, pads lines and places blocks beside each other.
-#include "explain/block.h"
+// src/explain/terminal_block.cc: adds colour codes, pads lines and places blocks beside each other.
+#include "explain/terminal_block.h"
 #include "explain/heat_colours.h"
 #include "explain/utf8.h"
 

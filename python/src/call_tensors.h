@@ -1,10 +1,10 @@
-// python/src/arrays.h: converts NumPy arrays, torch tensors and other DLPack arrays to tensors of the library and back,
-// without copies where the memory allows it.
+// python/src/call_tensors.h: converts NumPy arrays, torch tensors and other DLPack arrays to tensors of the library and
+// back, without copies where the memory allows it.
 #pragma once
 #include <optional>
 #include <vector>
 
-#include "views.h"
+#include "array_memory.h"
 
 namespace attn::python {
 

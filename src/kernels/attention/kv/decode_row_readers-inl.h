@@ -1,15 +1,15 @@
-// src/kernels/attention/kv/row_formats-inl.h: defines how decode reads stored rows of K and V in registers, by one
-// struct for each format of rows. int8, which is stored in groups of rows, has its own loaders
+// src/kernels/attention/kv/decode_row_readers-inl.h: defines how decode reads stored rows of K and V in registers, by
+// one struct for each format of rows. int8, which is stored in groups of rows, has its own loaders
 // (tiles/decode_int8-inl.h).
 //
 //   RowFormat   Compute      the type of the scores
 //               Item, Word   an element of a row; what a transpose moves as a whole: one or two items
 //               item()       converts item i of each word exactly; load() converts adjacent items, one per lane
-#if defined(ATTN_ROW_FORMATS_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef ATTN_ROW_FORMATS_INL_H
-#undef ATTN_ROW_FORMATS_INL_H
+#if defined(ATTN_DECODE_ROW_READERS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_DECODE_ROW_READERS_INL_H
+#undef ATTN_DECODE_ROW_READERS_INL_H
 #else
-#define ATTN_ROW_FORMATS_INL_H
+#define ATTN_DECODE_ROW_READERS_INL_H
 #endif
 
 #include "kernels/simd/widen-inl.h"

@@ -1,5 +1,5 @@
-// src/explain/matrices.h: holds the matrices that a model would have learned: the embedding, W_q, W_k, W_v, W_O, a
-// learned query and the score's own.
+// src/explain/random_parameters.h: holds the matrices that a model would have learned: the embedding, W_q, W_k, W_v,
+// W_O, a learned query and the score's own.
 #pragma once
 #include <attn/explain.h>
 

@@ -1,5 +1,5 @@
-// python/src/views.cc: finds the memory of an array by the ways of NumPy, of torch and of DLPack.
-#include "views.h"
+// python/src/array_memory.cc: finds the memory of an array by the ways of NumPy, of torch and of DLPack.
+#include "array_memory.h"
 
 #include <nanobind/ndarray.h>
 

@@ -1,5 +1,5 @@
-// python/src/arrays.cc: reads the arrays of a call as tensors, and gives tensors back as arrays.
-#include "arrays.h"
+// python/src/call_tensors.cc: reads the arrays of a call as tensors, and gives tensors back as arrays.
+#include "call_tensors.h"
 
 #include <nanobind/ndarray.h>
 

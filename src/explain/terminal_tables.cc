@@ -1,5 +1,5 @@
-// src/explain/tables.cc: lays out tables: aligned numbers, tokens as column titles, heat and signs.
-#include "explain/tables.h"
+// src/explain/terminal_tables.cc: lays out tables: aligned numbers, tokens as column titles, heat and signs.
+#include "explain/terminal_tables.h"
 #include "explain/numbers.h"
 #include "explain/heat_colours.h"
 #include "explain/shown.h"

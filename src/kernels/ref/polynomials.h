@@ -1,4 +1,4 @@
-// src/kernels/ref/math_constants.h: lists polynomials and constants of the elementary functions, one table per float
+// src/kernels/ref/polynomials.h: lists polynomials and constants of the elementary functions, one table per float
 // type.
 #pragma once
 #include <cstdint>

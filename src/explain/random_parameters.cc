@@ -1,5 +1,5 @@
-// src/explain/matrices.cc: draws random matrices or checks given ones, and splits them into heads.
-#include "explain/matrices.h"
+// src/explain/random_parameters.cc: draws random matrices or checks given ones, and splits them into heads.
+#include "explain/random_parameters.h"
 
 #include <attn/ops.h>
 #include <attn/random.h>

@@ -1,5 +1,5 @@
-// src/explain/block.h: builds rectangles of terminal text of known width (colour codes take no columns) and places them
-// beside each other.
+// src/explain/terminal_block.h: builds rectangles of terminal text of known width (colour codes take no columns) and
+// places them beside each other.
 #pragma once
 #include <attn/explain.h>
 

@@ -1,15 +1,15 @@
-// src/kernels/attention/tiles/amx_bf16-inl.h: computes QK^T and PV in bf16 by AMX; a tile register holds the sums of 16
-// keys (or value columns) x 16 queries.
+// src/kernels/attention/tiles/amx_forward_products-inl.h: computes QK^T and PV in bf16 by AMX; a tile register holds
+// the sums of 16 keys (or value columns) x 16 queries.
 //
 //        32 columns of K         16 queries               32 keys (V transposed)       16 queries
 //       +---------------+       +----------+             +---------------+        +----------+
 //  16   |   in place    |   x   | Q, pairs |   = S^T     16 columns of V |   x    | P, pairs |   = O^T of the block
 //  keys +---------------+       +----------+             +---------------+        +----------+
-#if defined(ATTN_AMX_BF16_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef ATTN_AMX_BF16_INL_H
-#undef ATTN_AMX_BF16_INL_H
+#if defined(ATTN_AMX_FORWARD_PRODUCTS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_AMX_FORWARD_PRODUCTS_INL_H
+#undef ATTN_AMX_FORWARD_PRODUCTS_INL_H
 #else
-#define ATTN_AMX_BF16_INL_H
+#define ATTN_AMX_FORWARD_PRODUCTS_INL_H
 #endif
 
 #include "kernels/x86/amx_product.h"
