@@ -3,7 +3,7 @@
 //  It differs from backward_pass-inl.h in its chains, which are over pairs: of columns (2d, 2d + 1) for scores and dP,
 // of keys (2j, 2j + 1) from the origin for dQ, of rows (2i, 2i + 1) for dK and dV. The sums of dK and dV stay in f32
 // until all query heads that share heads of K or V are done. A number of Q or K that is not finite makes the derivative
-// of its pair NaN. In the products of dQ and dK it counts as 0, so that it has no effect if it is masked.
+// of its pair NaN. In the products of dQ and dK it counts as 0 (masked_values.h).
 //
 // The class Products computes the five products, by pairs or by AMX.
 #if defined(ATTN_BF16_BACKWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -36,7 +36,7 @@ class Bf16BackwardPass : public Products {
   Bf16BackwardPass(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
       : Products(g, rows, arena), totals_(g.problem, g.totals_end - g.totals_begin),
         plain_(p_.softcap == 0 && p_.bias_count == 0 && p_.score_gradient == nullptr && p_.temperature == 1 &&
-               !Sums::dropped()) {}
+               !p_.drops()) {}
   static std::size_t bytes(const AttentionProblem& p) {
     return scratch_bytes<BackwardScratch<float>, Bf16GradientOperands>(p);
   }
@@ -62,7 +62,7 @@ class Bf16BackwardPass : public Products {
     pair_all_rows(q, p_.dim, at_.q_rows);
     const Bf16Rows dout = padded_rows(dout_, p_.value_dim);
     transpose_pairs(dout, p_.value_dim, at_.dout);
-    wild_dout_ = pair_all_rows(dout, p_.value_dim, at_.dout_rows);
+    dout_not_finite_ = pair_all_rows(dout, p_.value_dim, at_.dout_rows);
     if (Sums::load_delta()) return;
     Products::make_delta(row(p_.out, p_.out_stride));
     Sums::finish_delta();
@@ -89,7 +89,7 @@ class Bf16BackwardPass : public Products {
     ahead_.begin_block();
     const Bf16Rows k = Products::template whole_units<unit>(k_, keys, p_.dim, at_.rows),
                    v = Products::template whole_units<unit>(v_, keys, p_.value_dim, at_.values);
-    in_words_ = plain_ && !in_f32 && !wild_dout_;
+    in_words_ = plain_ && !in_f32 && !dout_not_finite_;
     if (in_words_) return weigh_words(keys, k, v);
     Products::scaled_products(keys, k, v);
     Sums::apply_modifiers(keys);
@@ -114,18 +114,18 @@ class Bf16BackwardPass : public Products {
 
   void add_to_dk_and_dv(const KvBlock& keys) {
     const auto add = [&](const std::uint32_t* words, const std::uint32_t* rows, PairTotals total,
-                         const RoundedRows& results, bool wild) {
+                         const RoundedRows& results, bool not_finite) {
       total.begins = keys.first_of_keys;
-      const bool apart = !rounds || wild;  // rounded after the sums are complete
+      const bool apart = !rounds || not_finite;  // rounded after the sums are complete
       if (keys.last_of_keys && !apart) total.ends = results;
       Products::add_to_keys(keys, words, rows, results.columns, total);
-      if (wild) add_wild_dout(keys, total);
+      if (not_finite) add_dout_not_finite(keys, total);
       if (keys.last_of_keys && apart) bf16_round_rows(total, results, keys.count);
     };
     const std::int64_t first = keys.first - g_.totals_begin;
     if (g_.dv != nullptr)
       add(at_.weights, at_.dout_rows, totals_.v(g_.totals, v_head(), first),
-          bf16_dv(g_, rows_.batch, v_head(), keys.first), wild_dout_);
+          bf16_dv(g_, rows_.batch, v_head(), keys.first), dout_not_finite_);
     if (g_.dk != nullptr)
       add(at_.derivative, at_.q_rows, totals_.k(g_.totals, k_head(), first),
           bf16_dk(g_, rows_.batch, k_head(), keys.first), false);
@@ -189,7 +189,7 @@ class Bf16BackwardPass : public Products {
 
   /// Adds to dV what numbers of dO that are not finite contribute to the keys that their rows see: the products took 0
   /// for them.
-  HWY_NOINLINE void add_wild_dout(const KvBlock& keys, const PairTotals& dv) const {
+  HWY_NOINLINE void add_dout_not_finite(const KvBlock& keys, const PairTotals& dv) const {
     const auto wide = [](std::uint16_t bits) { return __builtin_bit_cast(float, std::uint32_t{bits} << 16); };
     for (std::int64_t i = 0; i < rows_.rows; ++i)
       for (std::int64_t c = 0; c < p_.value_dim; ++c) {
@@ -204,7 +204,7 @@ class Bf16BackwardPass : public Products {
 
   Bf16Totals totals_;
   Bf16Rows dout_{};
-  bool plain_, in_words_ = false, wild_dout_ = false;
+  bool plain_, in_words_ = false, dout_not_finite_ = false;
   bool written_ = false;  // whether dQ was written with the last block
 };
 
