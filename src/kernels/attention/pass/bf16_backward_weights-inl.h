@@ -68,7 +68,7 @@ class Bf16BackwardWeights : public Bf16BackwardOperands {
   HWY_NOINLINE void weigh_apart(const KvBlock& keys) {
     const ActiveRanges& ranges = keys.ranges;
     alignas(64) Word kept[64];
-    const bool dropped = Sums::dropped();
+    const bool dropped = p_.drops();
     if (dropped) kept_rows(p_, tile_, keys.first, keys.count, kept);
     const __m512 keep_scale = _mm512_set1_ps(static_cast<float>(p_.keep_scale));
     Word real = 0;  // rows that see some key
