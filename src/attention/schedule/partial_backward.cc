@@ -3,6 +3,7 @@
 
 #include "attention/score/dropout.h"
 #include "kernels/attention/mask/mask_program.h"
+#include "kernels/attention/mask/masked_values.h"
 
 #include <algorithm>
 #include <cmath>
@@ -167,8 +168,7 @@ void PartialKeys::finish(const AttentionGradient& g, std::int64_t b, std::int64_
     for (std::int64_t h = first / share; h < (first + heads_of_unit_) / share; ++h)
       for (std::int64_t j = begin; j < end; ++j) {
         T* const row = to + b * stride[0] + h * stride[1] + j * stride[2];
-        for (std::int64_t c = 0; c < columns; ++c)
-          if (row[c] != row[c]) row[c] = std::numeric_limits<T>::quiet_NaN();
+        for (std::int64_t c = 0; c < columns; ++c) row[c] = kernels::canonical(row[c]);
       }
   };
   if (p.element == kernels::Element::f64) {

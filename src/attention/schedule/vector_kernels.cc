@@ -81,8 +81,7 @@ void empty_rows(const AttentionProblem& problem, const QueryTile& tile, std::int
                                         tile.row + tile.rows, scratch);
 }
 
-/// Recomputes a tile in which a row has a NaN: a masked key that holds inf or NaN must not change a result, but the
-/// product of its weight 0 and NaN is NaN.
+/// Recomputes a tile in which a row has a NaN, with masked pairs left out (kernels/attention/mask/masked_values.h).
 void recompute(const ForwardKernel& forward, const AttentionProblem& problem, const QueryTile& tile, void* scratch) {
   forward.nan_safe_rows != nullptr ? forward.nan_safe_rows(problem, tile, scratch)
                                    : reference_rows(problem, tile, scratch);

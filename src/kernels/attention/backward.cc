@@ -33,26 +33,9 @@ constexpr GradientKernel gradient_kernel{
     .scratch_bytes = gradient_bytes<W>, .step = gradient_step<W>, .clear_keys = W::clear_keys, .draws = true};
 
 #if HWY_TARGET == HWY_AVX3
-HWY_NOINLINE bool bf16_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order,
-                            void* memory, AmxTiles* tiles) {
-  Arena arena(memory);
-  Bf16BackwardPass pass(g, rows, arena, tiles);
-  return step_back(pass, step_order);
-}
-bool bf16_pairs_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* memory) {
-  return bf16_step(g, rows, step_order, memory, nullptr);
-}
-bool bf16_tiles_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* memory) {
-  AmxTiles tiles;
-  tiles.begin();
-  return bf16_step(g, rows, step_order, memory, &tiles);
-}
-constexpr GradientKernel bf16_gradient_kernel(bool (*step)(const AttentionGradient&, const GradientRows&,
-                                                           const StepOrder&, void*)) {
-  GradientKernel kernel{.scratch_bytes = gradient_bytes<Bf16BackwardPass>,
-                        .step = step,
-                        .clear_keys = Bf16BackwardPass::clear_keys,
-                        .draws = true};
+template <class Products>
+constexpr GradientKernel bf16_gradient_kernel() {
+  GradientKernel kernel = gradient_kernel<Bf16BackwardPass<Products>>;
   kernel.totals_bytes = [](const AttentionGradient& g, std::int64_t keys) {
     return Bf16Totals(g.problem, keys).bytes();
   };
@@ -71,9 +54,9 @@ constexpr GradientTarget gradient_target_of(const char* name, const GradientKern
 }
 extern const GradientTarget gradient_table;
 #if HWY_TARGET == HWY_AVX3
-const GradientTarget gradient_table = gradient_target_of(ATTN_TARGET_NAME, bf16_gradient_kernel(bf16_pairs_step));
+const GradientTarget gradient_table = gradient_target_of(ATTN_TARGET_NAME, bf16_gradient_kernel<Bf16BackwardPairs>());
 extern const GradientTarget amx_gradient_table;
-const GradientTarget amx_gradient_table = gradient_target_of("amx", bf16_gradient_kernel(bf16_tiles_step));
+const GradientTarget amx_gradient_table = gradient_target_of("amx", bf16_gradient_kernel<AmxBackwardUnits>());
 #else
 const GradientTarget gradient_table = gradient_target_of(ATTN_TARGET_NAME, {});
 #endif

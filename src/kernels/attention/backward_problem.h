@@ -101,9 +101,8 @@ struct StepOrder {
 };
 
 /// Functions that compute a step for all keys. Scratch is 64-byte aligned and has at least scratch_bytes.
-///  `step` may return false when a number is not finite. The reference code must then recompute the whole head, because
-/// a masked key may hold NaN or inf, and 0 x NaN is NaN. dQ, dK and dV are invalid then; gradients of dense biases and
-/// looked-up tensors are valid.
+///  `step` may return false when a number is not finite. The reference code must then recompute the whole head
+/// (mask/masked_values.h). dQ, dK and dV are invalid then; gradients of dense biases and looked-up tensors are valid.
 struct GradientKernel {
   std::size_t (*scratch_bytes)(const AttentionGradient&) = nullptr;
   bool (*step)(const AttentionGradient&, const GradientRows&, const StepOrder&, void* memory) = nullptr;

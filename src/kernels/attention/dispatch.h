@@ -8,8 +8,8 @@
 namespace attn::kernels {
 
 /// Functions that compute attention of a query tile, for one element type. `memory` is their scratch, 64-byte aligned.
-///  They return false when a result is NaN. Then nothing was written of its query tile, and the rows must be
-/// recomputed, because a masked key may hold NaN or inf, and 0 x NaN is NaN.
+///  They return false when a result is NaN. Then nothing was written of its query tile, and the rows must be recomputed
+/// (mask/masked_values.h).
 struct ForwardKernel {
   // most rows of a query tile; `attend` accepts any number of tiles of one head and computes them one by one
   int rows = 0;

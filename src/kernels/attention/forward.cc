@@ -16,6 +16,7 @@
 #include "kernels/attention/softmax/epilogue-inl.h"
 #include "kernels/attention/mask/block_mask-inl.h"
 #include "kernels/attention/mask/mask_program.h"
+#include "kernels/attention/mask/masked_values.h"
 #include "kernels/targets.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -41,22 +42,20 @@ HWY_NOINLINE void visit_blocks(W& pass, std::int64_t first, std::int64_t end) {
   }
 }
 
-/// What to do when a result is NaN: return false to the caller, or write it.
-enum class Nan : bool { refuse, write };
-
-/// Adds the sink, divides, and writes the results to memory. Returns false and writes none if one is NaN (Nan::refuse).
+/// Adds the sink, divides, and writes the results to memory. Returns false and writes none if one is NaN and the rows
+/// must be recomputed.
 template <typename T>
-HWY_NOINLINE bool finish(QueryTilePass<T>& pass, Nan nan = Nan::refuse) {
+HWY_NOINLINE bool finish(QueryTilePass<T>& pass, IfNan if_nan = IfNan::recompute) {
   const AttentionProblem& problem = pass.problem;
   if (!pass.any_split) pass.clear_totals();
   if (!problem.totals.ends) {
-    if (!pass.totals_are_numbers() && nan == Nan::refuse) return false;
+    if (!pass.totals_are_numbers() && if_nan == IfNan::recompute) return false;
     pass.store_totals();
     return true;
   }
   const Totals<T> totals{pass.scratch.m_total, pass.scratch.l_total, pass.scratch.sum, pass.total()};
   if (problem.sinks) add_sinks(static_cast<const T*>(problem.sinks), pass.tile, pass.vectors, totals);
-  if (!divide(pass.tile.count(), pass.vectors, totals) && nan == Nan::refuse) return false;
+  if (!divide(pass.tile.count(), pass.vectors, totals) && if_nan == IfNan::recompute) return false;
   if (pass.returned_weights.wanted())
     pass.returned_weights.make_weights(problem, pass.tile, pass.vectors, totals.m, totals.l, pass.scratch.s);
   write_rows(problem, pass.tile, totals.output, pass.rows_out, pass.scratch.block);
@@ -203,17 +202,17 @@ constexpr ForwardKernel forward_kernel() {
 }
 
 #if HWY_TARGET == HWY_AVX3
-/// Computes one row after the other, with the values of masked keys as 0: used when some result of a query tile is NaN.
+/// Computes one row after the other, with the values of masked keys as 0 (masked_values.h).
 template <class W>
 void bf16_nan_safe_rows(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
   for (std::int64_t n = 0; n < tile.heads; ++n)
     for (std::int64_t i = 0; i < tile.rows; ++i) {
       W::begin_task(problem, 1, memory);
       W pass(problem, {tile.batch, tile.head + n, 1, tile.row + i, 1}, memory);
-      pass.mask_hidden_values = true;
+      pass.masked.leave_out();
       pass.returned_weights.only(static_cast<int>(n * tile.rows + i));
       visit_splits<Bf16ForwardPass>(pass);
-      finish<float>(pass, Nan::write);
+      finish<float>(pass, IfNan::write);
     }
 }
 constexpr ForwardKernel bf16_forward_kernel() {

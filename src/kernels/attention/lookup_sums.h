@@ -2,6 +2,7 @@
 // before they are added to the tensors.
 #pragma once
 #include "kernels/attention/backward_problem.h"
+#include "kernels/attention/mask/masked_values.h"
 
 #include <cstring>
 #include <limits>
@@ -85,8 +86,7 @@ template <typename T>
     for (std::int64_t line = lines.low; line < lines.high; ++line) {
       if (lines.sums[line] == 0) continue;
       T& element = to[lines.places != nullptr ? lines.places[line] : line];
-      element = element + lines.sums[line];
-      if (element != element) element = std::numeric_limits<T>::quiet_NaN();
+      element = canonical(element + lines.sums[line]);
     }
   }
 }

@@ -29,8 +29,8 @@ struct AttentionTangent {
 
 /// Computes rows: at most query_block rows of one head, over all keys. Scratch is 64-byte aligned and has at least
 /// scratch_bytes.
-///  `rows` may return false when a number is NaN. The reference code must then compute them again, because a masked key
-/// may hold NaN or inf, and 0 x NaN is NaN.
+///  `rows` may return false when a number is NaN. The reference code must then compute them again
+/// (mask/masked_values.h).
 struct TangentKernel {
   std::size_t (*scratch_bytes)(const AttentionTangent&) = nullptr;
   bool (*rows)(const AttentionTangent&, const GradientRows&, void* memory) = nullptr;

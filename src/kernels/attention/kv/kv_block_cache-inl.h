@@ -165,14 +165,11 @@ class KvBlockCache {
     constexpr std::int64_t line = 64 / sizeof(T);
     return ((p.dim > p.value_dim ? p.dim : p.value_dim) + line - 1) / line * line;
   }
-  static std::size_t place_bytes(const AttentionProblem& p) {
-    return sizeof(T) * static_cast<std::size_t>(kv_block * stride(p));
-  }
   static std::int64_t cached_blocks(const AttentionProblem& p) {
     if (p.q_rows <= query_tile_rows<T>) return 0;
     const std::int64_t blocks = (p.k_rows + kv_block - 1) / kv_block;
-    const std::int64_t room =
-        (widens(p) ? most_widened_bytes : most_copied_bytes) / (2 * static_cast<std::int64_t>(place_bytes(p)) + 1);
+    const std::int64_t block_bytes = std::int64_t{sizeof(T)} * kv_block * stride(p),
+                       room = (widens(p) ? most_widened_bytes : most_copied_bytes) / (2 * block_bytes + 1);
     const std::int64_t most = room < most_blocks ? room : most_blocks;
     return blocks < most ? blocks : most;
   }

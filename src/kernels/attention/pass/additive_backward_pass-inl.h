@@ -194,21 +194,17 @@ class AdditiveBackwardPass : public BackwardPass<T> {
 
   HWY_NOINLINE bool write_queries() {
     const Tag<T> d;
-    auto all = hn::Zero(d);  // NaN if some number is not finite
+    AreFinite<T> all;
     for (std::int64_t r = 0; r < rows_.rows; ++r) {
       T* const row = more_.dq + r * more_.stride;
-      for (std::int64_t c = 0; c < p_.dim; c += N) {
-        const auto y = hn::Load(d, row + c);
-        all = hn::Add(all,
-                      hn::IfThenElseZero(hn::FirstN(d, static_cast<std::size_t>(std::min<std::int64_t>(p_.dim - c, N))),
-                                         hn::Sub(y, y)));
-      }
+      for (std::int64_t c = 0; c < p_.dim; c += N)
+        all.add(hn::FirstN(d, static_cast<std::size_t>(std::min<std::int64_t>(p_.dim - c, N))), hn::Load(d, row + c));
       std::memcpy(static_cast<T*>(g_.dq) + rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] +
                       (rows_.row + r) * g_.dq_stride[2],
                   row, sizeof(T) * static_cast<std::size_t>(p_.dim));
-      all = hn::Add(all, hn::Set(d, scratch_.delta[r] - scratch_.delta[r]));
+      all.add(hn::Set(d, scratch_.delta[r]));
     }
-    return hn::AllTrue(d, hn::Eq(all, all));
+    return all.everywhere();
   }
 
  private:

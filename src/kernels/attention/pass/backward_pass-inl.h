@@ -143,15 +143,16 @@ class BackwardPass : public GradientSums<T> {
     bool finite = true;
     for (int x = 0; x < vectors_; ++x) {
       const auto real = lanes_of<T>(bits_between(0, rows_.rows), x);
-      auto all = hn::Load(d, scratch_.delta + x * N);
-      all = hn::Sub(all, all);  // 0, or NaN if some number is not finite
+      AreFinite<T> all;
+      all.add(hn::Load(d, scratch_.delta + x * N));
       for (std::int64_t c = 0; c < p_.dim; ++c) {
         T* const place = at_.dq + c * R + x * N;
-        const auto y = hn::Add(hn::Mul(hn::Load(d, place), scale), hn::Zero(d)), q = hn::Load(d, at_.q + c * R + x * N);
-        all = hn::Add(all, hn::Add(hn::Sub(y, y), hn::Sub(q, q)));
+        const auto y = hn::Add(hn::Mul(hn::Load(d, place), scale), hn::Zero(d));
+        all.add(y);
+        all.add(hn::Load(d, at_.q + c * R + x * N));
         hn::Store(y, d, place);
       }
-      finite = finite && hn::AllTrue(d, hn::Or(hn::Eq(all, all), hn::Not(real)));
+      finite = finite && all.in(real);
     }
     if (!finite && g_.rows.dq != nullptr) return false;  // the reference code begins with these sums
     if (!g_.rows.ends) {

@@ -3,9 +3,9 @@
 //  It differs from backward_pass-inl.h in its chains, which are over pairs: of columns (2d, 2d + 1) for scores and dP,
 // of keys (2j, 2j + 1) from the origin for dQ, of rows (2i, 2i + 1) for dK and dV. The sums of dK and dV stay in f32
 // until all query heads that share heads of K or V are done. A number of Q or K that is not finite makes the derivative
-// of its pair NaN. In the products of dQ and dK it counts as 0, so that it has no effect if it is masked.
+// of its pair NaN. In the products of dQ and dK it counts as 0 (masked_values.h).
 //
-// By AMX the five products go over units of 32 columns, keys or rows; the rest is the same code.
+// The class Products computes the five products, by pairs or by AMX.
 #if defined(ATTN_BF16_BACKWARD_PASS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_BACKWARD_PASS_INL_H
 #undef ATTN_BF16_BACKWARD_PASS_INL_H
@@ -13,7 +13,8 @@
 #define ATTN_BF16_BACKWARD_PASS_INL_H
 #endif
 
-#include "kernels/attention/pass/bf16_backward_weights-inl.h"
+#include "kernels/attention/pass/amx_backward_units-inl.h"
+#include "kernels/attention/pass/bf16_backward_pairs-inl.h"
 
 #include <algorithm>
 #include <cmath>
@@ -22,12 +23,20 @@
 ATTN_BEFORE_BF16_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 
-class Bf16BackwardPass : public Bf16BackwardWeights {
+/// Products: Bf16BackwardPairs or AmxBackwardUnits.
+template <class Products>
+class Bf16BackwardPass : public Products {
+  using Products::R, Products::N, Products::unit, Products::rounds, Products::g_, Products::p_, Products::rows_,
+      Products::tile_, Products::scratch_, Products::vectors_, Products::at_, Products::ahead_, Products::k_,
+      Products::v_, Products::whole_, Products::seen_, Products::k_head, Products::v_head, Products::padded_rows,
+      Products::transpose_pairs, Products::pair_all_rows;
+  using typename Products::Bf16Rows, typename Products::Piece, typename Products::Sums;
+
  public:
-  Bf16BackwardPass(const AttentionGradient& g, const GradientRows& rows, Arena& arena, AmxTiles* tiles)
-      : Bf16BackwardWeights(g, rows, arena, tiles), totals_(g.problem, g.totals_end - g.totals_begin),
+  Bf16BackwardPass(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
+      : Products(g, rows, arena), totals_(g.problem, g.totals_end - g.totals_begin),
         plain_(p_.softcap == 0 && p_.bias_count == 0 && p_.score_gradient == nullptr && p_.temperature == 1 &&
-               !Sums::dropped()) {}
+               !p_.drops()) {}
   static std::size_t bytes(const AttentionProblem& p) {
     return scratch_bytes<BackwardScratch<float>, Bf16GradientOperands>(p);
   }
@@ -48,14 +57,14 @@ class Bf16BackwardPass : public Bf16BackwardWeights {
     whole_ = rows_.rows == vectors_ * N &&
              std::all_of(scratch_.inverse, scratch_.inverse + vectors_ * N, [](float x) { return x != 0; });
     dout_ = row(g_.dout, g_.dout_stride);
-    const Bf16Rows q = settled(row(p_.q, p_.q_stride), p_.dim);
+    const Bf16Rows q = padded_rows(row(p_.q, p_.q_stride), p_.dim);
     transpose_pairs(q, p_.dim, at_.q);
     pair_all_rows(q, p_.dim, at_.q_rows);
-    const Bf16Rows dout = settled(dout_, p_.value_dim);
+    const Bf16Rows dout = padded_rows(dout_, p_.value_dim);
     transpose_pairs(dout, p_.value_dim, at_.dout);
-    wild_dout_ = pair_all_rows(dout, p_.value_dim, at_.dout_rows);
+    dout_not_finite_ = pair_all_rows(dout, p_.value_dim, at_.dout_rows);
     if (Sums::load_delta()) return;
-    make_delta(row(p_.out, p_.out_stride));
+    Products::make_delta(row(p_.out, p_.out_stride));
     Sums::finish_delta();
   }
   /// Reads the sums over earlier keys; returns whether there are any.
@@ -78,73 +87,45 @@ class Bf16BackwardPass : public Bf16BackwardWeights {
               {g_.dv == nullptr ? none : totals_.v(g_.totals, v_head(), first).pieces(keys.count),
                g_.dk == nullptr ? none : totals_.k(g_.totals, k_head(), first).pieces(keys.count)});
     ahead_.begin_block();
-    const ActiveRanges& ranges = keys.ranges;
-    const auto products = [&](const Bf16Rows& rows, std::int64_t columns, const std::uint32_t* transposed, float factor,
-                              float* to) {
-      for (int g = 0; g < ranges.count; ++g) {
-        const int key = ranges.key[g], count = ranges.key[g + 1] - key;
-        in_pairs(ranges.first[g], ranges.last[g], [&]<int V>(int x) ATTN_BF16_ATTR {
-          pair_columns<DotPairs, V>({rows.row(key), rows.stride}, count, (columns + 1) / 2, transposed + x * N, factor,
-                                    to + key * R + x * N, ahead_);
-        });
-      }
-    };
-    const Bf16Rows k = whole_pairs(k_, keys, p_.dim, at_.rows), v = whole_pairs(v_, keys, p_.value_dim, at_.values);
-    const auto scale = static_cast<float>(p_.scale);
-    in_words_ = plain_ && !in_f32 && !wild_dout_;
-    if (tiles_ == nullptr) {
-      products(k, p_.dim, at_.q, in_words_ ? 1 : scale, scratch_.scores.s);
-      products(v, p_.value_dim, at_.dout, 1, scratch_.d);
-    }
+    const Bf16Rows k = Products::template whole_units<unit>(k_, keys, p_.dim, at_.rows),
+                   v = Products::template whole_units<unit>(v_, keys, p_.value_dim, at_.values);
+    in_words_ = plain_ && !in_f32 && !dout_not_finite_;
     if (in_words_) return weigh_words(keys, k, v);
-    if (tiles_ != nullptr) {
-      for (int g = 0; g < ranges.count; ++g) {
-        const Piece piece{ranges.key[g], ranges.key[g + 1], ranges.first[g] / 2 * 2 * N,
-                          (ranges.last[g] + 1) / 2 * 2 * N, 0};
-        if (piece.x < piece.last) tile_products(k, v, piece);
-      }
-      scale_scores(keys.count, scale);
-    }
+    Products::scaled_products(keys, k, v);
     Sums::apply_modifiers(keys);
     if (keys.visible) Sums::clear_trimmed(keys.ranges);
-    weigh_apart(keys);
+    Products::weigh_apart(keys);
     if (p_.temperature != 1) divide_by_temperature<R>(p_, keys.ranges, scratch_.d);
   }
 
   void back_to_scores(const KvBlock& keys) {
     if (p_.softcap != 0) Sums::back_through_softcap(keys.ranges);
-    if (!in_words_) pack(keys.count);
+    if (!in_words_) Products::pack(keys.count);
   }
 
   HWY_NOINLINE void add_to_queries(const KvBlock& keys) {
     const std::int64_t wide = Bf16GradientOperands::wide(p_.dim);
-    pair_keys(keys, wide);
-    if (tiles_ != nullptr) return tile_queries(keys, wide);
-    RowRange keys_of_rows[R / 8];
-    for (int row = 0; row < vectors_ * N; row += 8) keys_of_rows[row / 8] = keys_seen_by(keys, row, row + 8);
-    const auto keys_of = [&](int row, int) { return keys_of_rows[row / 8]; };
+    Products::template pair_keys<unit>(keys, wide);
     PairTotals dq{at_.dq, wide, keys.first_of_rows};
-    if (keys.last_of_rows) dq.ends = dq_rows();
-    bf16_add<1, R>(at_.transposed, static_cast<int>(rows_.rows), at_.k_rows, p_.dim, keys_of, dq, ahead_);
-    written_ = keys.last_of_rows;
+    written_ = rounds && keys.last_of_rows;
+    if (written_) dq.ends = dq_rows();
+    Products::add_to_dq(keys, dq);
   }
 
   void add_to_dk_and_dv(const KvBlock& keys) {
-    const auto range_of = [&](int key, int count) { return Sums::rows_that_see(keys, key, count); };
     const auto add = [&](const std::uint32_t* words, const std::uint32_t* rows, PairTotals total,
-                         const RoundedRows& results, bool wild) {
+                         const RoundedRows& results, bool not_finite) {
       total.begins = keys.first_of_keys;
-      const bool apart = tiles_ != nullptr || wild;  // rounded after the sums are complete
+      const bool apart = !rounds || not_finite;  // rounded after the sums are complete
       if (keys.last_of_keys && !apart) total.ends = results;
-      if (tiles_ != nullptr) tile_keys(keys, words, rows, total);
-      else bf16_add<R / 2, 1>(words, keys.count, rows, results.columns, range_of, total, ahead_);
-      if (wild) add_wild_dout(keys, total);
+      Products::add_to_keys(keys, words, rows, results.columns, total);
+      if (not_finite) add_dout_not_finite(keys, total);
       if (keys.last_of_keys && apart) bf16_round_rows(total, results, keys.count);
     };
     const std::int64_t first = keys.first - g_.totals_begin;
     if (g_.dv != nullptr)
       add(at_.weights, at_.dout_rows, totals_.v(g_.totals, v_head(), first),
-          bf16_dv(g_, rows_.batch, v_head(), keys.first), wild_dout_);
+          bf16_dv(g_, rows_.batch, v_head(), keys.first), dout_not_finite_);
     if (g_.dk != nullptr)
       add(at_.derivative, at_.q_rows, totals_.k(g_.totals, k_head(), first),
           bf16_dk(g_, rows_.batch, k_head(), keys.first), false);
@@ -179,6 +160,28 @@ class Bf16BackwardPass : public Bf16BackwardWeights {
   }
 
  private:
+  /// Computes the words from products that are not scaled, for two vectors of rows at a time.
+  HWY_NOINLINE void weigh_words(const KvBlock& keys, const Bf16Rows& k, const Bf16Rows& v) {
+    const ActiveRanges& ranges = keys.ranges;
+    Products::begin_pieces(keys, k, v);
+    for (int g = 0; g < ranges.count; ++g)
+      for (int n = 0; n < vectors_; n += 2) {
+        const int x = n * N;
+        if (ranges.first[g] >= n + 2 || ranges.last[g] <= n) {
+          static_assert(trim_keys % gradient_tile(2) == 0);
+          if (ranges.gaps || Products::reads_all_words) Products::clear_words(ranges.key[g], ranges.key[g + 1], x);
+          continue;
+        }
+        const bool all = keys.visible == nullptr || (n >= ranges.whole[g] && n + 2 <= ranges.last[g]);
+        Piece piece{ranges.key[g], 0, x, x + 2 * N, 0};
+        for (; piece.key < ranges.key[g + 1]; piece.key = piece.end) {
+          piece.end = ranges.key[g + 1];
+          Products::next_piece(piece, k, v);
+          all ? Products::template weigh_piece<false>(keys, piece) : Products::template weigh_piece<true>(keys, piece);
+        }
+      }
+  }
+
   RoundedRows dq_rows() const {
     return bf16_results(g_.dq, g_.dq_stride, {rows_.batch, rows_.head, rows_.row}, p_.dim,
                         static_cast<float>(p_.scale));
@@ -186,7 +189,7 @@ class Bf16BackwardPass : public Bf16BackwardWeights {
 
   /// Adds to dV what numbers of dO that are not finite contribute to the keys that their rows see: the products took 0
   /// for them.
-  HWY_NOINLINE void add_wild_dout(const KvBlock& keys, const PairTotals& dv) const {
+  HWY_NOINLINE void add_dout_not_finite(const KvBlock& keys, const PairTotals& dv) const {
     const auto wide = [](std::uint16_t bits) { return __builtin_bit_cast(float, std::uint32_t{bits} << 16); };
     for (std::int64_t i = 0; i < rows_.rows; ++i)
       for (std::int64_t c = 0; c < p_.value_dim; ++c) {
@@ -201,7 +204,7 @@ class Bf16BackwardPass : public Bf16BackwardWeights {
 
   Bf16Totals totals_;
   Bf16Rows dout_{};
-  bool plain_, in_words_ = false, wild_dout_ = false;
+  bool plain_, in_words_ = false, dout_not_finite_ = false;
   bool written_ = false;  // whether dQ was written with the last block
 };
 

@@ -37,31 +37,12 @@ class Bf16BackwardWeights : public Bf16BackwardOperands {
     for (; key < end; key += 2) store_words(key, x, none, none);
   }
 
-  /// Computes the words from products that are not scaled, for two vectors of rows at a time. With tiles the products
-  /// are computed here too, for 32 keys at a time, so that they stay in the caches.
-  HWY_NOINLINE void weigh_words(const KvBlock& keys, const Bf16Rows& k, const Bf16Rows& v) {
-    const ActiveRanges& ranges = keys.ranges;
-    for (int g = 0; g < ranges.count; ++g)
-      for (int n = 0; n < vectors_; n += 2) {
-        const int x = n * N;
-        if (ranges.first[g] >= n + 2 || ranges.last[g] <= n) {
-          static_assert(trim_keys % gradient_tile(2) == 0);
-          // without gaps and without tiles no product reads these words
-          if (ranges.gaps || tiles_ != nullptr) clear_words(ranges.key[g], ranges.key[g + 1], x);
-          continue;
-        }
-        Piece piece{ranges.key[g], ranges.key[g + 1], x, x + 2 * N, 0};
-        for (; piece.key < ranges.key[g + 1]; piece.key = piece.end) {
-          if (tiles_ != nullptr) {
-            piece.end = ranges.key[g + 1] - piece.key < 2 * tile_rows ? ranges.key[g + 1] : piece.key + 2 * tile_rows;
-            piece.at = piece.key * R + x;
-            tile_products(k, v, piece);
-          }
-          const bool all = keys.visible == nullptr || (n >= ranges.whole[g] && n + 2 <= ranges.last[g]);
-          all ? weigh_piece<false>(keys, piece) : weigh_piece<true>(keys, piece);
-        }
-      }
-  }
+  /// A piece of a block: keys [key, end), rows [x, last). Its scores and dP are stored `at` elements before their usual
+  /// place.
+  struct Piece {
+    int key, end, x, last, at;
+  };
+  /// Computes the words of a piece from products that are not scaled.
   template <bool MASKED>
   HWY_NOINLINE void weigh_piece(const KvBlock& keys, const Piece& piece) const {
     const __m512 scale = _mm512_set1_ps(static_cast<float>(p_.scale));
@@ -87,7 +68,7 @@ class Bf16BackwardWeights : public Bf16BackwardOperands {
   HWY_NOINLINE void weigh_apart(const KvBlock& keys) {
     const ActiveRanges& ranges = keys.ranges;
     alignas(64) Word kept[64];
-    const bool dropped = Sums::dropped();
+    const bool dropped = p_.drops();
     if (dropped) kept_rows(p_, tile_, keys.first, keys.count, kept);
     const __m512 keep_scale = _mm512_set1_ps(static_cast<float>(p_.keep_scale));
     Word real = 0;  // rows that see some key

@@ -10,6 +10,7 @@
 #define ATTN_BF16_FORWARD_PASS_INL_H
 #endif
 
+#include "kernels/attention/mask/masked_values.h"
 #include "kernels/attention/pass/bf16_decode_pass-inl.h"
 #include "kernels/attention/tiles/amx_forward_products-inl.h"
 #include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
@@ -36,10 +37,7 @@ class Bf16ForwardPass : public QueryTilePass<float> {
   // the tile configuration if products are by AMX, else null; applied again after a caller's callable, which may change
   // it
   const AmxTiles* amx = nullptr;
-  // If the tile has a single row: whether V rows that are masked for it count as 0, so that NaN and inf in them have no
-  // effect.
-  bool mask_hidden_values = false;
-  bool masked[block_keys];  // which keys of the block are masked, noted because weights overwrite the scores
+  MaskedKeys<block_keys> masked;  // used if the tile has a single row; noted because weights overwrite the scores
 
   Bf16ForwardPass(const AttentionProblem& p, const QueryTile& query_tile, Arena arena)
       : Bf16ForwardPass(p, query_tile, Bf16Memory(arena, p)) {}
@@ -86,7 +84,7 @@ class Bf16ForwardPass : public QueryTilePass<float> {
     if (returned_weights.wanted()) returned_weights.keep(first, ranges, vectors, wide.s);
     fetch();
     note_masked(keys, visible);
-    kv.scales.load_values(v, first, keys, mask_hidden_values ? masked : nullptr);
+    kv.scales.load_values(v, first, keys, masked.keys());
     weights.weigh(first, ranges, kv.scales);
     fetch();
     if (ranges.gaps) clear_gaps(ranges, wide.p, 2);
@@ -111,8 +109,9 @@ class Bf16ForwardPass : public QueryTilePass<float> {
 
   /// Notes which keys of the block are masked for the row, by the mask or by a score of -inf.
   void note_masked(int keys, const Word* visible) {
-    for (int r = 0; mask_hidden_values && r < keys; ++r)
-      masked[r] = (visible && visible[r] % 2 == 0) || wide.s[r * bf16_rows] == -std::numeric_limits<float>::infinity();
+    masked.note(keys, [&](int r) {
+      return (visible && visible[r] % 2 == 0) || wide.s[r * bf16_rows] == -std::numeric_limits<float>::infinity();
+    });
   }
 
   /// Returns the block's rows of V in pairs, with AMX in the layout of its tiles. They are cached for the query tiles
@@ -122,10 +121,10 @@ class Bf16ForwardPass : public QueryTilePass<float> {
     std::uint32_t* const to = wide.v + place * (block_keys / 2) * words;
     std::uint8_t& ready = wide.ready[Bf16Scratch::most_blocks + place];
     if (ready != 0) return to;
-    ready = kv.stays(place) && !mask_hidden_values;
+    ready = kv.stays(place) && !masked.used();
     const std::uint16_t* rows[block_keys];
     const int unit = amx ? tile_items : 2;
-    kv.values({first, keys, kv_end}, mask_hidden_values ? masked : nullptr, unit, rows);
+    kv.values({first, keys, kv_end}, masked.keys(), unit, rows);
     for (int r = 0; r < keys; r += unit)
       amx ? transpose_values(rows + r, problem.value_dim, words, wide.paired, to + r / 2 * words)
           : interleave_rows(rows[r], rows[r + 1], problem.value_dim, to + r / 2 * words);

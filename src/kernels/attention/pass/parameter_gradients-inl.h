@@ -7,8 +7,7 @@
 #define ATTN_PARAMETER_GRADIENTS_INL_H
 #endif
 
-#include <limits>
-
+#include "kernels/attention/mask/masked_values-inl.h"
 #include "kernels/attention/softmax/softmax_backward-inl.h"
 #include "kernels/simd/transpose-inl.h"
 
@@ -19,12 +18,10 @@ namespace attn::kernels::HWY_NAMESPACE {
 inline float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 inline double fused(double a, double b, double c) { return __builtin_fma(a, b, c); }
 
-/// Adds x to a result in memory. A NaN becomes the canonical one, because the compiler decides which operand's NaN a
-/// sum returns.
+/// Adds x to a result in memory.
 template <typename T>
 HWY_INLINE void add_to_result(T& result, T x) {
-  const T sum = result + x;
-  result = sum == sum ? sum : std::numeric_limits<T>::quiet_NaN();
+  result = canonical(result + x);
 }
 
 /// Computes gradients of parameters and dense biases: sums of the derivatives by the sum of bias terms, which are in
@@ -74,7 +71,7 @@ class GradientSums : public SoftmaxBackward<T> {
     for (std::int64_t n = 0; n < count; ++n) {
       to[n] = 0;
       for (std::int64_t r = 0; r < rows_.rows; ++r) to[n] += scratch_.sums[n * R + r];
-      if (to[n] != to[n]) to[n] = std::numeric_limits<T>::quiet_NaN();
+      to[n] = canonical(to[n]);
     }
   }
 

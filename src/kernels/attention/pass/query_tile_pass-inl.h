@@ -9,6 +9,7 @@
 
 #include "kernels/simd/widen-inl.h"
 #include "kernels/attention/kv_rows.h"
+#include "kernels/attention/mask/masked_values.h"
 #include "kernels/attention/next_rows.h"
 #include "kernels/attention/score/modifiers-inl.h"
 #include "kernels/attention/softmax/online_softmax-inl.h"
@@ -18,7 +19,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
 #include <utility>
 
 HWY_BEFORE_NAMESPACE();
@@ -133,8 +133,7 @@ class QueryTilePass {
                       columns);
         });
       const auto settle = [](T* x, std::int64_t n) {
-        for (std::int64_t i = 0; i < n; ++i)
-          if (x[i] != x[i]) x[i] = std::numeric_limits<T>::quiet_NaN();
+        for (std::int64_t i = 0; i < n; ++i) x[i] = canonical(x[i]);
       };
       settle(m, count), settle(l, count), settle(o, count * problem.value_dim);
     });

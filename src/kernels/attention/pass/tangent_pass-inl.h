@@ -108,7 +108,7 @@ class TangentPass : public BackwardPass<T> {
   HWY_NOINLINE void weigh(const KvBlock& keys) {
     if (keys.visible) Pass::clear_trimmed(keys.ranges);
     alignas(64) T sums[R] = {};
-    if (Pass::dropped()) {
+    if (p_.drops()) {
       alignas(64) Word kept[64];
       kept_rows(p_, Pass::tile_, keys.first, keys.count, kept);
       weigh<true>(keys, kept, sums);
@@ -185,16 +185,16 @@ class TangentPass : public BackwardPass<T> {
       transpose(out.row(rows_.row) + c, out.stride, rows_.rows, count, transposed, std::int64_t{R});
       for (int x = 0; x < vectors_; ++x) {
         const auto mu = hn::Load(d, mu_ + x * N);
-        auto all = hn::Eq(hn::Zero(d), hn::Zero(d));
+        AreNumbers<T> all;
         for (std::int64_t n = 0; n < count; ++n) {
           T* const place = total_ + (c + n) * R + x * N;
           const auto o = hn::Load(d, transposed + n * R + x * N);
           const auto y = hn::Add(hn::NegMulAdd(mu, o, hn::Load(d, place)), hn::Zero(d));
-          all = hn::And(all, hn::Eq(y, y));
+          all.add(y);
           hn::Store(y, d, place);
         }
         const auto real = lanes_of<T>(bits_between(0, static_cast<int>(rows_.rows)), x);
-        numbers = numbers && hn::AllTrue(d, hn::Or(all, hn::Not(real)));
+        numbers = numbers && all.in(real);
       }
     }
     T* const to = static_cast<T*>(t_.out) + rows_.batch * t_.out_stride[0] + rows_.head * t_.out_stride[1] +

@@ -7,6 +7,7 @@
 #define ATTN_EPILOGUE_INL_H
 #endif
 
+#include "kernels/attention/mask/masked_values-inl.h"
 #include "kernels/attention/softmax/online_softmax-inl.h"
 #include "kernels/attention/softmax/output_accumulator-inl.h"
 #include "kernels/simd/transpose-inl.h"
@@ -47,8 +48,7 @@ HWY_NOINLINE void add_sinks(const T* sinks, const QueryTile& tile, int vectors, 
 }
 
 /// Computes output = fma(o, 1/l, +0); 0 for rows that see no key. Returns false when a result or a sum is NaN; the
-/// query tile must then be recomputed (a masked key may hold inf or NaN, and 0 x NaN is NaN). Lanes without a row may
-/// hold any value.
+/// query tile must then be recomputed (masked_values.h). Lanes without a row may hold any value.
 template <typename T>
 HWY_NOINLINE bool divide(std::int64_t rows, int vectors, const Totals<T>& totals) {
   const Tag<T> d;
@@ -72,9 +72,9 @@ HWY_NOINLINE void save_sums(const AttentionProblem& problem, const QueryTile& ti
                   values + n * tile.rows, static_cast<std::size_t>(tile.rows) * sizeof(T));
   };
   for (int v = 0; v < vectors; ++v) {
-    const auto l = hn::Load(d, totals.l + v * N), nan = hn::Set(d, std::numeric_limits<T>::quiet_NaN());
-    hn::Store(hn::IfThenElse(hn::Eq(l, l), l, nan), d, totals.l + v * N);
-    hn::Store(hn::IfThenElse(hn::Eq(l, l), hn::Load(d, totals.m + v * N), nan), d, totals.m + v * N);
+    const auto l = canonical_lanes<T>(hn::Load(d, totals.l + v * N));
+    hn::Store(l, d, totals.l + v * N);
+    hn::Store(hn::IfThenElse(hn::Eq(l, l), hn::Load(d, totals.m + v * N), l), d, totals.m + v * N);
   }
   save(problem.max, totals.m);
   save(problem.sum, totals.l);

@@ -11,6 +11,7 @@
 #define ATTN_OUTPUT_ACCUMULATOR_INL_H
 #endif
 
+#include "kernels/attention/mask/masked_values-inl.h"
 #include "kernels/attention/query_lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -137,15 +138,10 @@ struct OutputAccumulator {
     const Tag<T> d;
     bool numbers = true;
     for (int n = 0; n < lines; ++n) {
-      auto here = hn::Eq(hn::Zero(d), hn::Zero(d));
+      AreNumbers<T> here;
       const T* at = line(n);
-      for (std::int64_t i = vectors_of_line(); i > 0; --i, at += step()) {
-        const auto y = hn::Load(d, at);
-        here = hn::And(here, hn::Eq(y, y));
-      }
-      if (!decode && rows < (n + 1) * N)
-        here = hn::Or(here, hn::Not(hn::FirstN(d, static_cast<std::size_t>(rows - n * N))));
-      numbers = numbers && hn::AllTrue(d, here);
+      for (std::int64_t i = vectors_of_line(); i > 0; --i, at += step()) here.add(hn::Load(d, at));
+      numbers = numbers && all_of(here, n, rows);
     }
     return numbers;
   }
@@ -156,18 +152,24 @@ struct OutputAccumulator {
     bool numbers = true;
     for (int n = 0; n < lines; ++n) {
       const auto inverse = of_rows_in(inverse_sums, n);
-      auto here = hn::Eq(inverse, inverse);
+      AreNumbers<T> here;
+      here.add(inverse);
       T* at = line(n);
       for (std::int64_t i = vectors_of_line(); i > 0; --i, at += step()) {
         const auto y = hn::Add(hn::MulAdd(hn::Load(d, at), inverse, hn::Zero(d)), hn::Zero(d));
-        here = hn::And(here, hn::Eq(y, y));
+        here.add(y);
         hn::Store(y, d, at);
       }
-      if (!decode && rows < (n + 1) * N)
-        here = hn::Or(here, hn::Not(hn::FirstN(d, static_cast<std::size_t>(rows - n * N))));
-      numbers = numbers && hn::AllTrue(d, here);
+      numbers = numbers && all_of(here, n, rows);
     }
     return numbers;
+  }
+
+ private:
+  /// Returns whether the results of line n that belong to the first `rows` rows are numbers.
+  HWY_INLINE bool all_of(const AreNumbers<T>& here, int n, std::int64_t rows) const {
+    if (decode || rows >= (n + 1) * N) return here.everywhere();
+    return here.in(hn::FirstN(Tag<T>(), static_cast<std::size_t>(rows - n * N)));
   }
 };
 

@@ -7,6 +7,7 @@
 #define ATTN_RETURNED_WEIGHTS_INL_H
 #endif
 
+#include "kernels/attention/mask/masked_values-inl.h"
 #include "kernels/attention/score/dropout-inl.h"
 #include "kernels/attention/softmax/online_softmax-inl.h"
 
@@ -83,12 +84,10 @@ class ReturnedWeights {
     const Tag<T> d;
     const auto reference = safe_reference<T>(hn::Load(d, m)), sum = hn::Load(d, l);
     const auto inverse = hn::IfThenZeroElse(hn::Eq(sum, hn::Zero(d)), hn::Div(hn::Set(d, T{1}), sum));
-    const auto nan = hn::Set(d, std::numeric_limits<T>::quiet_NaN());
     for (int r = 0; r < keys; ++r) {
       const auto score = hn::Load(d, s + r * R);
-      const auto weight = hn::Mul(weight_of<T>(score, reference), inverse);
-      const auto number = hn::IfThenElse(hn::Eq(weight, weight), weight, nan);
-      hn::Store(hn::IfThenZeroElse(hn::Eq(score, minus_infinity<T>()), number), d, s + r * R);
+      const auto weight = canonical_lanes<T>(hn::Mul(weight_of<T>(score, reference), inverse));
+      hn::Store(hn::IfThenZeroElse(hn::Eq(score, minus_infinity<T>()), weight), d, s + r * R);
     }
   }
 

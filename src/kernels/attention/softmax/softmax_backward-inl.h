@@ -139,15 +139,13 @@ class SoftmaxBackward {
   /// Returns the backward pass of the score expression.
   ScoreBack<T>& score_mod() { return score_; }
 
-  bool dropped() const { return p_.drops(); }
-
   /// Computes weights (after dropout) in scores.s from scores, and the derivatives by the scores before the temperature
   /// in d from dP; 0 where masked.
   HWY_NOINLINE void derive_from_products(const KvBlock& keys) {
     const ActiveRanges& ranges = keys.ranges;
     apply_modifiers(keys);
     if (keys.visible) clear_trimmed(ranges);
-    if (dropped()) {
+    if (p_.drops()) {
       alignas(64) Word kept[64];
       kept_rows(p_, tile_, keys.first, keys.count, kept);
       weigh<true>(ranges, keys.visible, kept);

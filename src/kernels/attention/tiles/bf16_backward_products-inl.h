@@ -14,6 +14,7 @@
 #define ATTN_BF16_BACKWARD_PRODUCTS_INL_H
 #endif
 
+#include "kernels/attention/mask/masked_values-inl.h"
 #include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
 #include "kernels/attention/softmax/bf16_softmax-inl.h"
 #include "kernels/attention/tiles/backward_products-inl.h"
@@ -107,32 +108,27 @@ HWY_INLINE __m512i bf16_columns(const std::uint16_t* row, std::int64_t c, std::i
   return _mm512_maskz_loadu_epi16(
       columns - c >= 32 ? ~__mmask32{0} : static_cast<__mmask32>((std::uint64_t{1} << (columns - c)) - 1), row + c);
 }
-/// Returns the lanes of bf16 that are infinite or NaN. `twice`: the bits doubled, which drops the signs.
-HWY_INLINE __mmask32 bf16_not_finite(__m512i twice) {
-  return _mm512_cmpge_epu16_mask(twice, _mm512_set1_epi16(static_cast<short>(0xFF00)));
-}
 
 /// Interleaves rows of bf16, each even row with the next one, into words (low, high); columns_of(row, c) returns 32
 /// columns of a row. A number that is not finite becomes 0. Returns true if there was one.
 template <typename F>
 HWY_INLINE bool bf16_pair_rows(int rows, std::int64_t wide, const F& columns_of, std::uint32_t* to) {
-  const auto pair_rows = [&]<bool WILD>() __attribute__((always_inline)) ATTN_BF16_ATTR {
+  const auto pair_rows = [&]<bool FINITE>() __attribute__((always_inline)) ATTN_BF16_ATTR {
     __m512i largest = _mm512_setzero_si512();
     std::uint32_t* words = to;
     for (int r = 0; r < rows; r += 2)
       for (std::int64_t c = 0; c < wide; c += 32, words += 32) {
         __m512i row[2] = {columns_of(r, c), columns_of(r + 1, c)};
         ATTN_UNROLL_FOR (__m512i& x : row) {
-          const __m512i twice = _mm512_add_epi16(x, x);
-          if (WILD) x = _mm512_maskz_mov_epi16(~bf16_not_finite(twice), x);
-          else largest = _mm512_max_epu16(largest, twice);
+          if (FINITE) largest = _mm512_max_epu16(largest, _mm512_add_epi16(x, x));
+          else x = bf16_finite_or_zero(x);
         }
         store_interleaved(row[0], row[1], words);
       }
     return bf16_not_finite(largest) != 0;
   };
-  if (!pair_rows.template operator()<false>()) return false;
-  pair_rows.template operator()<true>();
+  if (!pair_rows.template operator()<true>()) return false;
+  pair_rows.template operator()<false>();
   return true;
 }
 
