@@ -183,7 +183,7 @@ class SpanCall {
     kernels::AttentionProblem problem;
     kernels::Sequence keys;
   };
-  /// Calls the kernel for all rows of some heads, of `pieces` pieces: piece_of(n, row) is the problem of piece n for the
+  /// Calls the kernel for all rows of some heads, of `pieces` pieces: piece_of(n, row) is that of piece n for the
   /// rows from `row` on.
   template <typename PieceOf>
   void tiles(std::int64_t pieces, std::int64_t rows, const Span& heads, const PieceOf& piece_of) const {
