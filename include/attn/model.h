@@ -120,6 +120,13 @@ struct ATTN_API ModelConfig {
   friend bool operator==(const ModelConfig&, const ModelConfig&) = default;
 };
 
+/// How the ranks that share a model (ranks.h) share its cache.
+enum class KvSharing {
+  automatic,  ///< by spans if there are more ranks than key heads, more than a span of context, and no window
+  heads,      ///< each rank has the key heads of its query heads; a head may be at several ranks
+  spans,      ///< rank s mod R has keys 1024 s to 1024 s + 1023 of every head; not with a window
+};
+
 struct ModelCacheOptions {
   static constexpr std::int64_t most_sequences = 1 << 20;
   std::int64_t sequences = 1;  ///< 1 to most_sequences
@@ -132,6 +139,7 @@ struct ModelCacheOptions {
   /// between them are freed (page_rows 0 then means 64). The model computes other numbers than without a window.
   /// Source   Xiao 2023 (2309.17453); positions stay those of the text, so the context limits its length as ever
   std::int64_t window = 0, sinks = 0;
+  KvSharing sharing = KvSharing::automatic;  ///< alone a rank has everything
 };
 
 /// The KV cache of every layer for some sequences: with it the next token costs the work of one token. It knows the
@@ -144,7 +152,7 @@ class ATTN_API ModelCache {
   ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype dtype = Dtype::f32,
              KvStorage storage = KvStorage::same);
   ModelCache(const ModelConfig& config, const ModelCacheOptions& options);
-  /// Of a model that ranks share: for the heads of this rank.
+  /// Of a model that ranks share: for what this rank has of the cache.
   ModelCache(const LanguageModel& model, const ModelCacheOptions& options);
   ModelCache(ModelCache&&) noexcept = default;
   ModelCache& operator=(ModelCache&&) noexcept = default;
@@ -154,8 +162,12 @@ class ATTN_API ModelCache {
   std::int64_t length(std::int64_t sequence) const;
   /// Returns those tokens.
   const std::vector<std::int64_t>& tokens(std::int64_t sequence) const;
-  /// Returns how many tokens every layer holds in memory; with a window fewer than `length`.
+  /// Returns how many tokens every layer holds in memory; with a window fewer than `length`, as with a cache by spans.
   std::int64_t held(std::int64_t sequence) const;
+  /// Returns whether ranks share the cache by spans.
+  bool by_spans() const { return spans_ != nullptr; }
+  /// Returns the bytes of memory for keys and values, all layers together.
+  std::int64_t bytes() const;
   /// Removes the tokens from position `length` on. ValueError if tokens that the next one would see in its window have
   /// been freed.
   void truncate(std::int64_t sequence, std::int64_t length);
@@ -184,9 +196,13 @@ class ATTN_API ModelCache {
   void free_pages(std::int64_t sequence);
   /// Makes room for so many tokens a sequence, so that a cache without pages does not grow in steps.
   void reserve(std::int64_t tokens);
+  ModelCache(const ModelConfig& config, const ModelCacheOptions& options, std::shared_ptr<const SharedColumns> spans);
+  /// Returns how many of the first `length` keys of a sequence this rank has.
+  std::int64_t own_rows(std::int64_t length) const;
   ModelCacheOptions options_;
   std::vector<KvCache> layers_;
   std::vector<Sequence> sequences_;
+  std::shared_ptr<const SharedColumns> spans_;  // with whom the cache is shared by spans, if it is
 };
 
 /// A decoder-only transformer.

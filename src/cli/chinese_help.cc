@@ -139,6 +139,8 @@ constexpr Translation kHelp[] = {
     {"2000, 5000 or 20000 by size", "步数：按大小为 2000、5000 或 20000"},
     {"Windows a step: 12, 8 or 4 by size; pairs: 64", "每步的窗口数：按大小为 12、8 或 4；句对：64"},
     {"Steps after which ranks compare their weights", "每隔多少步各进程比较权重"},
+    {"Ranks have heads of the cache, or spans of 1024 tokens; auto: by the numbers of ranks and key heads",
+     "各进程按头（heads）或按每段 1024 词元（spans）分存缓存；auto 由进程数和键头数决定"},
     {"Seconds without the other ranks that end one: 600; 0: none", "其他进程多少秒没有消息就结束：600；0 为不限"},
     {"Sums and trainings on the processes of mpirun against one of them",
      "用 mpirun 的多个进程求和、训练，与单个进程比较"},

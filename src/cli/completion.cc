@@ -20,6 +20,7 @@ const std::map<std::string, std::string>& values_of_options() {
                                                          {"--positions", "none sinusoidal rotary"},
                                                          {"--bias", "none alibi relative alibi_symmetric"},
                                                          {"--cache", "same int8"},
+                                                         {"--rank-cache", "auto heads spans"},
                                                          {"explain --tokens", "auto words characters"},
                                                          {"train --tokens", "characters words bpe"},
                                                          {"train --size", "nano baby small"},

@@ -31,7 +31,7 @@ namespace {
 struct GenerateArguments {
   ModelOptions model;
   TranslationOptions translation;
-  std::string prompt = "\n", prompts;
+  std::string prompt = "\n", prompts, rank_cache = "auto";
   std::vector<std::string> stop;
   std::int64_t samples = 1;
   double rank_timeout = 600;
@@ -109,11 +109,18 @@ std::string as_json(const std::vector<std::string>& prompts, const std::vector<G
                                   seconds > 0 ? static_cast<double>(tokens) / seconds : 0);
 }
 
+/// Returns how the ranks share the cache.
+KvSharing sharing_of(const GenerateArguments& a) {
+  return static_cast<KvSharing>(choose("--rank-cache", a.rank_cache, {"auto", "heads", "spans"}));
+}
+
 /// Throws for a wrong call. `translation`: the model is an encoder-decoder.
 void check(const GenerateArguments& a, bool& translation) {
   check_options(a.model);
   if (!(a.rank_timeout >= 0))
     throw ValueError(runtime::format("generate: rank_timeout is {}; it must be 0 or more", a.rank_timeout));
+  if (sharing_of(a) == KvSharing::spans && a.model.window > 0)
+    throw UsageError{"--rank-cache spans and --window do not go together"};
   if (a.prompt_given.given() && a.prompts_given.given()) throw UsageError{"--prompt and --prompts do not go together"};
   translation = is_encoder_decoder(a.model.folder);
   if (translation) return one_process("generate with an encoder-decoder");
@@ -154,10 +161,10 @@ void compare_options(const GenerateArguments& a, const Ranks& ranks) {
   const auto text = [&] {
     const ModelOptions& m = a.model;
     const bool from_file = a.prompts_given.given();  // rank 0 reads the file, whatever its name at the others
-    return runtime::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n{}\n{}\n{}\n{}\n{}", m.dtype, m.draft,
+    return runtime::format("{} {} {} {} {} {} {} {} {} {} {} {} {} {} {} {}\n{}\n{}\n{}\n{}\n{}", m.dtype, m.draft,
                            m.storage, m.temperature, m.top_p, m.min_p, m.repetition_penalty, m.top_k, m.tokens,
                            m.draft_tokens, m.window, m.sinks, m.seed, a.samples, a.log_probabilities, a.stream, a.json,
-                           from_file, from_file ? "" : a.prompt, runtime::join(a.stop, "\n"));
+                           a.rank_cache, from_file, from_file ? "" : a.prompt, runtime::join(a.stop, "\n"));
   };
   compare_digests("generate: the digest of the options", text, ranks);
 }
@@ -213,6 +220,7 @@ void generate(const GenerateArguments& arguments, const Ranks& ranks) {
     if (arguments.samples > 0 && count > 0 && arguments.samples <= ModelCacheOptions::most_sequences / count) {
       ModelCacheOptions cache_of = cache_options(arguments.model, loaded.model);
       cache_of.sequences = count * arguments.samples;
+      cache_of.sharing = sharing_of(arguments);
       if (arguments.samples > 1) cache_of.page_rows = 64;  // samples share the pages of their prompt
       cache.emplace(loaded.model, cache_of);
       options.tokens.model_cache = &*cache;
@@ -272,6 +280,10 @@ Run add_generate_options(Parser parser) {
   parser.flag("--stream", a.stream, "Each piece as soon as it is there, as on a terminal");
   parser.flag("--json", a.json, "Texts, tokens, why each ended, tokens a second, as JSON");
   parser.flag("--log-probabilities", a.log_probabilities, "In the JSON, log p of each token, as in training");
+  parser
+      .option("--rank-cache", a.rank_cache,
+              "Ranks have heads of the cache, or spans of 1024 tokens; auto: by the numbers of ranks and key heads")
+      .type_name("NAME");
   parser.option("--rank-timeout", a.rank_timeout, "Seconds without the other ranks that end one: 600; 0: none")
       .type_name("S")
       .check(number);

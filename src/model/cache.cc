@@ -1,6 +1,7 @@
 // src/model/cache.cc: keeps one KV cache for each layer of a model; all layers hold the same sequences.
 #include <attn/model.h>
 
+#include "attention/cache/cache_state.h"
 #include "attention/cache/reserve.h"
 #include "attention/cache/sinks.h"
 #include "model/blocks.h"
@@ -24,10 +25,22 @@ ModelCacheOptions checked(ModelCacheOptions options) {
   return options;
 }
 
+/// Returns the ranks that share the cache by spans; null if none do.
+std::shared_ptr<const SharedColumns> sharing_spans(const LanguageModel& model, const ModelCacheOptions& options) {
+  if (!model.is_shared() || options.sharing == KvSharing::heads) return nullptr;
+  const std::shared_ptr<const SharedColumns>& ranks = model.parts().held.ranks;
+  if (options.sharing == KvSharing::spans && options.window > 0)
+    throw ValueError(runtime::format(
+        "ModelCache: sharing is by spans, with a window of {}; by spans every token is kept", options.window));
+  const bool useful = options.window == 0 && ranks->size() > model.config.key_value_heads() &&
+                      model.config.context > SharedColumns::span;
+  return options.sharing == KvSharing::spans || useful ? ranks : nullptr;
+}
+
 /// Returns the config with the heads that this rank has.
-ModelConfig with_own_heads(const LanguageModel& model) {
+ModelConfig with_own_heads(const LanguageModel& model, bool all) {
   ModelConfig config = model.config;
-  if (!model.is_shared()) return config;
+  if (!model.is_shared() || all) return config;
   const SelfAttentionBlock& attention = model.parts().blocks[0].attention;
   config.head_dim = attention.head_dim;
   config.heads = attention.heads, config.kv_heads = attention.kv_heads;
@@ -37,15 +50,22 @@ ModelConfig with_own_heads(const LanguageModel& model) {
 }  // namespace
 
 ModelCache::ModelCache(const LanguageModel& model, const ModelCacheOptions& options)
-    : ModelCache(with_own_heads(model), options) {}
+    : ModelCache(with_own_heads(model, sharing_spans(model, options) != nullptr), options,
+                 sharing_spans(model, options)) {}
 
 ModelCache::ModelCache(const ModelConfig& config, std::int64_t sequences, Dtype dtype, KvStorage storage)
     : ModelCache(config, {.sequences = sequences, .dtype = dtype, .storage = storage}) {}
 
-ModelCache::ModelCache(const ModelConfig& config, const ModelCacheOptions& given) : options_(checked(given)) {
+ModelCache::ModelCache(const ModelConfig& config, const ModelCacheOptions& given)
+    : ModelCache(config, given, nullptr) {}
+
+ModelCache::ModelCache(const ModelConfig& config, const ModelCacheOptions& given,
+                       std::shared_ptr<const SharedColumns> spans)
+    : options_(checked(given)), spans_(std::move(spans)) {
   config.check();
   // Without pages each sequence has one block that grows, so that the rows of a head are contiguous.
-  const std::int64_t rows = options_.page_rows, pages = rows > 0 ? (config.context + rows - 1) / rows : 1;
+  const std::int64_t rows = options_.page_rows,
+                     pages = rows > 0 ? std::max<std::int64_t>(1, (own_rows(config.context) + rows - 1) / rows) : 1;
   const KvCacheOptions options{.key_heads = config.key_value_heads(),
                                .head_dim = config.dim_of_head(),
                                .page_rows = rows,
@@ -68,8 +88,16 @@ const ModelCache::Sequence& ModelCache::at(std::int64_t sequence) const {
 }
 
 std::int64_t ModelCache::length(std::int64_t sequence) const {
-  const Sequence& own = at(sequence);
-  return layers_.front().length(own.handles.front());
+  const Sequence& found = at(sequence);
+  return spans_ ? std::ssize(found.tokens) : layers_.front().length(found.handles.front());
+}
+
+std::int64_t ModelCache::own_rows(std::int64_t length) const { return spans_ ? spans_->own_keys(length) : length; }
+
+std::int64_t ModelCache::bytes() const {
+  std::int64_t all = 0;
+  for (const KvCache& layer : layers_) all += layer.state().k.bytes() + layer.state().v.bytes();
+  return all;
 }
 
 const std::vector<std::int64_t>& ModelCache::tokens(std::int64_t sequence) const { return at(sequence).tokens; }
@@ -77,7 +105,7 @@ const std::vector<std::int64_t>& ModelCache::tokens(std::int64_t sequence) const
 std::int64_t ModelCache::held(std::int64_t sequence) const {
   const Sequence& own = at(sequence);
   const std::int64_t first = layers_.front().first(own.handles.front());
-  return length(sequence) - first + std::min(first, options_.sinks);
+  return layers_.front().length(own.handles.front()) - first + std::min(first, options_.sinks);
 }
 
 Mask ModelCache::mask(const Mask& of_model) const {
@@ -102,17 +130,21 @@ void ModelCache::free_pages(std::int64_t sequence) {
 }
 
 void ModelCache::reserve(std::int64_t tokens) {
-  for (KvCache& layer : layers_) reserve_rows(layer, tokens);
+  for (KvCache& layer : layers_) reserve_rows(layer, own_rows(tokens));
 }
 
 void ModelCache::truncate(std::int64_t sequence, std::int64_t length) {
-  Sequence& own = at(sequence);
+  Sequence& found = at(sequence);
+  if (spans_ && (length < 0 || length > this->length(sequence)))
+    throw ValueError(runtime::format("ModelCache: length is {}; it must be from 0 to {}, the length of the sequence",
+                                     length, this->length(sequence)));
   if (length > 0 && length < this->length(sequence) && !can_truncate(sequence, length))
     throw ValueError(runtime::format("ModelCache: length is {}; the window of {} tokens before it has been freed",
                                      length, options_.window));
   for (std::size_t layer = 0; layer < layers_.size(); ++layer)
-    if (layers_[layer].length(own.handles[layer]) != length) layers_[layer].truncate(own.handles[layer], length);
-  own.tokens.resize(std::min(own.tokens.size(), static_cast<std::size_t>(length)));
+    if (layers_[layer].length(found.handles[layer]) != own_rows(length))
+      layers_[layer].truncate(found.handles[layer], own_rows(length));
+  found.tokens.resize(std::min(found.tokens.size(), static_cast<std::size_t>(length)));
 }
 
 std::int64_t ModelCache::keep_common(std::int64_t sequence, std::span<const std::int64_t> ids) {

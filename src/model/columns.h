@@ -2,6 +2,7 @@
 #pragma once
 #include <attn/model.h>
 
+#include "kernels/attention/block_sizes.h"
 #include "model/part_tree.h"
 
 #include <algorithm>
@@ -13,9 +14,22 @@
 
 namespace attn {
 
+class ColumnShare;
+
+/// A layer's attention of new tokens over a cache that ranks share by spans.
+struct SpanAttention {
+  KvCache& cache;  // all key heads; of each sequence the keys of this rank's spans, one after another
+  const std::vector<KvSequence>& sequences;
+  const std::vector<std::int64_t>& before;  // tokens of each sequence, at all ranks, before the new ones
+  const LanguageModel::Heads& heads;        // of the new tokens, this rank's
+  const ColumnShare& columns;
+  const AttentionOptions& options;  // without lengths and positions
+};
+
 /// What the ranks that share a model send each other (src/ranks). All call the functions, in the same order.
 class SharedColumns {
  public:
+  static constexpr std::int64_t span = kernels::kv_split;  // keys: what one process sums before it merges
   virtual ~SharedColumns() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
@@ -26,6 +40,14 @@ class SharedColumns {
   /// Joins the columns of all ranks: [.., cuts.back()]. `mine`: those of this rank, from cuts[rank] to before
   /// cuts[rank + 1].
   virtual Tensor join(const Tensor& mine, const std::vector<std::int64_t>& cuts) const = 0;
+  /// Returns the output of this rank's heads over a cache by spans, after each rank has appended its keys.
+  virtual Tensor attend(const SpanAttention& call) const = 0;
+
+  /// Returns how many of the first `length` keys are of this rank's spans: span s is at rank s mod R.
+  std::int64_t own_keys(std::int64_t length) const {
+    const std::int64_t step = size() * span, left = length - rank() * span;
+    return left <= 0 ? 0 : left / step * span + std::min(left % step, span);
+  }
 };
 
 /// What is cut among the ranks.
@@ -40,6 +62,7 @@ class ColumnShare {
 
   /// Returns which of them are this rank's. A key head is at each rank that has a query head of its group.
   Span own(Columns which) const { return of(which, ranks_ ? ranks_->rank() : 0); }
+  Span of(Columns which, int rank) const;
   std::int64_t size(Columns which) const { return own(which).size(); }
   /// Joins the columns [.., n `each`] of all ranks; n: of this rank. Not for key heads, which several may have.
   Tensor joined(const Tensor& mine, Columns which, std::int64_t each = 1) const;
@@ -71,7 +94,6 @@ class ColumnShare {
   struct Rows {
     std::int64_t first, count, own;  // of the whole parameter; where the rank's own has them
   };
-  Span of(Columns which, int rank) const;
   std::vector<Rows> rows_of(const std::string& parameter) const;  // empty: all of them, everywhere
 
   std::int64_t heads_, key_heads_, head_dim_, width_, mlp_, vocabulary_;

@@ -75,7 +75,8 @@ std::string text_of_cache(const ModelCache& cache, std::size_t layers, const std
   const ModelCacheOptions& o = cache.options();
   std::string text = ", a cache of " + std::to_string(layers) + " layers, dtype " + std::string(name_of(o.dtype)) +
                      ", storage " + std::to_string(static_cast<int>(o.storage)) + ", window " +
-                     std::to_string(o.window) + ", sinks " + std::to_string(o.sinks) + ", sequences";
+                     std::to_string(o.window) + ", sinks " + std::to_string(o.sinks) +
+                     (cache.by_spans() ? ", by spans" : "") + ", sequences";
   for (const std::int64_t each : sequences) {
     const bool there = each >= 0 && each < cache.sequences();
     text += " " + std::to_string(each) + ":" + (there ? std::to_string(cache.length(each)) : "none");
@@ -197,8 +198,9 @@ Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::ve
       std::vector<KvSequence> handles;
       for (const std::int64_t row : rows) handles.push_back(cache.at(row).handles[static_cast<std::size_t>(layer)]);
       KvCache& kept = cache.layers_[static_cast<std::size_t>(layer)];
-      kept.append(handles, heads.k, heads.v);
       AttentionOptions options = parts_->kinds[static_cast<std::size_t>(layer)].options;
+      if (cache.spans_) return cache.spans_->attend({kept, handles, before, heads, parts_->columns, options});
+      kept.append(handles, heads.k, heads.v);
       options.mask = cache.mask(options.mask);
       return attention_cached(heads.q, kept, handles, options).output;
     });

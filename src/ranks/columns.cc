@@ -8,6 +8,7 @@
 #include "ranks/digest.h"
 #include "ranks/messages.h"
 #include "ranks/products.h"
+#include "ranks/spans.h"
 #include "runtime/format.h"
 
 #include <cstring>
@@ -55,6 +56,8 @@ Tensor ColumnExchange::join(const Tensor& mine, const std::vector<std::int64_t>&
   }
   return all;
 }
+
+Tensor ColumnExchange::attend(const SpanAttention& call) const { return attend_over_spans(call, *this, ranks_); }
 
 LanguageModel LanguageModel::load(const std::string& path, std::optional<Dtype> dtype, const Ranks& ranks) {
   if (ranks.size() == 1) return load(path, dtype);

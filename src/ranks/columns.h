@@ -16,6 +16,7 @@ class ColumnExchange final : public SharedColumns {
   int size() const override { return ranks_.size(); }
   void begin(const std::vector<NamedTensor>& tensors, const std::string& text) const override;
   Tensor join(const Tensor& mine, const std::vector<std::int64_t>& cuts) const override;
+  Tensor attend(const SpanAttention& call) const override;
 
  private:
   const Ranks ranks_;

@@ -12,11 +12,12 @@
 
 namespace attn {
 
-/// Returns how this processor multiplies numbers of bf16, which decides their bits.
+/// Returns how this process multiplies numbers of bf16, which decides their bits: by the kernels of its target.
 inline const char* bf16_product() {
-  return info().target == "amx"       ? "that of tile registers"
-         : runtime::cpu().avx512_bf16 ? "the dot product"
-                                      : "computed in f32";
+  const std::string& target = info().target;
+  return target == "amx"                                    ? "that of tile registers"
+         : target == "avx512" && runtime::cpu().avx512_bf16 ? "the dot product"
+                                                            : "computed in f32";
 }
 
 /// Returns what the text of a call says of it: nothing for other dtypes.

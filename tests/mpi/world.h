@@ -6,7 +6,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -35,6 +39,15 @@ inline void on_first(int count, const std::function<void(const Ranks&)>& test) {
 /// The same with 1, 2, 3 ... of them.
 inline void on_each_number(const std::function<void(const Ranks&)>& test, int least = 1) {
   for (int count = least; count <= world_size(); ++count) on_first(count, test);
+}
+
+/// Returns the seed of a sample of cases, the same at every rank, and prints it: ATTN_TEST_SEED repeats it.
+inline std::uint64_t sample_seed(const Ranks& world) {
+  const char* const given = std::getenv("ATTN_TEST_SEED");
+  const std::uint64_t seed =
+      std::stoull(world.from_first(given != nullptr ? given : std::to_string(std::random_device()())));
+  if (world.rank() == 0) std::printf("ATTN_TEST_SEED=%llu\n", static_cast<unsigned long long>(seed));
+  return seed;
 }
 
 /// A folder whose path every rank has.

@@ -75,6 +75,22 @@ void check_call(const char* function, const Tensor& q, const KvCache::State& cac
 
 }  // namespace
 
+CachedPages pages_of(const KvCache::State& cache, const Batch& batch) {
+  std::size_t width = 0;
+  for (const auto* s : batch) width = std::max(width, s->table.size());
+  const PagedRows& values = cache.options.values_in_keys ? cache.k : cache.v;
+  CachedPages pages{.tables = tables_of(batch, width, cache.k.zero_page()),
+                    .kv = {.k = cache.k.describe(),
+                           .v = values.describe(),
+                           .k_head_stride = cache.k.head_stride(),
+                           .v_head_stride = values.head_stride()}};
+  for (kernels::KvRows* rows : {&pages.kv.k, &pages.kv.v}) {
+    rows->pages = pages.tables.data();
+    rows->pages_stride = static_cast<std::int64_t>(width);
+  }
+  return pages;
+}
+
 AttentionResult attend_cached(const char* function, const Tensor& q, const KvCache& cache,
                               const std::vector<KvSequence>& sequences, const AttentionOptions& options,
                               const std::function<KvCache::Rows(const KvCache::Rows&)>& expand) {
@@ -91,24 +107,14 @@ AttentionResult attend_cached(const char* function, const Tensor& q, const KvCac
   }
   std::int64_t longest = 0;
   for (const auto* s : batch) longest = std::max(longest, s->length);
-  const auto width = static_cast<std::size_t>((longest + state.page_rows - 1) / state.page_rows);
-  const std::vector<std::int32_t> tables = tables_of(batch, width, state.k.zero_page());
-  const PagedRows& values = state.options.values_in_keys ? state.k : state.v;
-  CachedKv cached{.k = state.k.describe(),
-                  .v = values.describe(),
-                  .k_head_stride = state.k.head_stride(),
-                  .v_head_stride = values.head_stride()};
-  for (kernels::KvRows* rows : {&cached.k, &cached.v}) {
-    rows->pages = tables.data();
-    rows->pages_stride = static_cast<std::int64_t>(width);
-  }
+  const CachedPages pages = pages_of(state, batch);
   // makes a tensor that holds sizes and a dtype, but a single row of memory
   const auto sized = [&](std::int64_t heads, std::int64_t dim) {
     return empty({dim}, q.dtype()).expand({q.size(0), heads, longest, dim});
   };
   return attention_call(q, sized(state.options.key_heads, state.options.head_dim),
                         sized(state.options.value_heads, state.options.value_dim), positioned,
-                        {.function = function, .rows_at_end = at_end, .cached = &cached});
+                        {.function = function, .rows_at_end = at_end, .cached = &pages.kv});
 }
 
 void refuse_cached_gradient(const char* function, const char* instead, std::vector<Tensor> inputs, const KvCache& cache,

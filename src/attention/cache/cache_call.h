@@ -2,10 +2,20 @@
 #pragma once
 #include <attn/cache.h>
 
+#include "attention/cache/cache_state.h"
+#include "attention/call/cached_kv.h"
+
 #include <functional>
 #include <vector>
 
 namespace attn {
+
+/// The rows of some sequences as kernels find them: `kv` points to the tables.
+struct CachedPages {
+  std::vector<std::int32_t> tables;
+  CachedKv kv;
+};
+CachedPages pages_of(const KvCache::State& cache, const std::vector<const KvCache::State::Sequence*>& sequences);
 
 /// Computes attention_cached under the name `function`, without a record for autograd. With `expand` the keys and
 /// values are those that it makes from all rows of the cache.

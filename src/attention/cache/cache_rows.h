@@ -54,6 +54,7 @@ class PagedRows {
   kernels::KvRows describe() const;
   std::int64_t head_stride() const { return head_bytes_ / static_cast<std::int64_t>(layout_.element_bytes()); }
   std::int64_t zero_page() const { return layout_.pages; }
+  std::int64_t bytes() const { return (layout_.pages + 1) * layout_.heads * head_bytes_; }
 
  private:
   using Rows = kernels::KvRows;
