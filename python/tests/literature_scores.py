@@ -40,7 +40,7 @@ def general(q, k, v, w):
 @row(S, "Cosine", "s = tau q . k / (|q| |k|)", "Swin v2, Liu 2021, 2111.09883",
      "attention(div(q, sqrt(mul(q, q).sum({-1}, true))), div(k, sqrt(mul(k, k).sum({-1}, true))), v, "
      "{.scale = 10}).output",
-     lambda q, k, v: weights_of(10 * F.cosine_similarity(q.unsqueeze(3), k.unsqueeze(2), dim=-1)) @ v)
+     lambda q, k, v: weights_of(10 * (q / q.norm(dim=-1, keepdim=True)) @ (k / k.norm(dim=-1, keepdim=True)).mT) @ v)
 def cosine(q, k, v):
     return attn.attention(F.normalize(q, dim=-1), F.normalize(k, dim=-1), v, scale=10.0)
 

@@ -1,4 +1,6 @@
 # python/tests/test_literature.py: every recipe of docs/literature.md beside its plain form in torch, and the page.
+import json
+
 import pytest
 
 pytest.importorskip("torch")
@@ -26,6 +28,12 @@ def test_names_are_there_once():
 def test_the_page_is_what_the_recipes_make(one_thread):
     text = literature.PAGE.read_text(encoding="utf-8")
     assert literature.with_page(text, literature.page()) == text, "tools/literature writes it again"
+
+
+def test_what_was_measured_is_on_the_page():
+    run = literature.PAGE.parent.parent / "bench" / "results" / "amd-epyc-avx512-literature.json"
+    rows = json.loads(run.read_text(encoding="utf-8"))[1:] if run.exists() else []
+    assert not {row["line"] for row in rows} - {one.name for one in literature.all_rows()}
 
 
 def test_a_recipe_that_is_wrong_makes_no_page(one_thread, monkeypatch):
