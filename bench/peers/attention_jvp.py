@@ -9,6 +9,7 @@ import torch
 
 import attn
 import attn.torch
+from memory import peak
 from turns import in_turns
 
 
@@ -28,21 +29,6 @@ def operands(given):
     return [torch.randn(1, given.heads, given.rows, given.dim) for _ in range(6)]
 
 
-def resident(field):
-    with open("/proc/self/status") as status:
-        return next(int(line.split()[1]) for line in status if line.startswith(field)) / 1024
-
-
-def peak(name, given):
-    """The resident memory of a call beyond what was there, in MB; Linux counts the peak anew."""
-    x = operands(given)
-    with open("/proc/self/clear_refs", "w") as clear:
-        clear.write("5")
-    before = resident("VmRSS:")
-    torch.func.jvp(FUNCTIONS[name], tuple(x[:3]), tuple(x[3:]))
-    return resident("VmHWM:") - before
-
-
 def main():
     parser = argparse.ArgumentParser(description="torch.func.jvp through attn and through plain operations")
     parser.add_argument("--rows", type=int, default=1024)
@@ -52,7 +38,8 @@ def main():
     parser.add_argument("--memory", choices=FUNCTIONS, help="only the peak of one call of this function")
     given = parser.parse_args()
     if given.memory:
-        print(f"{peak(given.memory, given):.0f}")
+        x = operands(given)
+        print(f"{peak(lambda: torch.func.jvp(FUNCTIONS[given.memory], tuple(x[:3]), tuple(x[3:]))):.0f}")
         return
     x = operands(given)
     calls = [lambda f=f: torch.func.jvp(f, tuple(x[:3]), tuple(x[3:])) for f in FUNCTIONS.values()]

@@ -9,7 +9,6 @@
 
 #include "runtime/format.h"
 
-#include <charconv>
 #include <cstdlib>
 
 namespace attn::cli {
@@ -61,25 +60,6 @@ class Reader {
   const Call& call_;
 };
 
-/// Reads the sizes of blocks, rows and keys: "64", or "64,16" (in JSON also [64, 16]).
-std::pair<std::int64_t, std::int64_t> block_sizes(const std::string& option, const std::string& text) {
-  std::vector<std::int64_t> sizes;
-  std::string numbers;
-  for (const char c : text)
-    if (c != '[' && c != ']' && c != ' ') numbers += c;
-  const char *at = numbers.data(), *const end = at + numbers.size();
-  for (std::int64_t size = 0; at < end; at += at < end) {
-    const auto [stop, error] = std::from_chars(at, end, size);
-    if (error != std::errc() || size < 1 || (stop < end && (*stop != ',' || stop + 1 == end))) break;
-    sizes.push_back(size);
-    at = stop;
-  }
-  if (at != end || sizes.empty() || sizes.size() > 2)
-    throw UsageError{
-        runtime::format("{}: \"{}\" is not understood; one whole number is needed, or two: rows,keys", option, text)};
-  return {sizes.front(), sizes.back()};
-}
-
 Mask mask_of(const Reader& reader) {
   Mask mask;
   const auto join = [&](const Mask& more) { mask = mask.is_all() ? more : mask & more; };
@@ -92,7 +72,7 @@ Mask mask_of(const Reader& reader) {
   if (blocks.defined() != (reader.setting("block_size") != nullptr))
     throw ValueError("run: blocks, the indices, and block_size go together");
   if (blocks.defined()) {
-    const auto [rows, keys] = reader.read("block_size", block_sizes);
+    const auto [rows, keys] = reader.read("block_size", parse_block_sizes);
     join(Mask::blocks(blocks, rows, keys));
   }
   return mask;

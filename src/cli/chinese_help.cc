@@ -44,6 +44,8 @@ constexpr Translation kHelp[] = {
     {"No token sees a later one", "因果掩码：词元看不到后面的词元"},
     {"Who sees whom: causal, window(2, 0), prefix(3), all, none, with & | ~ ( )",
      "掩码：causal、window(2, 0)、prefix(3)、all、none，可用 & | ~ ( ) 组合"},
+    {"The blocks of keys that each block of rows sees: \"0; 0 1; 0 2\"", "每个行块能看到的键块：\"0; 0 1; 0 2\""},
+    {"Of --blocks (1): tokens, or rows,keys", "--blocks 的块大小（1）：词元数，或 行,键"},
     {"Scores become X tanh(score / X)", "分数软截断：打分变为 X tanh(打分 / X)"},
     {"alibi, relative or alibi_symmetric: added to the scores", "加到打分上的偏置：alibi、relative 或 alibi_symmetric"},
     {"The score as an expression of s, b, h, i, j: s - 0.5 * (i - j)",

@@ -10,6 +10,8 @@ constexpr Translation kModelReasons[] = {
     {"prompt {}", "第 {0} 个提示"},
     {"true or false is needed", "需要 true 或 false"},
     {"whole numbers are needed", "需要整数"},
+    {"whole numbers are needed, with ; between blocks of rows: 0; 0 1; 0 2",
+     "需要整数，行块之间用 ; 分开：0; 0 1; 0 2"},
     {"one whole number is needed, or two: rows,keys", "需要一个整数，或两个：行,键"},
     {"loss {} and gradients of norm {}", "损失 {0}、梯度范数 {1}"},
     {"validation loss {}", "验证损失 {0}"},

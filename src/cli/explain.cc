@@ -29,13 +29,13 @@ namespace {
 struct ExplainArguments {
   std::vector<std::string> texts;
   std::string to, score = "scaled_dot", tokens = "auto", positions = "none", bias = "none", score_mod, returned, cache,
-                  mask, weights, model, svg, html, only, language, colour = "auto";
+                  mask, blocks, block_size = "1", weights, model, svg, html, only, language, colour = "auto";
   std::int64_t query = 0;
   bool batch = false, causal = false, json = false;
   ExplainOptions explain;
   double sink = 0;
   Option score_mod_given, returned_given, cache_given, sink_given;
-  Option to_given, query_given, svg_given, html_given, mask_given, weights_given;
+  Option to_given, query_given, svg_given, html_given, mask_given, blocks_given, block_size_given, weights_given;
   std::vector<Option> sizes;  // options that --weights replaces
   TrainedHead at;
   Option model_given, layer_given, head_given;
@@ -56,10 +56,16 @@ constexpr std::vector<std::string> (*kCutWords)(const std::string&) = nullptr;
 
 Mask mask_of(const ExplainArguments& arguments) {
   Mask mask;
-  if (arguments.causal) mask = Mask::causal(arguments.to_given.given() ? Align::top_left : Align::unset);
-  if (!arguments.mask_given.given()) return mask;
-  const Mask given = parse_mask("--mask", arguments.mask);
-  return arguments.causal ? mask & given : given;
+  const auto join = [&](const Mask& more) { mask = mask.is_all() ? more : mask & more; };
+  if (arguments.causal) join(Mask::causal(arguments.to_given.given() ? Align::top_left : Align::unset));
+  if (arguments.mask_given.given()) join(parse_mask("--mask", arguments.mask));
+  if (arguments.block_size_given.given() && !arguments.blocks_given.given())
+    throw UsageError{"--block-size needs --blocks"};
+  if (arguments.blocks_given.given() && arguments.html_given.given())
+    throw UsageError{"--blocks and --html do not go together: the page has no lists of blocks"};
+  if (arguments.blocks_given.given())
+    join(parse_blocks("--blocks", arguments.blocks, parse_block_sizes("--block-size", arguments.block_size)));
+  return mask;
 }
 
 /// Sets an option that is an enumeration to the value that one of the words names.
@@ -202,6 +208,11 @@ Run add_explain_options(Parser parser) {
   a.mask_given =
       parser.option("--mask", a.mask, "Who sees whom: causal, window(2, 0), prefix(3), all, none, with & | ~ ( )")
           .type_name("EXPRESSION");
+  a.blocks_given =
+      parser.option("--blocks", a.blocks, "The blocks of keys that each block of rows sees: \"0; 0 1; 0 2\"")
+          .type_name("LISTS");
+  a.block_size_given =
+      parser.option("--block-size", a.block_size, "Of --blocks (1): tokens, or rows,keys").type_name("ROWS,KEYS");
   parser.option("--softcap", a.explain.softcap, "Scores become X tanh(score / X)").type_name("X").check(number);
   parser.option("--bias", a.bias, "alibi, relative or alibi_symmetric: added to the scores").type_name("NAME");
   a.score_mod_given =

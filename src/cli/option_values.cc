@@ -4,9 +4,12 @@
 #include "cli/suggest.h"
 #include "cli/verbs.h"
 
+#include <attn/ops.h>
+
 #include "runtime/format.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 
 namespace attn::cli {
@@ -58,6 +61,53 @@ auto parsed(const std::string& option, std::string_view parser, const std::strin
 
 Mask parse_mask(const std::string& option, const std::string& text) {
   return parsed(option, "Mask::parse: ", text, Mask::parse);
+}
+
+std::pair<std::int64_t, std::int64_t> parse_block_sizes(const std::string& option, const std::string& text) {
+  std::vector<std::int64_t> sizes;
+  std::string numbers;
+  for (const char c : text)
+    if (c != '[' && c != ']' && c != ' ') numbers += c;
+  const char *at = numbers.data(), *const end = at + numbers.size();
+  for (std::int64_t size = 0; at < end; at += at < end) {
+    const auto [stop, error] = std::from_chars(at, end, size);
+    if (error != std::errc() || size < 1 || (stop < end && (*stop != ',' || stop + 1 == end))) break;
+    sizes.push_back(size);
+    at = stop;
+  }
+  if (at != end || sizes.empty() || sizes.size() > 2)
+    throw UsageError{
+        runtime::format("{}: \"{}\" is not understood; one whole number is needed, or two: rows,keys", option, text)};
+  return {sizes.front(), sizes.back()};
+}
+
+Mask parse_blocks(const std::string& option, const std::string& text, std::pair<std::int64_t, std::int64_t> sizes) {
+  std::vector<std::vector<std::int64_t>> lists(1);
+  const char *at = text.data(), *const end = at + text.size();
+  for (std::int64_t block = 0; at < end;) {
+    if (*at == ' ' || *at == ',') {
+      ++at;
+    } else if (*at == ';') {
+      lists.emplace_back(), ++at;
+    } else {
+      const auto [stop, error] = std::from_chars(at, end, block);
+      if (error != std::errc() || block < 0)
+        throw UsageError{runtime::format(
+            "{}: \"{}\" is not understood; whole numbers are needed, with ; between blocks of rows: 0; 0 1; 0 2",
+            option, text)};
+      lists.back().push_back(block);
+      at = stop;
+    }
+  }
+  std::size_t most = 0;
+  for (const std::vector<std::int64_t>& list : lists) most = std::max(most, list.size());
+  std::vector<std::int64_t> indices;
+  for (std::vector<std::int64_t>& list : lists) {
+    list.resize(most, -1);
+    indices.insert(indices.end(), list.begin(), list.end());
+  }
+  const auto rows = static_cast<std::int64_t>(lists.size()), width = static_cast<std::int64_t>(most);
+  return Mask::blocks(tensor<std::int64_t>(indices, {1, 1, rows, width}), sizes.first, sizes.second);
 }
 
 ScoreExpression parse_score_mod(const std::string& option, const std::string& text,

@@ -54,6 +54,10 @@ std::size_t choose(const std::string& option, const std::string& value, const st
 /// Parse the text of an option: a mask, a score_mod expression, a dtype, or weights (none, full, rows(0, 5), ...). If
 /// that fails, a UsageError shows the place in the text.
 Mask parse_mask(const std::string& option, const std::string& text);
+/// Parse the mask blocks: the sizes of blocks of rows and keys, "64" or "64,16" (in JSON also [64, 16]); and of each
+/// block of rows the blocks of keys that it sees, "0; 0 1; 0 2".
+std::pair<std::int64_t, std::int64_t> parse_block_sizes(const std::string& option, const std::string& text);
+Mask parse_blocks(const std::string& option, const std::string& text, std::pair<std::int64_t, std::int64_t> sizes);
 ScoreExpression parse_score_mod(const std::string& option, const std::string& text,
                                 const std::vector<std::pair<std::string, Tensor>>& tables = {});
 Dtype parse_dtype(const std::string& option, const std::string& text);

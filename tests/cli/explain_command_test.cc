@@ -37,6 +37,25 @@ TEST(ExplainCommand, ANegativeQueryCountsFromTheEnd) {
   EXPECT_TRUE(contains(none.err, "query -7 is not there; the tokens are 0 to 5, or -6 to -1 from the end")) << none.err;
 }
 
+TEST(ExplainCommand, ShowsBlocksOfKeys) {
+  const std::string text = "explain \"the cat sat on the mat\" --only mask ";
+  const Said said = attn_says(text + "--blocks \"0; 0 1; 0 2\" --block-size 2 --causal");
+  EXPECT_EQ(said.code, 0) << said.err;
+  EXPECT_TRUE(contains(said.out, "causal & blocks(i64 [1, 1, 3, 2], 2, 2)")) << said.out;
+  for (const auto& [options, error] :
+       {std::pair{"--block-size 2", "--block-size needs --blocks"},
+        {"--blocks \"0; x\"",
+         "--blocks: \"0; x\" is not understood; whole numbers are needed, with ; between blocks of rows"},
+        {"--blocks 0 --block-size 0", "--block-size: \"0\" is not understood; one whole number is needed"},
+        {"--blocks \"0; 1\" --block-size 2", "6 rows in blocks of 2 need"},
+        {"--blocks \"0; 1; 3\" --block-size 2", "holds the index 3; 6 keys are 3 blocks of 2"},
+        {"--blocks 0 --html x.html", "--blocks and --html do not go together"}}) {
+    const Said wrong = attn_says(text + options);
+    EXPECT_NE(wrong.code, 0) << options;
+    EXPECT_TRUE(contains(wrong.err, error)) << options << ": " << wrong.err;
+  }
+}
+
 TEST(ExplainCommand, ReadsItsTextFromStdin) {
   const std::string direct = attn_says("explain 'Life is short' --tokens characters --json").out;
   for (const char* end : {"", "\\n", "\\r\\n"})
