@@ -94,8 +94,8 @@ AttentionSaved saved_by(Pass& pass, const nb::tuple& saved) {
           .dropout_seed = pass.options.dropout_seed.value_or(0)};
 }
 
-/// Returns the tangent of the output of a pass, from the (output, max, sum) that it saved. `tangents`: those of q, k, v,
-/// bias and sinks, or None.
+/// Returns the tangent of the output of a pass, from the (output, max, sum) that it saved. `tangents`: those of q, k,
+/// v, bias and sinks, or None.
 nb::object tangent_of_pass(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::tuple tangents) {
   Pass pass("attention_jvp", operands, numbers);
   const AttentionTangents along = of_pass(pass, tangents);
@@ -112,8 +112,8 @@ nb::object tangent_of_pass(nb::tuple operands, nb::tuple numbers, nb::tuple save
 }
 
 /// Returns the tangents of the gradients of q, k, v, bias and sinks of a pass (None for those that are not requested),
-/// from the (output, max, sum) that it saved. `tangents`: those of q, k, v, bias and sinks, or None. `flow`: grad_output
-/// and its tangent, or None. `wanted`: flags for bias and sinks.
+/// from the (output, max, sum) that it saved. `tangents`: those of q, k, v, bias and sinks, or None. `flow`:
+/// grad_output and its tangent, or None. `wanted`: flags for bias and sinks.
 nb::tuple gradient_tangent_of_pass(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::tuple tangents,
                                    nb::tuple flow, nb::tuple wanted) {
   Pass pass("attention_backward", operands, numbers);
@@ -138,14 +138,14 @@ nb::tuple gradient_tangent_of_pass(nb::tuple operands, nb::tuple numbers, nb::tu
                         shown(options.sinks ? found.sinks : Tensor()));
 }
 
-/// Returns (tangent of the output, of the logsumexp, [tangents of the gradients of attention_inputs]) of a call, or None
-/// where the fused passes do not have them. `grads`: (grad_output, grad_logsumexp), of which one may be None.
+/// Returns (tangent of the output, of the logsumexp, [tangents of the gradients of attention_inputs]) of a call, or
+/// None where the fused passes do not have them. `grads`: (grad_output, grad_logsumexp), of which one may be None.
 /// `tangents`: a list with one for each array of attention_inputs.
 nb::object second(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::tuple grads, nb::list tangents) {
   Call call("attention", q, k, v, options);
   const Score::Kind kind = call.options.score.kind;
   const bool dot = kind == Score::Kind::scaled_dot || kind == Score::Kind::dot;
-  if (!dot || !call.options.score_mod.empty() || call.options.score_callback || call.options.cu_seqlens_q.defined() ||
+  if (!dot || !call.options.score_mod.empty() || call.options.cu_seqlens_q.defined() ||
       !(call.options.weights == Weights::none))
     return nb::none();
   call.options.out = {};

@@ -42,7 +42,8 @@ struct MovingCall {
              const AttentionTangents& tangents);
   MovingCall(const MovingCall&) = delete;
   MovingCall& operator=(const MovingCall&) = delete;
-  /// Computes the tangents of the results, to which `tangent` then refers. `kernel`: null for the one of this processor.
+  /// Computes the tangents of the results, to which `tangent` then refers. `kernel`: null for the one of this
+  /// processor.
   AttentionResultTangents run(const Call& call, const kernels::TangentKernel* kernel = nullptr);
 };
 

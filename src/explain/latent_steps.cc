@@ -1,5 +1,5 @@
-// src/explain/latent_steps.cc: explains latent attention in the absorbed order: one row a token, whose first numbers are
-// the value.
+// src/explain/latent_steps.cc: explains latent attention in the absorbed order: one row a token, whose first numbers
+// are the value.
 #include "explain/mechanism.h"
 #include "explain/positions.h"
 #include "explain/shown.h"

@@ -17,7 +17,7 @@ Mechanism::Mechanism(const std::string& text, const ExplainOptions& given, const
     : options(given), generator_(given.seed + 1) {
   ExplainOptions first = given;
   first.only = {};
-  first.query = {};
+  if (*last != '\0') first.query = {};  // the steps that work out a row are behind it
   result = explain(text, first);
   result.options = "";  // they explain softmax attention
   result.only = given.only;

@@ -1,5 +1,5 @@
-// src/explain/mechanism.h: builds the steps of a mechanism that `explain` does not run. Its texts stand beside the steps,
-// in both languages, so that a program that explains softmax attention alone does not carry them.
+// src/explain/mechanism.h: builds the steps of a mechanism that `explain` does not run. Its texts stand beside the
+// steps, in both languages, so that a program that explains softmax attention alone does not carry them.
 #pragma once
 #include "explain/matrices.h"
 #include "explain/tokens.h"

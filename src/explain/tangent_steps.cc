@@ -108,7 +108,7 @@ class TangentSteps : Mechanism {
          {"matmul_tangent", {"weights", "v", "weights_tangent", "v_tangent"}}},
         jvp.tangent.output);
   }
-  /// weights * x, and 0 where a weight is 0: a hidden score may be -inf.
+  /// weights * x, and 0 where a weight is 0: a masked score may be -inf.
   static Tensor where_seen(const Tensor& weights, const Tensor& x) { return where(gt(weights, 0), weights * x, 0); }
 
   Run run_;

@@ -237,9 +237,6 @@ void put_into_cache(const Case& c, Inputs& in) {
 
 /// The direction of forward mode.
 void set_tangents(const Case& c, std::uint64_t seed, Inputs& in) {
-  if (c.score != "dot" || c.weights != "none" || c.is_cached() || (c.is_backward_tangent() && c.score_mod != "none"))
-    throw ValueError(
-        "case: forward mode has score=dot, no returned weights and no cache; tangents of gradients no score_mod");
   in.tangents.q = operand(c, c.q_heads, c.q_rows, c.dim, seed + 11);
   in.tangents.k = operand(c, c.k_heads, c.k_rows, c.dim, seed + 12);
   in.tangents.v = operand(c, c.v_heads, c.k_rows, c.value_dim, seed + 13);
@@ -247,9 +244,7 @@ void set_tangents(const Case& c, std::uint64_t seed, Inputs& in) {
     in.tangents.sinks = integers(in.options.sinks.sizes(), in.options.sinks.dtype(), seed + 14);
   for (const Bias::Term& term : in.options.bias.terms())
     in.tangents.bias.push_back(integers(term.values.sizes(), term.values.dtype(), seed + 15));
-  if (!c.is_backward_tangent()) return;
-  in.doutput = operand(c, c.q_heads, c.q_rows, c.value_dim, seed + 7);
-  in.doutput_tangent = operand(c, c.q_heads, c.q_rows, c.value_dim, seed + 16);
+  if (c.is_backward_tangent()) in.doutput_tangent = operand(c, c.q_heads, c.q_rows, c.value_dim, seed + 16);
 }
 
 void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
@@ -273,7 +268,7 @@ void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
   in.options.dropout_p = c.dropout;
   in.options.dropout_seed = seed + 7;
   if (c.sinks != 0) in.options.sinks = integers({c.q_heads}, c.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32, seed + 6);
-  if (c.is_backward()) in.doutput = operand(c, c.q_heads, c.q_rows, c.value_dim, seed + 7);
+  if (c.is_backward() || c.is_backward_tangent()) in.doutput = operand(c, c.q_heads, c.q_rows, c.value_dim, seed + 7);
   in.options.weights = weights_of(c);
   if (c.is_jvp()) set_tangents(c, seed, in);
   set_lengths(c, in.options);

@@ -148,18 +148,15 @@ def _keep_backward_both(ctx, inputs, output):
     ctx.save_for_forward(*inputs[:11])
 
 
+by_tangents = None  # set by _tangents.py, which builds on this module
+
+
 def _second_gradients(ctx, *flows):
-    """Returns the gradients of the gradients g(x, dy). With incoming gradients f they are the derivative of <f, g> by x
-    and by dy. Second derivatives are symmetric, and g is linear in dy: the first is the tangent of g along f, the second
-    that of the output (_tangents.py)."""
-    flow, (q, k, v, bias, sinks) = _tangents().of_both(ctx, flows)
+    """Returns the gradients of the gradients g(x, dy). With incoming gradients f they are the derivatives of <f, g> by
+    x and by dy. Second derivatives are symmetric, and g is linear in dy: the first is the tangent of g along f, the
+    second that of the output."""
+    flow, (q, k, v, bias, sinks) = by_tangents(ctx, flows)
     return (flow, q, k, v, None, bias, sinks) + (None,) * 13
-
-
-def _tangents():
-    from attn.torch import _tangents  # which builds on this module
-
-    return _tangents
 
 
 torch.library.register_autograd("attn::attention_backward", _second_gradients, setup_context=_keep_backward)

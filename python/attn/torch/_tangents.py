@@ -140,9 +140,9 @@ class _GradientTangent(torch.autograd.Function):
                      for x, some in zip(zip(*calls), there)), tuple(0 if some else None for some in there)
 
 
-def of_both(ctx, flows):
-    """Returns the gradient of grad_output, and those of q, k, v, bias and sinks, for incoming gradients of the results of
-    _ops.TransformedBackward."""
+def _by_tangents(ctx, flows):
+    """Returns the gradient of grad_output, and those of q, k, v, bias and sinks, for incoming gradients of the results
+    of _ops.TransformedBackward."""
     grad_output, *operands, seed, output, maximum, total = ctx.saved_tensors
     given = (True, True, True, *ctx.wants)
     along = [x if there else None for x, there in zip(flows, given)]
@@ -220,6 +220,7 @@ def _of_gradients(ctx, *tangents):
     return tuple(zero if x is None or not wanted else x for x, zero, wanted in zip(found, none, given))
 
 
+_ops.by_tangents = _by_tangents
 _ops.Transformed.jvp = staticmethod(_of_attention)
 _ops.TransformedBackward.jvp = staticmethod(_of_gradients)
 

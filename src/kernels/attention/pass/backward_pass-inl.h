@@ -222,8 +222,8 @@ class BackwardPass : public GradientSums<T> {
     transpose(from, GradientOperands<T>::wide(columns), rows_.rows, columns, to, std::int64_t{R});
   }
 
-  /// Computes the products of the step's rows of a result and of its (transposed) gradient: chains over Dv. The rows are
-  /// transposed 64 columns at a time.
+  /// Computes the products of the step's rows of a result and of its (transposed) gradient: chains over Dv. The rows
+  /// are transposed 64 columns at a time.
   HWY_NOINLINE void row_products(const void* data, const std::int64_t (&stride)[3], const T* gradient, T* sums) {
     const Tag<T> d;
     const auto* rows =

@@ -167,13 +167,13 @@ class GradientTangentPass : public BackwardPass<T> {
   /// the backward pass looks at, is not finite.
   bool write_queries() {
     bool finite = Pass::write_queries();
-    const auto look = [&](const T* x, std::int64_t columns) {
+    const auto check = [&](const T* x, std::int64_t columns) {
       for (std::int64_t c = 0; c < columns && finite; ++c)
         for (std::int64_t r = 0; r < rows_.rows; ++r) finite = finite && x[c * R + r] - x[c * R + r] == 0;
     };
-    look(at_tangent_.mu, 1);
-    look(at_tangent_.delta, 1);
-    if (o_.dq != nullptr) look(at_tangent_.q, p_.dim);
+    check(at_tangent_.mu, 1);
+    check(at_tangent_.delta, 1);
+    if (o_.dq != nullptr) check(at_tangent_.q, p_.dim);
     return finite;
   }
 
