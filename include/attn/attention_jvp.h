@@ -53,4 +53,32 @@ ATTN_API AttentionResultTangents attention_tangent(const Tensor& q, const Tensor
                                                    const AttentionOptions& options, const AttentionSaved& saved,
                                                    const AttentionTangents& tangents);
 
+/// The tangents of the incoming gradients of a backward pass. Undefined: the tangent is 0.
+struct AttentionFlowTangents {
+  Tensor grad_output = {};     ///< shape and dtype of the output
+  Tensor grad_logsumexp = {};  ///< shape and dtype of the logsumexp
+};
+
+/// Computes how the gradients of a call change along a direction of its operands and of its incoming gradients: with
+/// g(x, dy) what attention_backward gives, the derivative of g(x + t x', dy + t dy') by t at 0. Of a function of the
+/// output it is the product of its second derivatives (the Hessian) with x'.
+///
+///   ds'[i,j] = p[i,j] ((s'[i,j] - mu[i]) (dp[i,j] - delta[i]) + dp'[i,j] - delta'[i])      x': the tangent of x
+///   dq' = sum_j ds' k + ds k'      dk' = sum_i ds' q + ds q'      dv' = sum_i p' do + p do'     p' = p (s' - mu)
+///
+/// After the pass of attention_tangent one pass over the keys makes weights and scores again, block by block, as the
+/// backward pass does: memory O(T D).
+/// `wanted`  as for attention_backward, without memory for the results.
+/// Returns   the tangents of the gradients of q, k, v, sinks and bias terms, as attention_backward returns these.
+/// Dtypes    f32, f64; bf16 and f16 are computed in f32 after a forward pass in f32, and rounded once.
+/// Options   those of attention_tangent but score_mod: ValueError.
+/// Errors    as attention_tangent and attention_backward.
+/// Bits      the same for any thread count and target (docs/numerics.md section 11.1).
+/// Source    the chain rule; Pearlmutter 1994 (products with second derivatives); memory as Dao 2022 (2205.14135).
+ATTN_API AttentionGradients attention_backward_tangent(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                       const AttentionOptions& options, const AttentionSaved& saved,
+                                                       const AttentionBackwardOptions& wanted,
+                                                       const AttentionTangents& tangents,
+                                                       const AttentionFlowTangents& flows = {});
+
 }  // namespace attn

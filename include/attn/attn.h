@@ -13,6 +13,7 @@
 #include <attn/encoder_decoder.h>
 #include <attn/error.h>
 #include <attn/explain.h>
+#include <attn/explain_mechanisms.h>
 #include <attn/explain_model.h>
 #include <attn/generate.h>
 #include <attn/gguf.h>

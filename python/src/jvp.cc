@@ -1,6 +1,7 @@
 // python/src/jvp.cc: binds forward mode: attention with the tangents of its results.
 #include <attn/attention_jvp.h>
 #include <attn/autograd.h>
+#include <attn/ops.h>
 
 #include "call.h"
 #include "errors.h"
@@ -71,12 +72,9 @@ nb::tuple jvp(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::
                         shown(result.tangent.logsumexp));
 }
 
-/// Returns the tangent of the output of a pass (passes.cc), from the (output, max, sum) that it saved. `tangents`:
-/// those of q, k, v, bias and sinks, or None.
-nb::object tangent_of_pass(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::tuple tangents) {
-  Pass pass("attention_jvp", operands, numbers);
-  if (nb::len(saved) != 3 || nb::len(tangents) != 5)
-    throw type_error("{}: saved are three, tangents five", pass.read.function());
+/// Reads the tangents of q, k, v, bias and sinks of a pass (passes.cc); None: the operand does not move.
+AttentionTangents of_pass(Pass& pass, const nb::tuple& tangents) {
+  if (nb::len(tangents) != 5) throw type_error("{}: tangents are five", pass.read.function());
   AttentionTangents along{.q = pass.read.optional(tangents[0], "the tangent of q"),
                           .k = pass.read.optional(tangents[1], "the tangent of k"),
                           .v = pass.read.optional(tangents[2], "the tangent of v"),
@@ -84,10 +82,24 @@ nb::object tangent_of_pass(nb::tuple operands, nb::tuple numbers, nb::tuple save
                           .bias = {}};
   if (const Tensor bias = pass.read.optional(tangents[3], "the tangent of bias"); bias.defined())
     along.bias.push_back(bias);
-  const AttentionSaved rows{.output = pass.read(saved[0], "output"),
-                            .max = pass.read(saved[1], "max"),
-                            .sum = pass.read(saved[2], "sum"),
-                            .dropout_seed = pass.options.dropout_seed.value_or(0)};
+  return along;
+}
+
+/// Reads (output, max, sum), which a pass saved.
+AttentionSaved saved_by(Pass& pass, const nb::tuple& saved) {
+  if (nb::len(saved) != 3) throw type_error("{}: saved are three", pass.read.function());
+  return {.output = pass.read(saved[0], "output"),
+          .max = pass.read(saved[1], "max"),
+          .sum = pass.read(saved[2], "sum"),
+          .dropout_seed = pass.options.dropout_seed.value_or(0)};
+}
+
+/// Returns the tangent of the output of a pass, from the (output, max, sum) that it saved. `tangents`: those of q, k,
+/// v, bias and sinks, or None.
+nb::object tangent_of_pass(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::tuple tangents) {
+  Pass pass("attention_jvp", operands, numbers);
+  const AttentionTangents along = of_pass(pass, tangents);
+  const AttentionSaved rows = saved_by(pass, saved);
   Tensor tangent;
   {
     const Unlocked unlocked;
@@ -99,6 +111,73 @@ nb::object tangent_of_pass(nb::tuple operands, nb::tuple numbers, nb::tuple save
   return to_python(tangent, pass.read.framework());
 }
 
+/// Returns the tangents of the gradients of q, k, v, bias and sinks of a pass (None for those that are not requested),
+/// from the (output, max, sum) that it saved. `tangents`: those of q, k, v, bias and sinks, or None. `flow`:
+/// grad_output and its tangent, or None. `wanted`: flags for bias and sinks.
+nb::tuple gradient_tangent_of_pass(nb::tuple operands, nb::tuple numbers, nb::tuple saved, nb::tuple tangents,
+                                   nb::tuple flow, nb::tuple wanted) {
+  Pass pass("attention_backward", operands, numbers);
+  if (nb::len(flow) != 2 || nb::len(wanted) != 2)
+    throw type_error("{}: flow are two, wanted two", pass.read.function());
+  const AttentionTangents along = of_pass(pass, tangents);
+  const AttentionSaved rows = saved_by(pass, saved);
+  AttentionBackwardOptions options;
+  options.grad_output = pass.read(flow[0], "grad_output");
+  const AttentionFlowTangents moves{.grad_output = pass.read.optional(flow[1], "the tangent of grad_output")};
+  options.bias = flag(wanted[0], {pass.read.function(), "wanted"});
+  options.sinks = flag(wanted[1], {pass.read.function(), "wanted"});
+  AttentionGradients found;
+  {
+    const Unlocked unlocked;
+    const NoGrad unrecorded;
+    found = attention_backward_tangent(pass.q, pass.k, pass.v, pass.options, rows, options, along, moves);
+  }
+  const auto shown = [&](const Tensor& x) { return to_python(x, pass.read.framework()); };
+  return nb::make_tuple(shown(found.q), shown(found.k), shown(found.v),
+                        shown(found.bias.empty() ? Tensor() : found.bias[0]),
+                        shown(options.sinks ? found.sinks : Tensor()));
+}
+
+/// Returns (tangent of the output, of the logsumexp, [tangents of the gradients of attention_inputs]) of a call, or
+/// None where the fused passes do not have them. `grads`: (grad_output, grad_logsumexp), of which one may be None.
+/// `tangents`: a list with one for each array of attention_inputs.
+nb::object second(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::tuple grads, nb::list tangents) {
+  Call call("attention", q, k, v, options);
+  const Score::Kind kind = call.options.score.kind;
+  const bool dot = kind == Score::Kind::scaled_dot || kind == Score::Kind::dot;
+  if (!dot || !call.options.score_mod.empty() || call.options.cu_seqlens_q.defined() ||
+      !(call.options.weights == Weights::none))
+    return nb::none();
+  call.options.out = {};
+  const AttentionTangents along = direction(call, tangents);
+  AttentionBackwardOptions flow;
+  flow.grad_output = call.read.optional(grads[0], "grad_output");
+  flow.grad_logsumexp = call.read.optional(grads[1], "grad_logsumexp");
+  AttentionResultTangents results;
+  AttentionGradients found;
+  {
+    const Unlocked unlocked;
+    const NoGrad unrecorded;
+    AttentionSaved saved;
+    const AttentionResult forward = attention_forward(call.q, call.k, call.v, call.options, saved);
+    if (!flow.grad_output.defined()) flow.grad_output = zeros_like(forward.output);
+    found = attention_backward_tangent(call.q, call.k, call.v, call.options, saved, flow, along);
+    const bool half = forward.output.dtype() == Dtype::bf16 || forward.output.dtype() == Dtype::f16;
+    AttentionOptions same = call.options;
+    if (call.options.dropout_p > 0) same.dropout_seed = forward.dropout_seed;
+    results = half ? attention_jvp(call.q, call.k, call.v, along, same).tangent
+                   : attention_tangent(call.q, call.k, call.v, same, saved, along);
+  }
+  const auto shown = [&](const Tensor& x) { return to_python(x, call.read.framework()); };
+  nb::list gradients;
+  const auto as = [&](const Tensor& x, const Tensor& like) { return shown(x.reshape(like.sizes())); };
+  gradients.append(as(found.q, call.q)), gradients.append(as(found.k, call.k)), gradients.append(as(found.v, call.v));
+  if (call.options.sinks.defined()) gradients.append(shown(found.sinks));
+  for (std::size_t n = 0; n < call.bias.arrays.size(); ++n)
+    if (!call.bias.arrays[n].is_none()) gradients.append(shown(found.bias[n]));
+  return nb::make_tuple(shown(results.output), shown(results.logsumexp), gradients);
+}
+
 }  // namespace
 
 void add_jvp(nb::module_& m) {
@@ -106,6 +185,10 @@ void add_jvp(nb::module_& m) {
         nb::arg("tangents"));
   m.def("attention_tangent", tangent_of_pass, nb::arg("operands"), nb::arg("numbers"), nb::arg("saved"),
         nb::arg("tangents"));
+  m.def("attention_backward_tangent", gradient_tangent_of_pass, nb::arg("operands"), nb::arg("numbers"),
+        nb::arg("saved"), nb::arg("tangents"), nb::arg("flow"), nb::arg("wanted"));
+  m.def("attention_second", second, nb::arg("q").none(), nb::arg("k").none(), nb::arg("v").none(),
+        nb::arg("options").none(), nb::arg("grads"), nb::arg("tangents"));
 }
 
 }  // namespace attn::python

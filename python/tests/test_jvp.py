@@ -8,6 +8,7 @@ import attn
 torch = pytest.importorskip("torch")
 
 import attn.torch
+from attn.torch import _general_op, _unfused
 from torch.autograd import forward_ad, gradcheck
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, linearize, vmap
 
@@ -147,6 +148,54 @@ def test_bias_sinks_and_logsumexp():
                                return_logsumexp=True)
     for ours, theirs in zip(found, (output, moved, lse, of_lse)):
         assert torch.equal(ours, theirs)
+
+
+def test_second_derivatives_take_the_fused_passes(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("the definition with whole matrices")
+
+    f = OURS["sdpa"]
+    with monkeypatch.context() as patch:
+        patch.setattr(_unfused, "gradients", refuse)
+        expected = jvp(grad(cubes(by_definition, k, v)), (q,), (dq,))[1]
+        equal(jvp(grad(cubes(f, k, v)), (q,), (dq,))[1], expected)
+        x = q.clone().requires_grad_()
+        (first,) = torch.autograd.grad(cubes(f, k, v)(x), x, create_graph=True)
+        equal(torch.autograd.grad(first, x, dq)[0], expected)
+    found, fused = [], _general_op._by_tangents
+    monkeypatch.setattr(_general_op, "_by_tangents", lambda *x: found.append(fused(*x)) or found[-1])
+    for options, there in ((dict(mask="causal", softcap=2.0), True), (OPTIONS["score_mod"], False)):
+        run = lambda q: attn.attention(q, k, v, **options).pow(3).sum()  # noqa: B023
+        moved = jvp(grad(run), (q,), (dq,))[1]
+        torch.testing.assert_close(moved, near(grad(run), (q,), (dq,)), rtol=1e-6, atol=1e-7)
+        assert (found[-1] is not None) is there
+
+
+def test_third_derivatives():
+    q, k, v = (torch.randn(1, 2, ROWS, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
+               for n in range(3))
+    third = lambda f: grad(lambda q, t: jvp(grad(cubes(f, k, v)), (q,), (t,))[1].pow(2).sum(), (0, 1))(q, dq[:1])
+    equal(third(OURS["sdpa"]), third(by_definition))
+    x = q.clone().requires_grad_()
+
+    def by_autograd(f):
+        g = cubes(f, k, v)(x)
+        for _ in range(2):
+            (g,) = torch.autograd.grad(g, x, create_graph=True)
+            g = g.pow(2).sum()
+        return torch.autograd.grad(g, x)[0]
+
+    equal(by_autograd(OURS["sdpa"]), by_autograd(by_definition))
+
+
+def test_second_derivatives_of_half_are_those_of_float32_rounded():
+    for dtype in (torch.bfloat16, torch.float16):
+        half = [x.to(dtype) for x in (q, k, v, dq, dk, dv)]
+        wide = [x.float() for x in half]
+        over = lambda x: jvp(lambda *y: grad(lambda *z: OURS["sdpa"](*z).float().sum(), (0, 1, 2))(*y), tuple(x[:3]),
+                             tuple(x[3:]))[1]
+        for ours, theirs in zip(over(half), over(wide)):
+            assert ours.dtype is dtype and torch.equal(ours, theirs.to(dtype))
 
 
 def test_half():

@@ -215,6 +215,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   Described described(call, saved, options, stored);
   AttentionGradient& g = described.gradient;
   g.problem.score_gradient = problem.score_gradient;
+  g.along = options.along;
   const AttentionProblem& p = g.problem;
   const auto terms = static_cast<std::size_t>(p.bias_count);
   std::vector<bool> bias = options.bias;

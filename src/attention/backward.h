@@ -36,6 +36,8 @@ struct AttentionBackward {
   const BackwardPlan* plan = nullptr;                        // null: chosen by plan_backward
   // Memory for the results, of any dtype; kernels write to it directly if they write that dtype.
   Tensor dq = {}, dk = {}, dv = {};
+  // For a kernel of the tangent of the backward pass: the direction; the results are then tangents of the gradients.
+  const kernels::GradientTangent* along = nullptr;
 };
 
 /// Computes the gradients. bf16 uses the processor's bf16 dot product if it has one; other 16-bit calls are computed in

@@ -34,46 +34,9 @@ using kernels::GradientRows;
 using kernels::TangentKernel;
 
 const TangentKernel& tangent_kernel_of(const AttentionProblem& p) {
-  constinit static runtime::Once<const kernels::TangentTarget*> here;
-  const kernels::TangentTarget* const target =
-      here.get([] { return kernels::tangent_target(runtime::target().c_str()); });
+  const kernels::TangentTarget* const target = tangent_target_here();
   if (target == nullptr || needs_reference(p)) return kernels::tangent_reference(kernels::reference());
   return p.element == kernels::Element::f64 ? target->f64 : target->f32;
-}
-
-/// Checks that a tangent, if defined, has its operand's shape and dtype.
-void check_tangent(const char* function, const char* name, const Tensor& tangent, const Tensor& x) {
-  if (!tangent.defined()) return;
-  if (!x.defined())
-    throw ValueError(runtime::format("{}: the tangent of {} is given and there are none in the call", function, name));
-  if (!(tangent.sizes() == x.sizes()))
-    throw ShapeError(runtime::format("{}: the tangent of {} has shape {}; it must be {} as {}", function, name,
-                                     to_string(tangent.sizes()), to_string(x.sizes()), name));
-  if (tangent.dtype() != x.dtype())
-    throw DtypeError(runtime::format("{}: the tangent of {} is {}; it must be {} as {}", function, name,
-                                     name_of(tangent.dtype()), name_of(x.dtype()), name));
-}
-
-void check_tangents(const char* function, const Tensor& q, const Tensor& k, const Tensor& v,
-                    const AttentionOptions& options, const AttentionTangents& tangents) {
-  check_tangent(function, "q", tangents.q, q);
-  check_tangent(function, "k", tangents.k, k);
-  check_tangent(function, "v", tangents.v, v);
-  check_tangent(function, "sinks", tangents.sinks, options.sinks);
-  const auto& terms = options.bias.terms();
-  if (tangents.bias.size() > terms.size())
-    throw ValueError(runtime::format("{}: {} bias tangents are given; the bias has {} terms", function,
-                                     tangents.bias.size(), terms.size()));
-  for (std::size_t n = 0; n < tangents.bias.size(); ++n)
-    check_tangent(function, "a bias", tangents.bias[n], terms[n].values);
-}
-
-void check_supported(const char* function, const AttentionOptions& options) {
-  const auto no = [&](const char* what) { throw ValueError(runtime::format("{}: {}", function, what)); };
-  if (options.score.kind != Score::Kind::scaled_dot && options.score.kind != Score::Kind::dot)
-    no("the score is general or additive; it must be the (scaled) dot product, or a score_mod of it");
-  if (!(options.weights == Weights::none)) no("weights are requested; they have no tangent here");
-  if (options.out.defined()) no("out is given; the results are always new");
 }
 
 /// Returns the bias terms that have a tangent, with its values.
@@ -83,18 +46,6 @@ Bias bias_of_tangents(const Bias& bias, const std::vector<Tensor>& tangents) {
     if (tangents[n].defined()) result = result + with_values(bias.terms()[n], tangents[n].detach());
   return result;
 }
-
-/// A tangent as kernels read it: [B, H, T, D], last dim contiguous.
-struct TangentRows {
-  Tensor rows;
-  TangentRows(const Call& call, const Tensor& tangent, const void*& data, std::int64_t (&stride)[3]) {
-    if (!tangent.defined()) return;
-    rows = call.with_heads(tangent.detach());
-    if (rows.size(-1) > 1 && rows.stride(-1) != 1) rows = rows.contiguous();
-    data = rows.data();
-    for (int d = 0; d < 3; ++d) stride[d] = rows.stride(d);
-  }
-};
 
 /// Runs a kernel for all rows of the call: blocks of 64 rows of a head are the tasks.
 void run_tangent(const Call& call, const AttentionTangent& tangent, const TangentKernel& kernel) {
@@ -134,10 +85,48 @@ void run_tangent(const Call& call, const AttentionTangent& tangent, const Tangen
   });
 }
 
-Tensor widened(const Tensor& x) { return x.defined() ? x.detach().to(Dtype::f32) : x; }
+}  // namespace
 
-/// Refuses a callable, which has no derivative, and operands that require a gradient: the results would lose it.
-void refuse(const char* function, const Call& call, const AttentionTangents& tangents) {
+const kernels::TangentTarget* tangent_target_here() {
+  constinit static runtime::Once<const kernels::TangentTarget*> here;
+  return here.get([] { return kernels::tangent_target(runtime::target().c_str()); });
+}
+
+void check_tangent(const char* function, const char* name, const Tensor& tangent, const Tensor& x) {
+  if (!tangent.defined()) return;
+  if (!x.defined())
+    throw ValueError(runtime::format("{}: the tangent of {} is given and there are none in the call", function, name));
+  if (!(tangent.sizes() == x.sizes()))
+    throw ShapeError(runtime::format("{}: the tangent of {} has shape {}; it must be {} as {}", function, name,
+                                     to_string(tangent.sizes()), to_string(x.sizes()), name));
+  if (tangent.dtype() != x.dtype())
+    throw DtypeError(runtime::format("{}: the tangent of {} is {}; it must be {} as {}", function, name,
+                                     name_of(tangent.dtype()), name_of(x.dtype()), name));
+}
+
+void check_tangents(const char* function, const Tensor& q, const Tensor& k, const Tensor& v,
+                    const AttentionOptions& options, const AttentionTangents& tangents) {
+  check_tangent(function, "q", tangents.q, q);
+  check_tangent(function, "k", tangents.k, k);
+  check_tangent(function, "v", tangents.v, v);
+  check_tangent(function, "sinks", tangents.sinks, options.sinks);
+  const auto& terms = options.bias.terms();
+  if (tangents.bias.size() > terms.size())
+    throw ValueError(runtime::format("{}: {} bias tangents are given; the bias has {} terms", function,
+                                     tangents.bias.size(), terms.size()));
+  for (std::size_t n = 0; n < tangents.bias.size(); ++n)
+    check_tangent(function, "a bias", tangents.bias[n], terms[n].values);
+}
+
+void check_supported(const char* function, const AttentionOptions& options) {
+  const auto no = [&](const char* what) { throw ValueError(runtime::format("{}: {}", function, what)); };
+  if (options.score.kind != Score::Kind::scaled_dot && options.score.kind != Score::Kind::dot)
+    no("the score is general or additive; it must be the (scaled) dot product, or a score_mod of it");
+  if (!(options.weights == Weights::none)) no("weights are requested; they have no tangent here");
+  if (options.out.defined()) no("out is given; the results are always new");
+}
+
+void refuse_lost(const char* function, const Call& call, const AttentionTangents& tangents) {
   if (call.score_callback)
     throw ValueError(
         runtime::format("{}: a score_callback has no derivative; write it as a score_mod, which has one", function));
@@ -150,40 +139,62 @@ void refuse(const char* function, const Call& call, const AttentionTangents& tan
         function));
 }
 
-}  // namespace
+Tensor widened(const Tensor& x) { return x.defined() ? x.detach().to(Dtype::f32) : x; }
 
-AttentionResultTangents tangent_of(const Call& call, const SavedAttention& saved, const AttentionOptions& options,
-                                   const AttentionTangents& tangents, const TangentKernel* kernel) {
-  const Dtype computed = call.compute_dtype();
-  AttentionTangent t;
-  AttentionProblem& p = t.call.problem;
+AttentionTangents widened(const AttentionTangents& tangents) {
+  AttentionTangents wide{widened(tangents.q), widened(tangents.k), widened(tangents.v), tangents.sinks, {}};
+  for (const Tensor& x : tangents.bias) wide.bias.push_back(widened(x));
+  return wide;
+}
+
+Tensor rows_as_read(const Call& call, const Tensor& x, const void*& data, std::int64_t (&stride)[3]) {
+  if (!x.defined()) return {};
+  Tensor rows = call.with_heads(x.detach());
+  if (rows.size(-1) > 1 && rows.stride(-1) != 1) rows = rows.contiguous();
+  data = rows.data();
+  for (int d = 0; d < 3; ++d) stride[d] = rows.stride(d);
+  return rows;
+}
+
+MovingCall::MovingCall(const Call& call, const SavedAttention& saved, const AttentionOptions& options,
+                       const AttentionTangents& tangents)
+    : bias(lower_bias(bias_of_tangents(options.bias, tangents.bias), call.scores(), call.lengths, call.dtype())) {
+  AttentionProblem& p = tangent.call.problem;
   p = call.problem;
   p.out = saved.output.data(), p.max = saved.max.data(), p.sum = saved.sum.data();
   for (int d = 0; d < 3; ++d) p.out_stride[d] = saved.output.stride(d);
   p.logsumexp = nullptr;
-  LoweredScoreGradient expression;
   if (call.score_mod && !p.score_mod.empty()) {
     const std::vector<Tensor> none(call.score_mod->any_rows.values.size());
     expression = lower_score_gradient(call.score_expression, call.score_mod->any_rows, none, call.scores(),
-                                      call.lengths, computed);
+                                      call.lengths, call.compute_dtype());
     p.score_gradient = &expression.gradient;
   }
-  const TangentRows q(call, tangents.q, t.dq, t.dq_stride), k(call, tangents.k, t.dk, t.dk_stride),
-      v(call, tangents.v, t.dv, t.dv_stride);
-  const LoweredBias bias =
-      lower_bias(bias_of_tangents(options.bias, tangents.bias), call.scores(), call.lengths, call.dtype());
-  t.bias = bias.terms.data(), t.bias_count = static_cast<int>(bias.terms.size());
-  const Tensor sinks = tangents.sinks.defined() ? tangents.sinks.detach().to(computed).contiguous() : Tensor();
-  if (sinks.defined()) t.sinks = sinks.data();
+  q = rows_as_read(call, tangents.q, tangent.dq, tangent.dq_stride);
+  k = rows_as_read(call, tangents.k, tangent.dk, tangent.dk_stride);
+  v = rows_as_read(call, tangents.v, tangent.dv, tangent.dv_stride);
+  tangent.bias = bias.terms.data(), tangent.bias_count = static_cast<int>(bias.terms.size());
+  if (!tangents.sinks.defined()) return;
+  sinks = tangents.sinks.detach().to(call.compute_dtype()).contiguous();
+  tangent.sinks = sinks.data();
+}
+
+AttentionResultTangents MovingCall::run(const Call& call, const TangentKernel* kernel) {
+  const AttentionProblem& p = tangent.call.problem;
   // rows beyond the lengths, and those of no sequence, are 0
   AttentionResultTangents result{.output = zeros(call.shown_rows(p.value_dim), call.dtype()),
-                                 .logsumexp = zeros({p.batch, p.q_heads, p.q_rows}, computed)};
+                                 .logsumexp = zeros({p.batch, p.q_heads, p.q_rows}, call.compute_dtype())};
   const Tensor rows = call.with_heads(result.output);
-  t.out = rows.data(), t.logsumexp = result.logsumexp.data();
-  for (int d = 0; d < 3; ++d) t.out_stride[d] = rows.stride(d);
+  tangent.out = rows.data(), tangent.logsumexp = result.logsumexp.data();
+  for (int d = 0; d < 3; ++d) tangent.out_stride[d] = rows.stride(d);
+  run_tangent(call, tangent, kernel != nullptr ? *kernel : tangent_kernel_of(p));
   result.logsumexp = result.logsumexp.reshape(call.shown(result.logsumexp.sizes()));
-  run_tangent(call, t, kernel != nullptr ? *kernel : tangent_kernel_of(p));
   return result;
+}
+
+AttentionResultTangents tangent_of(const Call& call, const SavedAttention& saved, const AttentionOptions& options,
+                                   const AttentionTangents& tangents, const TangentKernel* kernel) {
+  return MovingCall(call, saved, options, tangents).run(call, kernel);
 }
 
 AttentionResultTangents attention_tangent(const Tensor& q, const Tensor& k, const Tensor& v,
@@ -194,7 +205,7 @@ AttentionResultTangents attention_tangent(const Tensor& q, const Tensor& k, cons
   check_supported(function, options);
   Call call = check(function, q, k, v, options);
   check_tangents(function, q, k, v, options, tangents);
-  refuse(function, call, tangents);
+  refuse_lost(function, call, tangents);
   if (call.dtype() != call.compute_dtype())
     throw DtypeError(runtime::format("{}: q is {}; it must be f32 or f64 (attention_jvp takes 16 bits)", function,
                                      name_of(call.dtype())));
@@ -211,7 +222,7 @@ AttentionJvp attention_jvp(const Tensor& q, const Tensor& k, const Tensor& v, co
   check_supported(function, options);
   const Call call = check(function, q, k, v, options);
   check_tangents(function, q, k, v, options, tangents);
-  refuse(function, call, tangents);
+  refuse_lost(function, call, tangents);
   const NoGrad no_grad;
   AttentionSaved saved;
   const AttentionResult primal = attention_forward(q, k, v, options, saved);
@@ -225,11 +236,9 @@ AttentionJvp attention_jvp(const Tensor& q, const Tensor& k, const Tensor& v, co
   }
   // 16 bits: the tangent in f32, by a forward pass in f32
   same.bias = in_f32(options.bias);
-  AttentionTangents wide{widened(tangents.q), widened(tangents.k), widened(tangents.v), tangents.sinks, {}};
-  for (const Tensor& x : tangents.bias) wide.bias.push_back(widened(x));
   AttentionSaved in_f32;
   attention_forward(widened(q), widened(k), widened(v), same, in_f32);
-  result.tangent = attention_tangent(widened(q), widened(k), widened(v), same, in_f32, wide);
+  result.tangent = attention_tangent(widened(q), widened(k), widened(v), same, in_f32, widened(tangents));
   result.tangent.output = add(result.tangent.output.to(q.dtype()), 0);  // + 0: values that round to -0 become +0
   return result;
 }

@@ -10,6 +10,7 @@
 #include "kernels/gemm/packed.h"
 #include "kernels/gemm/product.h"
 #include "verify/backward.h"
+#include "verify/jvp.h"
 #include "verify/run.h"
 #include "verify/same.h"
 #include "verify/spot.h"
@@ -73,7 +74,8 @@ Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
   if (c.op == "matmul" && c.k == 0) throw ValueError("bench: K is 0; there is nothing to measure");
   if (c.is_backward()) prepare_backward();
   if (c.is_recurrent()) prepare_recurrent();
-  if (c.is_backward() || c.is_recurrent()) {
+  if (c.is_jvp()) prepare_jvp();
+  if (c.is_backward() || c.is_recurrent() || c.is_jvp()) {
     count();
     return;
   }
@@ -130,21 +132,30 @@ Work::Work(const Case& c) : case_(c), inputs_(cases::make_inputs(c)) {
 
 void Work::call() { function_(); }
 
-/// Runs the forward pass once; a call then runs only the backward pass. The gradients are checked if the reference code
-/// takes at most about a second.
-void Work::prepare_backward() {
-  if (case_.q_heads * case_.batch * case_.q_rows * case_.k_rows <= most_checked_pairs) {
-    const cases::Results ours = cases::library_way(num_threads()).run(case_, inputs_);
-    Case wide = case_;
-    if (size_of(case_.dtype) == 2) wide.dtype = Dtype::f32;
-    const cases::Results truth =
-        cases::by_specification(wide, size_of(case_.dtype) == 2 ? cases::widened(inputs_) : inputs_);
-    for (std::size_t n = 0; n < truth.size(); ++n) {
-      const std::string what = size_of(case_.dtype) == 2 ? cases::is_far(ours[n], truth[n], case_.dtype)
-                                                         : cases::bits_differ(ours[n], truth[n]);
-      if (!what.empty()) throw ValueError(runtime::format("bench: {}: {}", cases::to_line(case_), what));
-    }
+/// Checks all results if the reference code takes at most about a second.
+void Work::check_all_results() const {
+  if (case_.q_heads * case_.batch * case_.q_rows * case_.k_rows > most_checked_pairs) return;
+  const cases::Results ours = cases::library_way(num_threads()).run(case_, inputs_);
+  Case wide = case_;
+  if (size_of(case_.dtype) == 2) wide.dtype = Dtype::f32;
+  const cases::Results truth =
+      cases::by_specification(wide, size_of(case_.dtype) == 2 ? cases::widened(inputs_) : inputs_);
+  for (std::size_t n = 0; n < truth.size(); ++n) {
+    const std::string what = size_of(case_.dtype) == 2 ? cases::is_far(ours[n], truth[n], case_.dtype)
+                                                       : cases::bits_differ(ours[n], truth[n]);
+    if (!what.empty()) throw ValueError(runtime::format("bench: {}: {}", cases::to_line(case_), what));
   }
+}
+
+/// Runs the forward pass once; a call then runs only the pass of forward mode.
+void Work::prepare_jvp() {
+  check_all_results();
+  function_ = cases::jvp_pass(case_, inputs_);
+}
+
+/// Runs the forward pass once; a call then runs only the backward pass.
+void Work::prepare_backward() {
+  check_all_results();
   AttentionBackward into;
   into.dq = zeros_like(inputs_.q), into.dk = zeros_like(inputs_.k), into.dv = zeros_like(inputs_.v);
   function_ = [passed = std::make_shared<const cases::Differentiated>(inputs_), into] {
@@ -185,6 +196,10 @@ void Work::count() {
   if (c.is_recurrent()) flops_ = recurrent_flops();
   if (c.score == "additive") flops_ = static_cast<double>(c.q_heads * c.channels) * seen_pairs(c, inputs_.options);
   else if (c.is_backward())
+    flops_ = 2 * static_cast<double>(c.q_heads * (3 * c.dim + 2 * c.value_dim)) * seen_pairs(c, inputs_.options);
+  else if (c.is_backward_tangent())  // with the pass of attention_jvp, which it begins with
+    flops_ = 2 * static_cast<double>(c.q_heads * (10 * c.dim + 7 * c.value_dim)) * seen_pairs(c, inputs_.options);
+  else if (c.op == "attention_jvp")
     flops_ = 2 * static_cast<double>(c.q_heads * (3 * c.dim + 2 * c.value_dim)) * seen_pairs(c, inputs_.options);
   else if (c.is_attention())
     flops_ = 2 * static_cast<double>(c.q_heads * (c.dim + c.value_dim)) * seen_pairs(c, inputs_.options);

@@ -35,6 +35,8 @@ class Work {
   std::int64_t kv_bytes() const;
   void prepare_backward();
   void prepare_recurrent();
+  void prepare_jvp();
+  void check_all_results() const;
   double recurrent_flops() const;
   /// Copies K and V several times; calls read the copies in turn, so that none is in a CPU cache.
   void rotate();

@@ -74,6 +74,10 @@ constexpr Translation kErrors[] = {
     {"explain: sink: the value {} cannot be kept in {}", "explain：sink：{1} 存不下 {0} 这个值"},
     {"explain: {} is {}; it must be {}", "explain：{0} 是 {1}；必须{2*}"},
     {"explain: {} has shape {}; it must be {} to match {}", "explain：{0} 的形状是 {1}；要与 {3} 相配，必须是 {2}"},
+    {"explain: {} has no option {}; leave it out", "explain：{0} 没有选项 {1}；请去掉它"},
+    {"{} takes one text, and no batch", "{0} 只接受一个文本，不能成批"},
+    {"--html and {} do not go together: the page shows softmax attention",
+     "--html 与 {0} 不能同时用：网页演示的是 softmax 注意力"},
     {"explain: {} has no {}; it has {}", "explain：{0} 里没有 {1}；其中有 {2}"},
     {"explain: {} has no {}", "explain：{0} 里没有 {1}"},
     {"explain: {} is a file of NumPy's; a folder of w_query.npy, w_key.npy and w_value.npy is needed, or a safetensors "

@@ -6,6 +6,7 @@
 #include "cli/verbs.h"
 #include "cli/weights.h"
 
+#include <attn/explain_mechanisms.h>
 #include <attn/explain_model.h>
 
 #include "explain/options.h"
@@ -29,13 +30,14 @@ namespace {
 struct ExplainArguments {
   std::vector<std::string> texts;
   std::string to, score = "scaled_dot", tokens = "auto", positions = "none", bias = "none", score_mod, returned, cache,
-                  mask, blocks, block_size = "1", weights, model, svg, html, only, language, colour = "auto";
-  std::int64_t query = 0;
-  bool batch = false, causal = false, json = false;
+                  mask, blocks, block_size = "1", weights, model, svg, html, only, language, colour = "auto", linear;
+  std::int64_t query = 0, latent = 0;
+  bool batch = false, causal = false, json = false, tangent = false;
   ExplainOptions explain;
   double sink = 0;
   Option score_mod_given, returned_given, cache_given, sink_given;
-  Option to_given, query_given, svg_given, html_given, mask_given, blocks_given, block_size_given, weights_given;
+  Option to_given, query_given, svg_given, html_given, mask_given, blocks_given, block_size_given, weights_given,
+      linear_given, latent_given, tangent_given;
   std::vector<Option> sizes;  // options that --weights replaces
   TrainedHead at;
   Option model_given, layer_given, head_given;
@@ -145,10 +147,34 @@ Explanation explain_trained(const ExplainArguments& arguments) {
   return explain_model(LanguageModel::load(arguments.model), Tokenizer::load(arguments.model), arguments.texts[0], at);
 }
 
+/// Explains the mechanism that an option names, if one does.
+std::optional<Explanation> explain_mechanism(const ExplainArguments& arguments, const ExplainOptions& options) {
+  std::optional<Option> chosen;
+  for (const Option& option : {arguments.linear_given, arguments.latent_given, arguments.tangent_given}) {
+    if (!option.given()) continue;
+    if (chosen) throw UsageError{runtime::format("{} and {} do not go together", chosen->name(), option.name())};
+    chosen = option;
+  }
+  if (!chosen) return std::nullopt;
+  if (arguments.batch || arguments.texts.size() > 1)
+    throw UsageError{runtime::format("{} takes one text, and no batch", chosen->name())};
+  if (arguments.html_given.given())
+    throw UsageError{
+        runtime::format("--html and {} do not go together: the page shows softmax attention", chosen->name())};
+  const std::string& text = arguments.texts[0];
+  if (*chosen == arguments.latent_given) return explain_latent_attention(text, arguments.latent, options);
+  if (*chosen == arguments.tangent_given) return explain_tangent(text, options);
+  constexpr std::array<const char*, 4> rules{"plain", "decay", "delta", "gated_delta"};
+  LinearRule rule{};
+  set_chosen(rule, "--linear", arguments.linear, rules);
+  return explain_linear_attention(text, rule, options);
+}
+
 Explanation explain_texts(const ExplainArguments& arguments) {
   for (const Option& option : {arguments.layer_given, arguments.head_given})
     if (option.given()) throw UsageError{runtime::format("{} needs --model", option.name())};
   const ExplainOptions options = options_of(arguments);
+  if (std::optional<Explanation> mechanism = explain_mechanism(arguments, options)) return std::move(*mechanism);
   const bool batch = arguments.batch || arguments.texts.size() > 1;
   return batch ? explain_batch(arguments.texts, options) : explain(arguments.texts[0], options);
 }
@@ -258,6 +284,15 @@ Run add_explain_options(Parser parser) {
           .check(whole_number);
   const Option gradients = parser.flag("--gradients", a.explain.gradients,
                                        "Also the way back: dO to dV, dP, dS, dQ, dK of L = 1/2 sum of context^2");
+  a.linear_given = parser
+                       .option("--linear", a.linear,
+                               "Linear attention instead: plain, decay, delta or gated_delta; --query opens a row")
+                       .type_name("RULE");
+  a.latent_given = parser.option("--latent", a.latent, "Latent attention instead, with rows of N numbers a token")
+                       .type_name("N")
+                       .check(whole_number);
+  a.tangent_given = parser.flag("--tangent", a.tangent,
+                                "Also forward mode: how scores, weights and context change along a drawn direction");
   a.model_given = parser.option("--model", a.model, "A trained head instead: a model's folder, as of attn generate")
                       .type_name("FOLDER");
   a.layer_given = parser.option("--layer", a.at.layer, "Of the model, from 0 (0)").type_name("N").check(whole_number);
@@ -282,6 +317,7 @@ Run add_explain_options(Parser parser) {
       "  attn explain \"Life is short, eat dessert first\"\n"
       "  attn explain \"Life is short\" --query 2 --causal\n"
       "  attn explain \"Life is short\" --gradients\n"
+      "  attn explain \"Life is short\" --linear gated_delta --query 2\n"
       "  attn explain \"Life is short\" --bias alibi --sink 1 --return-weights 'top_k(2)' --cache int8\n"
       "  attn explain --model FOLDER \"Life is short\" --layer 3 --head 1\n"
       "  attn explain --model opus-mt-en-de \"Life is short\" --to \"Das Leben ist kurz\" --layer 5 --svg who.svg\n"

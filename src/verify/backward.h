@@ -12,6 +12,8 @@ class Differentiated {
   explicit Differentiated(const Inputs& in);
   /// Runs the backward pass with the given options on the incoming gradient of the case.
   FusedGradients backward(AttentionBackward options) const;
+  const Call& call() const { return attended_.call; }
+  const SavedAttention& saved() const { return saved_; }
 
  private:
   Attended attended_;

@@ -14,7 +14,8 @@ namespace attn::cases {
 /// means the size of that one.
 struct Case {
   // The operation: attention, attention_decode, attention_backward, matmul, softmax, log_softmax, layer_norm, sum, exp,
-  // tanh, ...; linear_attention, linear_attention_backward, causal_conv
+  // tanh, ...; linear_attention, linear_attention_backward, causal_conv; attention_jvp and attention_backward_tangent:
+  // forward mode
   std::string op = "attention";
   Dtype dtype = Dtype::f32;
 
@@ -59,7 +60,9 @@ struct Case {
 
   std::int64_t idle_us = 0;  // only for the bench: the caller sleeps before each call
 
-  bool is_attention() const { return op == "attention" || op == "attention_decode" || is_backward(); }
+  bool is_attention() const { return op == "attention" || op == "attention_decode" || is_backward() || is_jvp(); }
+  bool is_jvp() const { return op == "attention_jvp" || is_backward_tangent(); }
+  bool is_backward_tangent() const { return op == "attention_backward_tangent"; }
   bool is_cached() const { return cache != "none"; }
   bool is_backward() const { return op == "attention_backward"; }
   bool is_recurrent() const { return op.starts_with("linear_attention") || op == "causal_conv"; }

@@ -235,6 +235,18 @@ void put_into_cache(const Case& c, Inputs& in) {
   in.v = rows.v;
 }
 
+/// The direction of forward mode.
+void set_tangents(const Case& c, std::uint64_t seed, Inputs& in) {
+  in.tangents.q = operand(c, c.q_heads, c.q_rows, c.dim, seed + 11);
+  in.tangents.k = operand(c, c.k_heads, c.k_rows, c.dim, seed + 12);
+  in.tangents.v = operand(c, c.v_heads, c.k_rows, c.value_dim, seed + 13);
+  if (in.options.sinks.defined())
+    in.tangents.sinks = integers(in.options.sinks.sizes(), in.options.sinks.dtype(), seed + 14);
+  for (const Bias::Term& term : in.options.bias.terms())
+    in.tangents.bias.push_back(integers(term.values.sizes(), term.values.dtype(), seed + 15));
+  if (c.is_backward_tangent()) in.doutput_tangent = operand(c, c.q_heads, c.q_rows, c.value_dim, seed + 16);
+}
+
 void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
   const bool dense = c.mask == "bool" || c.mask == "documents" || c.mask.starts_with("blocks(") || c.bias == "dense" ||
                      c.bias == "pairs" || c.bias == "item" || c.bias == "key";
@@ -256,8 +268,9 @@ void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
   in.options.dropout_p = c.dropout;
   in.options.dropout_seed = seed + 7;
   if (c.sinks != 0) in.options.sinks = integers({c.q_heads}, c.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32, seed + 6);
-  if (c.is_backward()) in.doutput = operand(c, c.q_heads, c.q_rows, c.value_dim, seed + 7);
+  if (c.is_backward() || c.is_backward_tangent()) in.doutput = operand(c, c.q_heads, c.q_rows, c.value_dim, seed + 7);
   in.options.weights = weights_of(c);
+  if (c.is_jvp()) set_tangents(c, seed, in);
   set_lengths(c, in.options);
   if (c.is_cached()) put_into_cache(c, in);
   else if (c.storage != "same") throw ValueError("case: storage=int8 needs a cache");
@@ -367,8 +380,10 @@ Inputs widened(const Inputs& inputs) {
   for (Tensor Inputs::* x : {&Inputs::q, &Inputs::k, &Inputs::v, &Inputs::doutput, &Inputs::a, &Inputs::b,
                              &Inputs::addend, &Inputs::x, &Inputs::weight, &Inputs::bias})
     if ((wide.*x).defined()) wide.*x = (inputs.*x).to(Dtype::f32);
-  for (Tensor* x : {&wide.recurrent.g, &wide.recurrent.beta})
+  for (Tensor* x : {&wide.recurrent.g, &wide.recurrent.beta, &wide.doutput_tangent, &wide.tangents.q, &wide.tangents.k,
+                    &wide.tangents.v})
     if (x->defined()) *x = x->to(Dtype::f32);
+  for (Tensor& x : wide.tangents.bias) x = x.to(Dtype::f32);
   if (inputs.cached && inputs.cached->cache.options().storage != KvStorage::same) {
     // gathered as f32, so that rows are not rounded to 16 bits
     const KvCache::Rows rows = inputs.cached->cache.gather(inputs.cached->sequences, Dtype::f32);

@@ -1,6 +1,6 @@
 // src/verify/inputs.h: makes the tensors of a case: scaled integers of a fixed generator, the same on every machine.
 #pragma once
-#include <attn/attention.h>
+#include <attn/attention_jvp.h>
 #include <attn/cache.h>
 #include <attn/linear_attention.h>
 
@@ -26,7 +26,9 @@ struct Inputs {
   AttentionOptions options;
   std::shared_ptr<Cached> cached;  // cases with a cache; k and v are then what it returns
   Tensor doutput;                  // attention_backward: the incoming gradient
-  Tensor a, b, addend;             // matmul: a [M, K], b [K, N], views if `layout` says so; addend [N] or undefined
+  AttentionTangents tangents;      // forward mode: the direction of the operands and of doutput
+  Tensor doutput_tangent;
+  Tensor a, b, addend;  // matmul: a [M, K], b [K, N], views if `layout` says so; addend [N] or undefined
   std::shared_ptr<const Blocks> blocks;  // matmul with blocks: b is a view of what they stand for
   // rows: x [rows, N]; norms: weight, layer_norm: bias [N]; causal_conv: x [B, N, Tq], weight [N, K], bias [N]
   Tensor x, weight, bias;

@@ -19,6 +19,7 @@
 #include "runtime/thread_scratch.h"
 #include "verify/attended.h"
 #include "verify/backward.h"
+#include "verify/jvp.h"
 #include "verify/query_tiles.h"
 #include "verify/recurrent.h"
 #include "verify/weights.h"
@@ -84,6 +85,7 @@ Results rows_by(const Table& table, const Case& c, const Inputs& in) {
 Results by_build(const kernels::Reference& build, const Case& c, const Inputs& in) {
   if (size_of(c.dtype) == 2) return {};
   if (c.is_recurrent()) return recurrent_by(kernels::recurrent_reference(build), build.unary, c, in);
+  if (c.is_jvp()) return jvp_by(kernels::tangent_reference(build), kernels::gradient_tangent_reference(build), c, in);
   if (c.is_backward()) {
     const BackwardPlan plan{"ref", build.gradient};
     return gradients_by(&plan, in);
@@ -118,7 +120,7 @@ Results attention_by_target(const kernels::AttentionTarget& target, Partition pa
                                          : c.dtype == Dtype::bf16 ? target.bf16
                                                                   : target.f32;
   if (c.dtype == Dtype::f16 || kernel.rows == 0 || (c.dtype == Dtype::bf16 && !runtime::cpu().avx512_bf16)) return {};
-  if (c.is_backward()) return {};
+  if (c.is_backward() || c.is_jvp()) return {};
   // Left out in 16 bits: additive scores, which the library computes in f32, and int8 caches, whose rows it reads
   // without rounding them to 16 bits.
   if (size_of(c.dtype) == 2 && (c.storage != "same" || c.score == "additive")) return {};
@@ -165,6 +167,7 @@ Results blocks_by_library(const Inputs& in) {
 
 Results by_library(const Case& c, const Inputs& in) {
   if (c.is_recurrent()) return recurrent_by_library(c, in);
+  if (c.is_jvp()) return jvp_by_library(c, in);
   if (c.is_backward()) return gradients_by(nullptr, in);
   if (c.is_attention()) {
     const AttentionResult r =
@@ -255,6 +258,12 @@ std::vector<Way> target_ways(const std::string& name) {
   if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str()); target != nullptr)
     ways.push_back({runtime::format("{} backward", name), name,
                     [target](const Case& c, const Inputs& in) { return gradients_by_target(*target, c, in); }});
+  if (const kernels::TangentTarget* target = kernels::tangent_target(name.c_str()); target != nullptr)
+    ways.push_back({runtime::format("{} forward mode", name), name, [target](const Case& c, const Inputs& in) {
+                      if (!c.is_jvp()) return Results{};
+                      return c.dtype == Dtype::f64 ? jvp_by(target->f64, target->gradient_f64, c, in)
+                                                   : jvp_by(target->f32, target->gradient_f32, c, in);
+                    }});
   if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str());
       target != nullptr && target->bf16.step != nullptr)
     for (const kernels::Reference* build : {kernels::reference_generic(), kernels::reference_fma()})

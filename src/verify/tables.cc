@@ -20,6 +20,9 @@ constexpr Entry backward_cases[] = {
 constexpr Entry linear_attention_cases[] = {
 #include "cases/linear_attention.inc"
 };
+constexpr Entry jvp_cases[] = {
+#include "cases/jvp_bench.inc"
+};
 constexpr Entry matmul_cases[] = {
 #include "cases/matmul.inc"
 };
@@ -33,8 +36,8 @@ std::vector<std::string> case_lines(unsigned uses) {
   std::vector<std::string> lines;
   for (const std::span<const Entry> table :
        {std::span<const Entry>(attention_cases), std::span<const Entry>(backward_cases),
-        std::span<const Entry>(linear_attention_cases), std::span<const Entry>(matmul_cases),
-        std::span<const Entry>(row_cases)})
+        std::span<const Entry>(jvp_cases), std::span<const Entry>(linear_attention_cases),
+        std::span<const Entry>(matmul_cases), std::span<const Entry>(row_cases)})
     for (const Entry& entry : table)
       if (entry.uses & uses) lines.emplace_back(entry.line);
   return lines;

@@ -6,7 +6,7 @@
 #include <attn/runtime.h>
 
 #include "attention/call/check.h"
-#include "attention/every_option.h"
+#include "attention/jvp_inputs.h"
 #include "attention/score/dropout.h"
 #include "attention/tangent.h"
 #include "kernels/attention/tangent_problem.h"
@@ -27,32 +27,6 @@ namespace attn::testing {
 namespace {
 
 constexpr double nan = std::numeric_limits<double>::quiet_NaN(), infinity = std::numeric_limits<double>::infinity();
-
-/// The options that have a tangent.
-std::vector<Option> moving_options() {
-  std::vector<Option> all = every_option();
-  std::erase_if(all, [](const Option& option) {
-    const std::string name = option.name;
-    return name == "score callable" || name == "additive score" || name == "general score";
-  });
-  return all;
-}
-
-/// Operands and a direction; every value is the same in all floating types.
-struct Direction {
-  Tensor q, k, v;
-  AttentionTangents tangents;
-
-  explicit Direction(const OptionSizes& z, const AttentionOptions& options = {})
-      : q(exact({1, z.heads, z.rows, z.dim}, z.dtype, 1)), k(exact({1, z.heads, z.rows, z.dim}, z.dtype, 2)),
-        v(exact({1, z.heads, z.rows, z.dim}, z.dtype, 3)) {
-    tangents.q = exact(q.sizes(), z.dtype, 4), tangents.k = exact(k.sizes(), z.dtype, 5),
-    tangents.v = exact(v.sizes(), z.dtype, 6);
-    if (options.sinks.defined()) tangents.sinks = exact(options.sinks.sizes(), options.sinks.dtype(), 7);
-    for (const Bias::Term& term : options.bias.terms())
-      tangents.bias.push_back(exact(term.values.sizes(), term.values.dtype(), 8));
-  }
-};
 
 /// The tangent in plain operations of `dtype`, by reverse mode twice: J^T w is linear in w, and its derivative by w
 /// along u is J u.
@@ -99,19 +73,8 @@ TEST(Jvp, OfEveryOperandIsTheLimitOfDifferences) {
     const AttentionOptions options = option.make(z, as_it_is);
     const Direction at(z, options);
     const auto moved = [&](double h) {
-      const auto by = [h](const Tensor& x, const Tensor& tangent) { return add(x, mul(tangent, h)); };
-      AttentionOptions there = options;
-      if (options.sinks.defined()) there.sinks = by(options.sinks, at.tangents.sinks);
-      there.bias = {};
-      for (std::size_t n = 0; n < at.tangents.bias.size(); ++n) {
-        const Bias::Term& term = options.bias.terms()[n];
-        const Tensor values = by(term.values, at.tangents.bias[n]);
-        there.bias = there.bias + (term.kind == Bias::Kind::dense ? Bias::dense(values)
-                                   : term.kind == Bias::Kind::alibi
-                                       ? Bias::alibi(values, term.align, term.symmetric)
-                                       : Bias::relative(values, term.bidirectional, term.max_distance, term.align));
-      }
-      return attention(by(at.q, at.tangents.q), by(at.k, at.tangents.k), by(at.v, at.tangents.v), there);
+      const Direction there = at.moved(h);
+      return attention(there.q, there.k, there.v, at.moved(options, h));
     };
     const AttentionJvp ours = attention_jvp(at.q, at.k, at.v, at.tangents, options);
     const double h = 0x1p-14;

@@ -121,13 +121,34 @@ def _(grads, given, tensors, texts, wanted, stamps):
     return [torch.empty(tensors[n].shape, dtype=tensors[n].dtype, device=tensors[n].device) for n in wanted]
 
 
+def _by_tangents(flows, grads, given, tensors, texts, wanted, stamps):
+    if 1 in given:  # through the returned weights
+        return None
+    _mutations.check_stamps(held_arrays(texts), stamps)
+    q, k, v, options = decoded(tensors, texts)
+    places = places_of(tensors, _core.attention_inputs(q, k, v, options))
+    by_place = dict(zip(wanted, flows))
+    by_flow = _spread(grads, given)
+    found = _core.attention_second(q, k, v, options, (by_flow[0], by_flow[2]), [by_place.get(n) for n in places])
+    if found is None:
+        return None
+    output, logsumexp, gradients = found
+    of_place = dict(zip(places, gradients))
+    return [*(torch.zeros_like(tensors[n]) if of_place.get(n) is None else of_place[n].contiguous() for n in wanted),
+            *(output if n == 0 else logsumexp for n in given)]
+
+
 @torch.library.custom_op("attn::general_second", mutates_args=(), device_types="cpu")
 def general_second(
     flows: Sequence[Tensor], grads: Sequence[Tensor], given: Sequence[int], tensors: Sequence[Tensor], texts: str,
     wanted: Sequence[int], stamps: Tensor
 ) -> list[Tensor]:
     """Returns the gradients of the tensors `wanted`, and of `grads`,
-    for incoming gradients of `general_backward`'s results."""
+    for incoming gradients of `general_backward`'s results: by the fused passes of forward mode (_tangents.py) where
+    they have the options, else on the tape of the library."""
+    found = _by_tangents(flows, grads, given, tensors, texts, wanted, stamps)
+    if found is not None:
+        return found
     call = _Recorded(tensors, texts, wanted, stamps)
     _, second = call.tape.backward(_spread(grads, given), True)
     by_place = dict(zip(wanted, flows))

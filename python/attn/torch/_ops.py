@@ -136,10 +136,10 @@ torch.library.register_autograd("attn::attention", _attention_gradients, setup_c
 
 
 def _keep_backward(ctx, inputs, output):
-    grad_output, *operands, seed, _, _, _ = inputs[:11]
+    grad_output, *operands, seed, output, maximum, total = inputs[:11]
     ctx.numbers = Numbers(*inputs[11:18])
     ctx.wants = inputs[18:]
-    ctx.save_for_backward(grad_output, *map(_mutations.owned, operands), seed)
+    ctx.save_for_backward(grad_output, *map(_mutations.owned, operands), seed, output, maximum, total)
     ctx.set_materialize_grads(False)
 
 
@@ -148,11 +148,14 @@ def _keep_backward_both(ctx, inputs, output):
     ctx.save_for_forward(*inputs[:11])
 
 
+by_tangents = None  # set by _tangents.py, which builds on this module
+
+
 def _second_gradients(ctx, *flows):
-    """Returns the gradients of the gradients. They are computed by the unfused definition, so that they can be
-    differentiated again."""
-    grad_output, *operands, seed = ctx.saved_tensors
-    flow, (q, k, v, bias, sinks) = _unfused.second_gradients(operands, ctx.numbers, seed, grad_output, flows)
+    """Returns the gradients of the gradients g(x, dy). With incoming gradients f they are the derivatives of <f, g> by
+    x and by dy. Second derivatives are symmetric, and g is linear in dy: the first is the tangent of g along f, the
+    second that of the output."""
+    flow, (q, k, v, bias, sinks) = by_tangents(ctx, flows)
     return (flow, q, k, v, None, bias, sinks) + (None,) * 13
 
 

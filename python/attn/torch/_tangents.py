@@ -1,8 +1,8 @@
 # python/attn/torch/_tangents.py: forward mode (torch.func.jvp, forward_ad): tangents of attention and of its gradients.
-"""The tangent of a call is computed by the library's fused pass. Gradients have a tangent through the gradient of
-gradients: with phi(x) = <dy, y(x)> the gradient is g = dphi/dx, and its tangent along x' is H x', where H, the matrix
-of second derivatives, is symmetric. So it is the gradient of <x', g>, which the second backward pass computes. The
-same holds for gradients of tangents."""
+"""The tangents of a call and of its gradients are computed by fused passes of the library. These compute gradients of
+gradients too: with phi(x) = <dy, y(x)> the gradient is g = dphi/dx, and its tangent along x' is H x', where H, the
+matrix of second derivatives, is symmetric. So the gradient of <x', g> is that tangent. The same holds for gradients of
+tangents."""
 
 from typing import Optional, Sequence
 
@@ -61,6 +61,100 @@ def _(q, k, v, mask, bias, sinks, seed, output, *rest):
     return torch.empty(output.shape, dtype=output.dtype, device=output.device)
 
 
+@torch.library.custom_op("attn::attention_backward_tangent", mutates_args=(), device_types="cpu")
+def attention_backward_tangent(
+    grad_output: Tensor,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Optional[Tensor],
+    bias: Optional[Tensor],
+    sinks: Optional[Tensor],
+    seed: Optional[Tensor],
+    output: Tensor,
+    maximum: Tensor,
+    total: Tensor,
+    dgrad_output: Optional[Tensor],
+    dq: Optional[Tensor],
+    dk: Optional[Tensor],
+    dv: Optional[Tensor],
+    dbias: Optional[Tensor],
+    dsinks: Optional[Tensor],
+    scale: float,
+    softcap: float,
+    causal: bool,
+    window_left: int,
+    window_right: int,
+    bottom_right: bool,
+    dropout_p: float,
+    wants_bias: bool,
+    wants_sinks: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    numbers = Numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
+    found = _core.attention_backward_tangent(
+        (q, k, v, mask, bias, sinks), (*numbers, seed_of(seed)), (output, maximum, total), (dq, dk, dv, dbias, dsinks),
+        (grad_output, dgrad_output), (wants_bias, wants_sinks))
+    return tuple(q.new_empty((0,)) if x is None else x for x in found)
+
+
+@attention_backward_tangent.register_fake
+def _(grad_output, q, k, v, mask, bias, sinks, seed, output, maximum, total, dgrad_output, dq, dk, dv, dbias, dsinks,
+      scale, softcap, causal, window_left, window_right, bottom_right, dropout_p, wants_bias, wants_sinks):
+    like = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v)]
+    none = q.new_empty((0,))
+    return (*like, torch.empty(bias.shape, dtype=bias.dtype, device=q.device) if wants_bias else none,
+            sinks.new_empty(sinks.shape) if wants_sinks else none)
+
+
+class _GradientTangent(torch.autograd.Function):
+    """attention_backward_tangent with gradients (third derivatives, by the definition in torch operations)."""
+
+    @staticmethod
+    def forward(*args):
+        return attention_backward_tangent(*args)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*map(_mutations.owned, inputs[:17]))
+        ctx.numbers = Numbers(*inputs[17:24])
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx, *flows):
+        grad_output, *operands, seed, _, _, _ = ctx.saved_tensors[:11]
+        along, needs = ctx.saved_tensors[11:], ctx.needs_input_grad
+        moves, found = _unfused.third_gradients(operands, ctx.numbers, seed, (grad_output, *along), flows)
+        of_moves = [x if needed else None for x, needed in zip(moves[1:], needs[11:17])]
+        return (moves[0] if needs[0] else None, *_ops.as_inputs(found, needs[1:]), None, None, None, None, *of_moves,
+                *[None] * 9)
+
+    @staticmethod
+    def jvp(ctx, *tangents):
+        raise NotImplementedError("attention: the tangent of a tangent (jvp of jvp) is not there; use jvp of grad")
+
+    @staticmethod
+    def vmap(info, in_dims, *args):
+        calls = _ops.calls_of_items(_GradientTangent.apply, info, in_dims, args)
+        there = [x.dim() > 1 or x.numel() > 0 for x in calls[0]]
+        return tuple(torch.stack(x)[: info.batch_size] if some else x[0]
+                     for x, some in zip(zip(*calls), there)), tuple(0 if some else None for some in there)
+
+
+def _by_tangents(ctx, flows):
+    """Returns the gradient of grad_output, and those of q, k, v, bias and sinks, for incoming gradients of the results
+    of _ops.TransformedBackward."""
+    grad_output, *operands, seed, output, maximum, total = ctx.saved_tensors
+    given = (True, True, True, *ctx.wants)
+    along = [x if there else None for x, there in zip(flows, given)]
+    if not _some(along):
+        return None, (None,) * 5
+    flow = _Tangent.apply(*operands, seed, output, maximum, total, *along, *ctx.numbers)
+    wants = (operands[4] is not None, operands[5] is not None)
+    found = _GradientTangent.apply(grad_output, *operands, seed, output, maximum, total, None, *along, *ctx.numbers,
+                                   *wants)
+    return flow, (*found[:3], *(x if there else None for x, there in zip(found[3:], wants)))
+
+
 class _Tangent(torch.autograd.Function):
     """attention_tangent with gradients (reverse over forward mode) and batches of directions (jacfwd)."""
 
@@ -77,10 +171,11 @@ class _Tangent(torch.autograd.Function):
     def backward(ctx, flow):
         *operands, seed, output, maximum, total = ctx.saved_tensors[:10]
         tangents, needs = ctx.saved_tensors[10:], ctx.needs_input_grad
-        _, found = _unfused.second_gradients(operands, ctx.numbers, seed, flow, tangents)
+        wants = [x is not None for x in operands[4:]]
+        found = _GradientTangent.apply(flow, *operands, seed, output, maximum, total, None, *tangents, *ctx.numbers,
+                                       *wants)
         first = [None] * 5
         if any(needs[10:15]):
-            wants = [x is not None for x in operands[4:]]
             first = torch.ops.attn.attention_backward(flow, *operands, seed, output, maximum, total, *ctx.numbers,
                                                       *wants)
         second = _ops.as_inputs(found, needs)
@@ -113,18 +208,19 @@ def _of_gradients(ctx, *tangents):
     given = [True, True, True, *ctx.wants]
     dq, dk, dv, _, dbias, dsinks = tangents[1:7]
     found = [None] * 5
-    if tangents[0] is not None:
-        found = list(_ops.TransformedBackward.apply(tangents[0], *operands, seed, output, maximum, total, *ctx.numbers,
-                                                    *ctx.wants))
     if _some((dq, dk, dv, dbias, dsinks)):
-        _, second = _unfused.second_gradients(operands, ctx.numbers, seed, grad_output, (dq, dk, dv, dbias, dsinks))
-        found = [_sum(x, y) if wanted else x for x, y, wanted in zip(found, second, given)]
+        found = _GradientTangent.apply(grad_output, *operands, seed, output, maximum, total, tangents[0], dq, dk, dv,
+                                       dbias, dsinks, *ctx.numbers, *ctx.wants)
+    elif tangents[0] is not None:
+        found = _ops.TransformedBackward.apply(tangents[0], *operands, seed, output, maximum, total, *ctx.numbers,
+                                               *ctx.wants)
     # what was not wanted is an empty tensor, whose tangent is empty too
     none = [torch.zeros_like(x) if wanted else grad_output.new_zeros((0,))
             for x, wanted in zip((*operands[:3], *operands[4:]), given)]
     return tuple(zero if x is None or not wanted else x for x, zero, wanted in zip(found, none, given))
 
 
+_ops.by_tangents = _by_tangents
 _ops.Transformed.jvp = staticmethod(_of_attention)
 _ops.TransformedBackward.jvp = staticmethod(_of_gradients)
 
@@ -226,5 +322,5 @@ _general_op.Transformed.jvp = staticmethod(_of_general)
 _general_op.TransformedBackward.jvp = staticmethod(_of_general_gradients)
 _general_op.TransformedSecond.jvp = staticmethod(_of_second)
 
-for _operator, _function in (("attention_tangent", _Tangent.apply),):
-    _ops.under_func(_operator, _function)
+_ops.under_func("attention_tangent", _Tangent.apply)
+_ops.under_func("attention_backward_tangent", _GradientTangent.apply)

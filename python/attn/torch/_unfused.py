@@ -137,18 +137,26 @@ def gradients(operands, numbers, seed, kind, grad_output, grad_weights):
     return _by_place(places, pull(tuple(x for x in (grad_output, grad_weights) if x is not None)))
 
 
-def second_gradients(operands, numbers, seed, grad_output, flows):
-    """Differentiates `gradients` (those through the output alone). Returns the gradients of grad_output, then of q, k,
-    v, bias and sinks, for the incoming gradients `flows`."""
+def third_gradients(operands, numbers, seed, moves, flows):
+    """Differentiates the tangents of `gradients` (those through the output alone) along `moves`: grad_output, then the
+    tangents of grad_output and of q, k, v, bias and sinks, or None. Returns the gradients of `moves`, then those of q,
+    k, v, bias and sinks, for the incoming gradients `flows` of the tangents of these five."""
     places = _places(operands)
+    still = [torch.zeros_like(moves[0] if n is None else operands[n]) if x is None else x
+             for n, x in zip((None, *places), (moves[1], *(x for n, x in zip((0, 1, 2, 4, 5), moves[2:])
+                                                           if n in places)))]
 
     def first(flow, *leaves):
         found = gradients(_with(operands, places, leaves), numbers, seed, "none", flow, None)
         return tuple(x for x in found if x is not None)
 
-    inputs = (grad_output, *(operands[n] for n in places))
-    results, pull = torch.func.vjp(first, *inputs)
+    def tangents(grad_output, *rest):
+        leaves, along = rest[: len(places)], rest[len(places) :]
+        return torch.func.jvp(first, (grad_output, *leaves), tuple(along))[1]
+
+    results, pull = torch.func.vjp(tangents, moves[0], *(operands[n] for n in places), *still)
     given = [dx for n, dx in zip((0, 1, 2, 4, 5), flows) if n in places]
     found = pull(tuple(torch.zeros_like(x) if dx is None or dx.shape != x.shape else dx
                        for x, dx in zip(results, given)))
-    return found[0], _by_place(places, found[1:])
+    along = found[1 + len(places) :]
+    return (found[0], along[0], *_by_place(places, along[1:])), _by_place(places, found[1 : 1 + len(places)])

@@ -8,6 +8,8 @@ namespace attn {
 struct BackwardPlan {
   const char* name = "ref";
   const kernels::GradientKernel* kernel = nullptr;
+  /// Computes units again in which a number is not finite; null: the reference code of gradients.
+  const kernels::GradientKernel* reference = nullptr;
 };
 /// Returns the first kernel that accepts the problem. The reference code accepts everything in f32 and f64; bf16 that
 /// the bf16 kernel does not accept gets no kernel.

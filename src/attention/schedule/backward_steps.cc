@@ -12,15 +12,16 @@ using kernels::AttentionProblem;
 
 BackwardSteps::BackwardSteps(const AttentionGradient& gradient, const BackwardPlan& plan, const Partition& partition,
                              const DropoutTiles* dropout)
-    : gradient_(gradient), kernel_(*plan.kernel), partition_(partition), dropout_(dropout) {
+    : gradient_(gradient), kernel_(*plan.kernel),
+      reference_(plan.reference != nullptr ? *plan.reference : kernels::gradient_reference()), partition_(partition),
+      dropout_(dropout) {
   const AttentionProblem& p = gradient.problem;
   shared_heads_ = p.q_heads == 0 ? 0 : std::gcd(p.k_heads, p.v_heads);
   if (shared_heads_ == 0) return;
   heads_of_unit_ = p.q_heads / shared_heads_;
   unit_before_ = shared_heads_;
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
-  kernel_bytes_ =
-      aligned(std::max(kernel_.scratch_bytes(gradient), kernels::gradient_reference().scratch_bytes(gradient)));
+  kernel_bytes_ = aligned(std::max(kernel_.scratch_bytes(gradient), reference_.scratch_bytes(gradient)));
   keep_bytes_ =
       dropout_ != nullptr || p.drops() ? aligned(static_cast<std::size_t>(kernels::query_block * p.k_rows)) : 0;
   order_ = order_of_shared(static_cast<std::int64_t>(partition_.groups.size()));

@@ -156,7 +156,7 @@ class BackwardSteps {
   bool has_sequences() const { return !partition_.segments.empty() && partition_.segments[0].sequence != nullptr; }
 
   const kernels::AttentionGradient& gradient_;
-  const kernels::GradientKernel& kernel_;
+  const kernels::GradientKernel &kernel_, &reference_;
   Partition partition_;
   const DropoutTiles* dropout_;
   std::int64_t heads_of_unit_ = 1, shared_heads_ = 0;  // query heads of a unit; units of a group

@@ -183,10 +183,10 @@ void BackwardSteps::run_again(std::int64_t unit, char* scratch) const {
   for (std::int64_t n = 0; n < steps_of_unit(unit); ++n) {
     const Step step = step_of_unit(unit, n);
     if (step.rows.rows == 0) continue;
-    with_rows(gradient_, kernels::gradient_reference(), step, scratch, nullptr, [&](AttentionGradient g) {
+    with_rows(gradient_, reference_, step, scratch, nullptr, [&](AttentionGradient g) {
       g.dense_count = 0;
       g.adds_lookups = false;
-      kernels::gradient_reference().step(g, step.rows, {}, scratch);
+      reference_.step(g, step.rows, {}, scratch);
     });
   }
 }

@@ -10,6 +10,8 @@
 
 namespace attn::kernels {
 
+struct GradientTangent;
+
 /// The query rows of a step of the backward pass: a step computes one block of rows of one head over all keys. Sums
 /// over queries are accumulated in blocks of this size (docs/numerics.md section 4).
 inline constexpr int query_block = 64;
@@ -59,6 +61,9 @@ struct AttentionGradient {
   float* totals = nullptr;
   std::int64_t totals_begin = 0, totals_end = 0;
   RowGradients rows;
+  // For kernels of the tangent of the backward pass (tangent_problem.h): the direction. All results are then tangents
+  // of the gradients.
+  const GradientTangent* along = nullptr;
 };
 
 /// Returns the number of sums per row for a bias term. A head has these sums, in this order: its sink, those of each

@@ -1,4 +1,5 @@
-// src/kernels/attention/tangent.cc: computes the tangents of 64 query rows; compiled once for every instruction set.
+// src/kernels/attention/tangent.cc: computes the tangents of 64 query rows, and those of their gradients; compiled once
+// for every instruction set.
 #include "kernels/attention/tangent_problem.h"
 
 #include <string_view>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/attention/pass/gradient_tangent_pass-inl.h"
 #include "kernels/attention/pass/tangent_pass-inl.h"
 #include "kernels/targets.h"
 
@@ -30,8 +32,26 @@ bool tangent_rows(const AttentionTangent& t, const GradientRows& rows, void* mem
 template <typename T>
 constexpr TangentKernel tangent_kernel{.scratch_bytes = tangent_bytes<T>, .rows = tangent_rows<T>, .draws = true};
 
+template <typename T>
+std::size_t gradient_tangent_bytes(const AttentionGradient& g) {
+  return GradientTangentPass<T>::bytes(g.problem);
+}
+template <typename T>
+bool gradient_tangent_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order,
+                           void* memory) {
+  Arena arena(memory);
+  GradientTangentPass<T> pass(g, rows, arena);
+  return step_back(pass, step_order);
+}
+template <typename T>
+constexpr GradientKernel gradient_tangent_kernel{.scratch_bytes = gradient_tangent_bytes<T>,
+                                                 .step = gradient_tangent_step<T>,
+                                                 .clear_keys = GradientTangentPass<T>::clear_keys,
+                                                 .draws = true};
+
 extern const TangentTarget tangent_table;
-const TangentTarget tangent_table = {ATTN_TARGET_NAME, tangent_kernel<float>, tangent_kernel<double>};
+const TangentTarget tangent_table = {ATTN_TARGET_NAME, tangent_kernel<float>, tangent_kernel<double>,
+                                     gradient_tangent_kernel<float>, gradient_tangent_kernel<double>};
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE
@@ -46,10 +66,12 @@ const TangentTarget* tangent_target(const char* name) noexcept {
 
 namespace ref_generic {
 extern const TangentKernel tangent_kernel;
+extern const GradientKernel gradient_tangent_kernel;
 }
 #if defined(ATTN_HAS_REF_FMA)
 namespace ref_fma {
 extern const TangentKernel tangent_kernel;
+extern const GradientKernel gradient_tangent_kernel;
 }
 #endif
 
@@ -58,6 +80,12 @@ const TangentKernel& tangent_reference([[maybe_unused]] const Reference& build) 
   if (&build == reference_fma()) return ref_fma::tangent_kernel;
 #endif
   return ref_generic::tangent_kernel;
+}
+const GradientKernel& gradient_tangent_reference([[maybe_unused]] const Reference& build) noexcept {
+#if defined(ATTN_HAS_REF_FMA)
+  if (&build == reference_fma()) return ref_fma::gradient_tangent_kernel;
+#endif
+  return ref_generic::gradient_tangent_kernel;
 }
 
 }  // namespace attn::kernels

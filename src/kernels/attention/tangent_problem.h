@@ -27,6 +27,15 @@ struct AttentionTangent {
   bool has_score_tangents() const { return dq != nullptr || dk != nullptr || bias_count != 0; }
 };
 
+/// The direction in which a call and its incoming gradients move: what the tangent of the backward pass reads besides
+/// the call (docs/numerics.md section 11.1).
+struct GradientTangent {
+  AttentionTangent operands;   // `out` and `logsumexp` are read: the tangents of the call's results
+  const void* dout = nullptr;  // the tangent of the incoming gradient, element of the problem; null: 0
+  std::int64_t dout_stride[3] = {0, 0, 0};
+  const void* dlogsumexp = nullptr;  // the tangent of the logsumexp's incoming gradient, compute type; null: 0
+};
+
 /// Computes rows: at most query_block rows of one head, over all keys. Scratch is 64-byte aligned and has at least
 /// scratch_bytes.
 ///  `rows` may return false when a number is NaN. The reference code must then compute them again
@@ -41,6 +50,8 @@ struct TangentKernel {
 struct TangentTarget {
   const char* name;  // "avx512", "avx2", "neon"
   TangentKernel f32, f64;
+  // the tangent of the backward pass: its steps, with the tangents of the gradients as results
+  GradientKernel gradient_f32, gradient_f64;
 };
 
 /// Returns the kernels of the target of that name ("amx" has those of "avx512"); null if it is not built in.
@@ -49,5 +60,6 @@ const TangentTarget* tangent_target(const char* name) noexcept;
 /// Returns the tangent kernel of a build of the reference code, for f32 and f64. It is not in its table, so that a
 /// program without forward mode does not carry it.
 const TangentKernel& tangent_reference(const Reference& build) noexcept;
+const GradientKernel& gradient_tangent_reference(const Reference& build) noexcept;
 
 }  // namespace attn::kernels

@@ -30,19 +30,19 @@ struct Accumulated {
   }
 };
 
-/// Computes a step: at most 64 rows of one head against all keys.
-template <typename T>
+/// Computes a step: at most 64 rows of one head against all keys. P: computes its pairs.
+template <typename T, class P = Pairs<T>>
 class Step {
  public:
   static std::int64_t elements(const AttentionProblem& p) {
-    return Pairs<T>::elements(p) + Accumulated<T>::elements(p.dim) + block_keys * (p.dim + p.value_dim) +
+    return P::elements(p) + Accumulated<T>::elements(p.dim) + block_keys * (p.dim + p.value_dim) +
            query_block * parameter_count(p) + 3 * 64 * p.bias_count + Accumulated<T>::elements(additive_channels(p)) +
            Lookups<T>::elements(p);
   }
 
   Step(const AttentionGradient& g, const GradientRows& rows, T* scratch, Bf16Product product = Bf16Product::wide)
       : g_(g), p_(g.problem), rows_(rows), pairs_(g, rows.batch, rows.head, scratch, product),
-        dq_(scratch + Pairs<T>::elements(p_), p_.dim),
+        dq_(scratch + P::elements(p_), p_.dim),
         dw_(dq_.chain + Accumulated<T>::elements(p_.dim), additive_channels(p_)) {
     dk_ = dw_.chain + Accumulated<T>::elements(additive_channels(p_));
     dv_ = dk_ + block_keys * p_.dim;
@@ -293,7 +293,7 @@ class Step {
   const AttentionGradient& g_;
   const AttentionProblem& p_;
   const GradientRows& rows_;
-  Pairs<T> pairs_;
+  P pairs_;
   Accumulated<T> dq_;
   Accumulated<T> dw_;  // for additive scores
   T* dk_;              // [64][D]   sums of the step for a block of keys

@@ -1,7 +1,6 @@
 // src/kernels/ref/attention_tangent.cc: computes the tangent of attention in plain loops. This order of operations is
 // the definition (docs/numerics.md section 11); every kernel has its bits.
-#include "kernels/attention/tangent_problem.h"
-#include "kernels/ref/attention_score.h"
+#include "kernels/ref/score_tangent.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
@@ -13,14 +12,13 @@ template <typename T>
 class TangentRows {
  public:
   static std::int64_t elements(const AttentionProblem& p) {
-    return RowScores<T>::elements(p.dim) + 2 * p.dim + 4 * p.value_dim;
+    return RowScores<T>::elements(p.dim) + ScoreTangent<T>::elements(p) + 4 * p.value_dim;
   }
 
   TangentRows(const AttentionTangent& t, std::int64_t b, std::int64_t h, T* scratch)
-      : t_(t), p_(t.call.problem), b_(b), h_(h), scores_(p_, b, h, scratch) {
-    dq_ = scratch + RowScores<T>::elements(p_.dim);
-    dk_ = dq_ + p_.dim;
-    v_ = dk_ + p_.dim;
+      : t_(t), p_(t.call.problem), b_(b), h_(h), scores_(p_, b, h, scratch),
+        tangent_(t, p_, b, h, scratch + RowScores<T>::elements(p_.dim)) {
+    v_ = scratch + RowScores<T>::elements(p_.dim) + ScoreTangent<T>::elements(p_);
     by_score_ = v_ + p_.value_dim;
     by_value_ = by_score_ + p_.value_dim;
     total_ = by_value_ + p_.value_dim;
@@ -51,10 +49,7 @@ class TangentRows {
  private:
   void over_keys() {
     scores_.begin_row(i_);
-    if (t_.dq != nullptr) {
-      load_tangent(t_.dq, t_.dq_stride, h_, i_, p_.dim, dq_);
-      for (std::int64_t d = 0; d < p_.dim; ++d) dq_[d] = dq_[d] * static_cast<T>(p_.scale);
-    }
+    tangent_.begin_row(i_);
     const std::int64_t end = p_.keys_end(b_);
     for (std::int64_t first = p_.keys_begin(b_); first < end; first += tangent_block)
       block(first, first + tangent_block < end ? first + tangent_block : end);
@@ -71,7 +66,7 @@ class TangentRows {
       if (!scores_.visible(j, visibility == Visibility::partial, s)) continue;
       // pass 1: the pair's weight, and the tangent of its score
       T weight = weight_of(s);
-      const T ds = t_.has_score_tangents() ? tangent(j) : T(0);
+      const T ds = tangent_.of(scores_, j);
       mu = fma(weight, ds, mu);
       // pass 2: dropout comes after the sum
       const bool kept =
@@ -83,7 +78,7 @@ class TangentRows {
         add(v_, kept ? weight * ds : T(0), by_score_);
       }
       if (t_.dv != nullptr) {
-        load_tangent(t_.dv, t_.dv_stride, h_ / (p_.q_heads / p_.v_heads), j, p_.value_dim, v_);
+        load_tangent(t_.dv, t_.dv_stride, p_.element, b_, h_ / (p_.q_heads / p_.v_heads), j, p_.value_dim, v_);
         add(v_, weight, by_value_);
       }
     }
@@ -94,31 +89,6 @@ class TangentRows {
     mu_ = mu_ + mu;
   }
 
-  /// Computes the tangent of the last score, that of key j, through the steps of docs/numerics.md section 3.2.
-  T tangent(std::int64_t j) {
-    T by_q = 0, by_k = 0;
-    if (t_.dq != nullptr)
-      for (std::int64_t d = 0; d < p_.dim; ++d) by_q = fma(scores_.key()[d], dq_[d], by_q);
-    if (t_.dk != nullptr) {
-      load_tangent(t_.dk, t_.dk_stride, h_ / (p_.q_heads / p_.k_heads), j, p_.dim, dk_);
-      for (std::int64_t d = 0; d < p_.dim; ++d) by_k = fma(dk_[d], scores_.query()[d], by_k);
-    }
-    T ds = t_.dk == nullptr ? by_q : t_.dq == nullptr ? by_k : by_q + by_k;
-    if (p_.softcap != 0) ds = times(ds, fma(-scores_.capped(), scores_.capped(), T(1)));
-    for (int n = 0; n < t_.bias_count; ++n) {
-      const T of_bias = bias_value<T>(t_.bias[n], p_, b_, h_, i_, j);
-      ds = of_bias == -infinity<T>() ? of_bias : ds + of_bias;
-    }
-    if (const ScoreGradient* gradient = p_.score_gradient; gradient != nullptr && !gradient->one) {
-      ScoreMachine<T> slopes(gradient->program, p_, {b_, h_, i_, j});
-      slopes.run(scores_.before_expression());
-      ds = times(ds, slopes.value(gradient->slope));
-    }
-    return p_.temperature != 1 ? ds / static_cast<T>(p_.temperature) : ds;
-  }
-
-  /// Multiplies; a tangent of 0 stays 0 whatever the slope is.
-  static T times(T tangent, T slope) { return tangent != 0 ? tangent * slope : T(0); }
   T weight_of(T s) const { return exp2((s - m_) * Constants<T>::log2e) * inverse_; }
   void clear(T* x) const {
     for (std::int64_t d = 0; d < p_.value_dim; ++d) x[d] = 0;
@@ -126,18 +96,12 @@ class TangentRows {
   void add(const T* x, T factor, T* to) const {
     for (std::int64_t d = 0; d < p_.value_dim; ++d) to[d] = fma(x[d], factor, to[d]);
   }
-  void load_tangent(const void* data, const std::int64_t (&stride)[3], std::int64_t head, std::int64_t at,
-                    std::int64_t columns, T* to) const {
-    const std::int64_t start = b_ * stride[0] + head * stride[1] + at * stride[2];
-    for (std::int64_t d = 0; d < columns; ++d) to[d] = load<T>(data, p_.element, start + d);
-  }
-
   const AttentionTangent& t_;
   const AttentionProblem& p_;
   std::int64_t b_, h_, i_ = 0;
   RowScores<T> scores_;
-  T *dq_, *dk_;  // rows of the tangents
-  T* v_;         // a row of V, or of its tangent
+  ScoreTangent<T> tangent_;
+  T* v_;  // a row of V, or of its tangent
   T *by_score_, *by_value_, *total_;
   T m_ = 0, inverse_ = 0, mu_ = 0;
 };

@@ -24,5 +24,6 @@ extern const GradientKernel gradient_table;
 extern const GradientKernel bf16_gradient_tables[2];
 extern const RecurrentKernels recurrent_kernels;
 extern const TangentKernel tangent_kernel;
+extern const GradientKernel gradient_tangent_kernel;
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -223,25 +223,30 @@ class BackwardPass : public GradientSums<T> {
     transpose(from, GradientOperands<T>::wide(columns), rows_.rows, columns, to, std::int64_t{R});
   }
 
- private:
-  /// Computes the chains of delta over Dv; the outputs are transposed 64 columns at a time.
-  HWY_NOINLINE void make_delta() {
-    if (Sums::load_delta()) return;
+  /// Computes the products of the step's rows of a result and of its (transposed) gradient: chains over Dv. The rows
+  /// are transposed 64 columns at a time.
+  HWY_NOINLINE void row_products(const void* data, const std::int64_t (&stride)[3], const T* gradient, T* sums) {
     const Tag<T> d;
-    const auto* out = static_cast<const T*>(p_.out) + rows_.batch * p_.out_stride[0] + rows_.head * p_.out_stride[1] +
-                      rows_.row * p_.out_stride[2];
-    Sums::clear(scratch_.delta, 1);
+    const auto* rows =
+        static_cast<const T*>(data) + rows_.batch * stride[0] + rows_.head * stride[1] + rows_.row * stride[2];
+    Sums::clear(sums, 1);
     T* const transposed = scratch_.scores.s;
     for (std::int64_t c = 0; c < p_.value_dim; c += kv_block) {
       const std::int64_t count = p_.value_dim - c < kv_block ? p_.value_dim - c : kv_block;
-      transpose(out + c, p_.out_stride[2], rows_.rows, count, transposed, std::int64_t{R});
+      transpose(rows + c, stride[2], rows_.rows, count, transposed, std::int64_t{R});
       for (int x = 0; x < vectors_ * N; x += N) {
-        auto sum = hn::Load(d, scratch_.delta + x);
+        auto sum = hn::Load(d, sums + x);
         for (std::int64_t n = 0; n < count; ++n)
-          sum = hn::MulAdd(hn::Load(d, transposed + n * R + x), hn::Load(d, at_.dout + (c + n) * R + x), sum);
-        hn::Store(sum, d, scratch_.delta + x);
+          sum = hn::MulAdd(hn::Load(d, transposed + n * R + x), hn::Load(d, gradient + (c + n) * R + x), sum);
+        hn::Store(sum, d, sums + x);
       }
     }
+  }
+
+ private:
+  HWY_NOINLINE void make_delta() {
+    if (Sums::load_delta()) return;
+    row_products(p_.out, p_.out_stride, at_.dout, scratch_.delta);
     Sums::finish_delta();
   }
 
