@@ -51,8 +51,8 @@ class ATTN_API Bias {
                        Align align = Align::unset);
 
   /// A second product: c x . table[h, index(p, key position), :], where x is the row of q (or of k, or of
-  /// `options.operand`), c the scale, p the row's position; table [Hq, N, D'] or [N, D'] for all heads, N = index.rows().
-  /// It is made a query tile at a time: no matrix of T rows and N columns, or of all scores, is stored.
+  /// `options.operand`), c the scale, p the row's position; table [Hq, N, D'], or [N, D'] for all heads; N is
+  /// index.rows(). It is made a query tile at a time: no matrix of T rows and N columns, or of all scores, is stored.
   /// Gradient  of the table and of x: q, k or the operand.
   /// Sources   Shaw 2018 (1803.02155); Dai 2019 (1901.02860); He 2021 (2006.03654); Kirillov 2023 (2304.02643).
   static Bias relative_product(const Tensor& table, const RelativeIndex& index,

@@ -1,4 +1,5 @@
-// include/attn/relative.h: says which row of a table belongs to a query row and a key, for scores with a second product.
+// include/attn/relative.h: says which row of a table belongs to a query row and a key, for scores with a second
+// product.
 #pragma once
 #include <attn/dims.h>
 

@@ -68,8 +68,8 @@ def _disentangled(q, k, v, r_k, r_q):
 
 @row(P, "Disentangled", "s = (q[i] . k[j] + q[i] . Rk[bucket(i - j)] + k[j] . Rq[bucket(i - j)]) / sqrt(3 D)",
      "DeBERTa, He 2020, 2006.03654",
-     "attention(q, k, v, {.bias = Bias::relative_product(r_k, RelativeIndex::log_buckets(8, 20)) + "
-     "Bias::relative_product(r_q, RelativeIndex::log_buckets(8, 20), {.of_keys = true}), .scale = 0.144}).output",
+     "attention(q, k, v, {.scale = 0.144, .bias = Bias::relative_product(r_k, RelativeIndex::log_buckets(8, 20)) + "
+     "Bias::relative_product(r_q, RelativeIndex::log_buckets(8, 20), {.of_keys = true})}).output",
      _disentangled, r_k=(4, 16, 16), r_q=(4, 16, 16))
 def disentangled(q, k, v, r_k, r_q):
     near = attn.RelativeIndex.log_buckets(8, 20)

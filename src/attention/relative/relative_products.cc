@@ -1,5 +1,5 @@
-// src/attention/relative/relative_products.cc: checks relative products and makes them, a query tile at a time, as dense
-// bias terms for the kernels of both passes.
+// src/attention/relative/relative_products.cc: checks relative products and makes them, a query tile at a time, as
+// dense bias terms for the kernels of both passes.
 #include "attention/relative/relative_terms.h"
 
 #include <attn/autograd.h>
@@ -38,22 +38,22 @@ struct Product {
   bool has_operand = false, has_scale = false;
 };
 
-/// Memory of a query tile: the bias terms, with products as dense ones, and a strip for each product.
-class Strips {
+/// Memory of a query tile: the bias terms, with products as dense ones, and of each product one number for each pair.
+class TileProducts {
  public:
-  Strips(const AttentionProblem& p, const std::vector<Product>& products, std::int64_t rows, bool backward)
+  TileProducts(const AttentionProblem& p, const std::vector<Product>& products, std::int64_t rows, bool backward)
       : p_(p), products_(products), size_(p.element == kernels::Element::f64 ? 8 : 4),
-        stride_((p.k_rows + 15) / 16 * 16), strip_(whole_lines(rows * stride_, size_)),
+        stride_((p.k_rows + 15) / 16 * 16), pairs_(whole_lines(rows * stride_, size_)),
         terms_(whole_lines(p.bias_count, sizeof(BiasTerm))) {
     for (const Product& product : products)
       work_ = std::max(work_, kernels::relative_scratch_bytes(product.form, p, rows, backward));
     work_ = whole_lines(static_cast<std::int64_t>(work_), 1);
   }
-  /// `copies`: the strips that each product has.
-  std::size_t bytes(std::size_t copies) const { return terms_ + work_ + copies * strip_ * products_.size(); }
-  char* strip(void* memory, std::size_t n) const { return static_cast<char*>(memory) + terms_ + work_ + n * strip_; }
+  /// `copies`: the tiles that each product has.
+  std::size_t bytes(std::size_t copies) const { return terms_ + work_ + copies * pairs_ * products_.size(); }
+  char* pairs(void* memory, std::size_t n) const { return static_cast<char*>(memory) + terms_ + work_ + n * pairs_; }
   void* work(void* memory) const { return static_cast<char*>(memory) + terms_; }
-  std::size_t strip_bytes() const { return strip_; }
+  std::size_t pairs_bytes() const { return pairs_; }
   std::int64_t stride() const { return stride_; }
 
   /// Computes the products of the tile and lets `problem` read them as dense terms.
@@ -61,17 +61,17 @@ class Strips {
     auto* const terms = static_cast<BiasTerm*>(memory);
     std::copy_n(problem.bias, problem.bias_count, terms);
     for (std::size_t n = 0; n < products_.size(); ++n) {
-      kernels::relative_values(products_[n].form, problem, tile, strip(memory, n), stride_, work(memory));
+      kernels::relative_values(products_[n].form, problem, tile, pairs(memory, n), stride_, work(memory));
       kernels::Broadcast4& dense = terms[products_[n].term].dense;
-      dense.data = place(dense.stride, problem, tile, strip(memory, n));
+      dense.data = place(dense.stride, problem, tile, pairs(memory, n));
     }
     problem.bias = terms;
   }
-  /// Sets the strides of a strip and returns the address of its element (0, 0, 0, 0), which is outside of it.
-  void* place(std::int64_t (&stride)[4], const AttentionProblem& problem, const QueryTile& tile, char* strip) const {
+  /// Sets the strides of a product's pairs and returns the address of its element (0, 0, 0, 0), which is outside of it.
+  void* place(std::int64_t (&stride)[4], const AttentionProblem& problem, const QueryTile& tile, char* pairs) const {
     stride[0] = 0, stride[1] = tile.rows * stride_, stride[2] = stride_, stride[3] = 1;
     const std::int64_t first = tile.head * stride[1] + tile.row * stride[2] + problem.keys_begin(tile.batch);
-    return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(strip) -
+    return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(pairs) -
                                    static_cast<std::uintptr_t>(first * size_));
   }
 
@@ -79,7 +79,7 @@ class Strips {
   const AttentionProblem& p_;
   const std::vector<Product>& products_;
   std::int64_t size_, stride_;
-  std::size_t strip_, terms_, work_ = 0;
+  std::size_t pairs_, terms_, work_ = 0;
 };
 
 /// The gradients of one product: shaped as the operand, and for each group of a wave and head a table.
@@ -95,7 +95,7 @@ class Gradients final : public RelativeGradients {
   Gradients(const std::vector<Product>& products, const LoweredBias& bias, const AttentionGradient& gradient,
             const std::vector<bool>& wanted, bool k, std::int64_t groups, bool packed)
       : products_(products), bias_(bias), packed_(packed),
-        strips_(gradient.problem, products, kernels::query_block, true), dense_(gradient.dense_count) {
+        tiles_(gradient.problem, products, kernels::query_block, true), dense_(gradient.dense_count) {
     const AttentionProblem& p = gradient.problem;
     for (const Product& product : products) {
       const std::size_t place = bias.place_of(product.term);
@@ -118,7 +118,7 @@ class Gradients final : public RelativeGradients {
   }
 
   std::size_t scratch_bytes() const override {
-    return strips_.bytes(2) + whole_lines(dense_ + static_cast<std::int64_t>(products_.size()), sizeof(DenseGradient));
+    return tiles_.bytes(2) + whole_lines(dense_ + static_cast<std::int64_t>(products_.size()), sizeof(DenseGradient));
   }
   std::int64_t groups_together() const override { return together_; }
   void begin_wave(std::int64_t first_group) override {
@@ -137,22 +137,22 @@ class Gradients final : public RelativeGradients {
     const AttentionProblem& p = g.problem;
     const kernels::GradientRows& rows = step.rows;
     const QueryTile tile{rows.batch, rows.head, 1, rows.row, rows.rows};
-    strips_.make(g.problem, tile, memory);
+    tiles_.make(g.problem, tile, memory);
     if (step.again) {
       g.dense_count = 0;
       g.adds_lookups = false;
       return step.kernel.step(g, rows, step.order, scratch);
     }
     const std::size_t count = products_.size();
-    auto* const dense = reinterpret_cast<DenseGradient*>(strips_.strip(memory, 2 * count));
+    auto* const dense = reinterpret_cast<DenseGradient*>(tiles_.pairs(memory, 2 * count));
     std::copy_n(g.dense, g.dense_count, dense);
     for (std::size_t n = 0; n < count; ++n) {
       if (!to_[n].wanted()) continue;
-      char* const strip = strips_.strip(memory, count + n);
-      std::memset(strip, 0, strips_.strip_bytes());
+      char* const pairs = tiles_.pairs(memory, count + n);
+      std::memset(pairs, 0, tiles_.pairs_bytes());
       DenseGradient& to = dense[g.dense_count++];
       to = {.term = products_[n].term};
-      to.data = strips_.place(to.stride, p, tile, strip);
+      to.data = tiles_.place(to.stride, p, tile, pairs);
     }
     g.dense = dense;
     const bool good = step.kernel.step(g, rows, step.order, scratch);
@@ -170,8 +170,8 @@ class Gradients final : public RelativeGradients {
       if (of.sums.defined())
         to.table = static_cast<char*>(of.sums.data()) +
                    ((step.group - first_group_) * of.sums.stride(0) + rows.head * of.sums.stride(1)) * size;
-      kernels::relative_gradients(form, p, tile, strips_.strip(memory, count + n), strips_.stride(), to,
-                                  strips_.work(memory));
+      kernels::relative_gradients(form, p, tile, tiles_.pairs(memory, count + n), tiles_.stride(), to,
+                                  tiles_.work(memory));
     }
     return good;
   }
@@ -207,7 +207,7 @@ class Gradients final : public RelativeGradients {
   const std::vector<Product>& products_;
   const LoweredBias& bias_;
   bool packed_;
-  Strips strips_;
+  TileProducts tiles_;
   std::int64_t dense_, together_ = std::int64_t{1} << 20, first_group_ = 0;
   std::vector<ProductGradient> to_;
 };
@@ -291,18 +291,18 @@ class Terms final : public RelativeTerms {
   }
 
   std::size_t scratch_bytes(const AttentionProblem& problem, std::int64_t tile_rows) const override {
-    return Strips(problem, products_, tile_rows, false).bytes(1);
+    return TileProducts(problem, products_, tile_rows, false).bytes(1);
   }
   void rows(Kernel kernel, std::int64_t tile_rows, const AttentionProblem& problem, const QueryTile& tile,
             void* scratch, void* memory) const override {
-    const Strips strips(problem, products_, tile_rows, false);
+    const TileProducts tiles(problem, products_, tile_rows, false);
     AttentionProblem p = problem;
     for (std::int64_t row = 0; row < tile.rows; row += tile_rows) {
       QueryTile part = tile;
       part.row += row;
       part.rows = std::min(tile_rows, tile.rows - row);
       p.bias = problem.bias;
-      strips.make(p, part, memory);
+      tiles.make(p, part, memory);
       kernel(p, part, scratch);
     }
   }

@@ -18,8 +18,8 @@ struct RelativeOperands {
   bool packed;          // tensors of rank 3 are [total, H, D]
 };
 
-/// The gradients of a call's relative products. Units of BackwardSteps are computed in waves of row groups; all units of
-/// a wave may run at the same time.
+/// The gradients of a call's relative products. Units of BackwardSteps are computed in waves of row groups; all units
+/// of a wave may run at the same time.
 class RelativeGradients {
  public:
   virtual ~RelativeGradients() = default;
@@ -56,7 +56,8 @@ class RelativeTerms {
 
   /// Returns the bytes of scratch that `rows` needs beside the kernel's.
   virtual std::size_t scratch_bytes(const kernels::AttentionProblem& problem, std::int64_t tile_rows) const = 0;
-  /// Computes a task of the forward pass, `tile_rows` rows at a time: the products, then `kernel`, AttentionKernel::rows.
+  /// Computes a task of the forward pass, `tile_rows` rows at a time: the products, then `kernel`
+  /// (AttentionKernel::rows).
   using Kernel = void (*)(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile, void* scratch);
   virtual void rows(Kernel kernel, std::int64_t tile_rows, const kernels::AttentionProblem& problem,
                     const kernels::QueryTile& tile, void* scratch, void* memory) const = 0;

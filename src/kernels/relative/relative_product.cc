@@ -15,8 +15,7 @@
 namespace attn::kernels {
 namespace {
 
-// Part of the order of operations: how many keys share the sums of the gradients of queries, and of keys.
-constexpr std::int64_t span_keys = 1024, block_keys = 64, most_rows = 64;
+constexpr std::int64_t most_rows = 64;  // of a tile, and keys of a part for products of the keys
 
 const GemmTarget* gemm_here() {
   constinit static runtime::Once<const GemmTarget*> target;
@@ -39,7 +38,7 @@ class Relative {
  public:
   Relative(const RelativeProduct& product, const AttentionProblem& problem, std::int64_t rows, bool backward,
            void* scratch)
-      : r_(product), p_(problem), keys_(product.of_keys ? block_keys : span_keys) {
+      : r_(product), p_(problem), keys_(product.of_keys ? kv_block : kv_split) {
     const bool steps = r_.steps != nullptr || r_.coordinate != RelativeProduct::Coordinate::position;
     columns_ = steps ? r_.table_rows : std::min(r_.table_rows, std::min(keys_, problem.k_rows) + rows);
     auto* at = static_cast<char*>(scratch);
@@ -57,15 +56,15 @@ class Relative {
   }
   std::size_t bytes() const { return bytes_; }
 
-  void values(const QueryTile& tile, T* strip, std::int64_t stride) {
-    for (std::int64_t n = 0; n < tile.heads; ++n, strip += tile.rows * stride) {
+  void values(const QueryTile& tile, T* pairs, std::int64_t stride) {
+    for (std::int64_t n = 0; n < tile.heads; ++n, pairs += tile.rows * stride) {
       begin(tile, tile.head + n);
       if (!r_.of_keys) load_rows(tile.row, tile.rows);
       each_part([&](std::int64_t key, std::int64_t count) {
         if (r_.of_keys) load_rows(key, count);
         multiply({x_, r_.dim}, {table_ + low_ * r_.dim, r_.dim, true}, r_.of_keys ? count : tile.rows, width_, r_.dim,
                  products_);
-        T* const to = strip + key - p_.keys_begin(tile.batch);
+        T* const to = pairs + key - p_.keys_begin(tile.batch);
         for (std::int64_t i = 0; i < tile.rows; ++i)
           each_run(i, count, [&](std::int64_t k, std::int64_t column, std::int64_t keys, std::int64_t step) {
             const T* from = products_ + (r_.of_keys ? k * width_ : i * width_) + column;
@@ -79,7 +78,7 @@ class Relative {
     }
   }
 
-  void gradients(const QueryTile& tile, const T* strip, std::int64_t stride, const RelativeGradient& to) {
+  void gradients(const QueryTile& tile, const T* pairs, std::int64_t stride, const RelativeGradient& to) {
     begin(tile, tile.head);
     if (!r_.of_keys) load_rows(tile.row, tile.rows);
     const T scale = static_cast<T>(r_.scale);
@@ -87,7 +86,7 @@ class Relative {
       if (r_.of_keys) load_rows(key, count);
       const std::int64_t rows = r_.of_keys ? count : tile.rows;
       std::fill_n(products_, rows * width_, T(0));
-      const T* const from = strip + key - p_.keys_begin(tile.batch);
+      const T* const from = pairs + key - p_.keys_begin(tile.batch);
       for (std::int64_t i = 0; i < tile.rows; ++i)
         each_run(i, count, [&](std::int64_t k, std::int64_t column, std::int64_t keys, std::int64_t step) {
           T* const place = products_ + (r_.of_keys ? k * width_ : i * width_) + column;
@@ -253,20 +252,20 @@ std::size_t relative_scratch_bytes(const RelativeProduct& product, const Attenti
 }
 
 void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                     void* strip, std::int64_t stride, void* scratch) {
+                     void* pairs, std::int64_t stride, void* scratch) {
   if (is_f64(problem))
-    Relative<double>(product, problem, tile.rows, false, scratch).values(tile, static_cast<double*>(strip), stride);
-  else Relative<float>(product, problem, tile.rows, false, scratch).values(tile, static_cast<float*>(strip), stride);
+    Relative<double>(product, problem, tile.rows, false, scratch).values(tile, static_cast<double*>(pairs), stride);
+  else Relative<float>(product, problem, tile.rows, false, scratch).values(tile, static_cast<float*>(pairs), stride);
 }
 
 void relative_gradients(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                        const void* strip, std::int64_t stride, const RelativeGradient& to, void* scratch) {
+                        const void* pairs, std::int64_t stride, const RelativeGradient& to, void* scratch) {
   if (is_f64(problem))
     Relative<double>(product, problem, tile.rows, true, scratch)
-        .gradients(tile, static_cast<const double*>(strip), stride, to);
+        .gradients(tile, static_cast<const double*>(pairs), stride, to);
   else
     Relative<float>(product, problem, tile.rows, true, scratch)
-        .gradients(tile, static_cast<const float*>(strip), stride, to);
+        .gradients(tile, static_cast<const float*>(pairs), stride, to);
 }
 
 }  // namespace attn::kernels

@@ -1,5 +1,5 @@
-// src/kernels/relative/relative_product.h: computes the second product of a score, query or key times the row of a table
-// that the pair's positions choose, for a query tile; and its gradients for a step of the backward pass.
+// src/kernels/relative/relative_product.h: computes the second product of a score, query or key times the row of a
+// table that the pair's positions choose, for a query tile; and its gradients for a step of the backward pass.
 #pragma once
 #include "kernels/attention/query_tile.h"
 
@@ -57,13 +57,13 @@ struct RelativeGradient {
 std::size_t relative_scratch_bytes(const RelativeProduct& product, const AttentionProblem& problem, std::int64_t rows,
                                    bool backward);
 
-/// Computes the product of every row of the tile and every existing key, visible or not: strip[lane][j - keys_begin], the
-/// lanes `stride` elements apart.
+/// Computes the product of every row of the tile and every existing key, visible or not: pairs[lane][j - keys_begin],
+/// the lanes `stride` elements apart.
 void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                     void* strip, std::int64_t stride, void* scratch);
+                     void* pairs, std::int64_t stride, void* scratch);
 
 /// Adds the gradients of a step, whose tile has up to 64 rows of one head, from the derivatives by the products.
 void relative_gradients(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                        const void* strip, std::int64_t stride, const RelativeGradient& to, void* scratch);
+                        const void* pairs, std::int64_t stride, const RelativeGradient& to, void* scratch);
 
 }  // namespace attn::kernels
