@@ -65,13 +65,16 @@ PyBias joined(const PyBias& a, const PyBias& b) {
   return sum;
 }
 
-PyBias relative_product(nb::handle table, const RelativeIndex& index, nb::handle operand, nb::handle of_keys,
-                        nb::handle scale, nb::handle at) {
+PyBias relative_product(nb::handle table, nb::handle at_index, nb::handle operand, nb::handle of_keys, nb::handle scale,
+                        nb::handle at) {
   constexpr const char* function = "Bias.relative_product";
+  const RelativeIndex* const index = as<RelativeIndex>(at_index);
+  if (index == nullptr)
+    throw type_error("{}: index is a {}; an attn.RelativeIndex is needed", function, name_of_type(at_index));
   RelativeProductOptions options{.of_keys = flag(of_keys, {function, "of_keys"}), .align = align(at, function)};
   if (!operand.is_none()) options.operand = keep(operand, {function, "operand"});
   if (!scale.is_none()) options.scale = number(scale, {function, "scale"});
-  PyBias bias{Bias::relative_product(keep(table, {function, "table"}), index, options), {nb::borrow(table)}};
+  PyBias bias{Bias::relative_product(keep(table, {function, "table"}), *index, options), {nb::borrow(table)}};
   if (!operand.is_none()) bias.arrays.push_back(nb::borrow(operand));
   return bias;
 }
@@ -273,7 +276,7 @@ void add_bias(nb::module_& m) {
           nb::arg("max_distance").none() = 128, nb::arg("align") = nb::none(),
           "table[bucket(key position - p), h], T5's buckets: table [buckets, Hq]. Source: Raffel 2019 (1910.10683).")
       .def_static(
-          "relative_product", relative_product, nb::arg("table").none(), nb::arg("index"),
+          "relative_product", relative_product, nb::arg("table").none(), nb::arg("index").none(),
           nb::arg("operand") = nb::none(), nb::arg("of_keys").none() = false, nb::arg("scale") = nb::none(),
           nb::arg("align") = nb::none(),
           "A second product, made a query tile at a time: scale * x . table[h, index(p, key position)], x the row of q "

@@ -107,7 +107,7 @@ def test_mistakes():
     index = attn.RelativeIndex.distance(2, 2)
     with pytest.raises(ValueError, match=r"the table has shape \[4, 8\]; distance\(2, 2\) needs \[Hq, 5, D\]"):
         attn.Bias.relative_product(np.zeros((4, 8)), index)
-    with pytest.raises(TypeError):
+    with pytest.raises(TypeError, match="Bias.relative_product: index is a int; an attn.RelativeIndex is needed"):
         attn.Bias.relative_product(np.zeros((5, 8)), 2)
     with pytest.raises(ValueError, match="before is -1; it must be from 0 to"):
         attn.RelativeIndex.distance(-1, 0)

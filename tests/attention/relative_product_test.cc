@@ -10,6 +10,8 @@
 #include "attention/truth.h"
 #include "support/errors.h"
 #include "support/golden.h"
+#include "verify/compare.h"
+#include "verify/inputs.h"
 
 #include <gtest/gtest.h>
 
@@ -296,7 +298,62 @@ TEST(RelativeProduct, HalvesAreComputedInF32AndRoundedOnce) {
     }
 }
 
-TEST(RelativeProduct, WeightsAndCachesHaveIt) {
+struct FixedCase {
+  const char* form;
+  Sizes sizes;
+  Dtype dtype;
+  bool causal;
+  const char* digest;
+};
+const FixedCase fixed_cases[] = {
+#include "cases/relative.inc"
+};
+
+/// Inputs of integers, the same on every machine; what a call and its backward pass give, on this target.
+TEST(RelativeProduct, CasesHaveTheDigestsOfTheirTable) {
+  for (const FixedCase& c : fixed_cases)
+    for (const Form& form : forms(c.sizes.rows)) {
+      if (std::string(form.name) != c.form) continue;
+      const Operands like = operands(c.sizes, form, c.dtype);
+      std::vector<Tensor> x;
+      std::uint64_t seed = 1;
+      for (const Tensor& t : {like.q, like.k, like.v, like.table, like.dy})
+        x.push_back(cases::integers(t.sizes(), c.dtype, seed++, 1));
+      for (std::size_t n = 0; n < 4; ++n) x[n].requires_grad_();
+      AttentionOptions options{
+          .bias = Bias::relative_product(x[3], form.index, {.of_keys = form.of_keys, .scale = form.scale})};
+      if (c.causal) options.mask = Mask::causal();
+      const AttentionResult r = attention(x[0], x[1], x[2], options);
+      r.output.backward(x[4]);
+      cases::Results results{{"output", r.output.detach()}, {"logsumexp", r.logsumexp.detach()}};
+      for (std::size_t n = 0; n < 4; ++n) results.push_back({"gradient", x[n].grad()});
+      cases::Digest digest;
+      digest.add(results);
+      EXPECT_EQ(digest.text(), c.digest) << c.form << ' ' << &c - fixed_cases;
+    }
+}
+
+TEST(RelativeProduct, RowsOverACacheHaveTheBitsOfOneCall) {
+  for (const Form& form : forms(70)) {
+    if (form.of_keys) continue;  // keys of a cache: an operand is needed
+    const Operands x = operands({}, form, Dtype::f32);
+    const Bias bias = Bias::relative_product(x.table, form.index, {.scale = form.scale});
+    const Tensor all = attention(x.q, x.k, x.v, {.mask = Mask::causal(), .bias = bias}).output;
+    KvCache cache({.key_heads = 2, .head_dim = 8, .value_dim = 5, .page_rows = 16, .pages = 8});
+    const KvSequence sequence = cache.create();
+    for (std::int64_t row = 0; row < 70; ++row) {
+      cache.append(sequence, x.k.narrow(2, row, 1).squeeze(0), x.v.narrow(2, row, 1).squeeze(0));
+      const Tensor y = attention_cached(x.q.narrow(2, row, 1), cache, {sequence},
+                                        {.mask = Mask::causal(Align::bottom_right),
+                                         .bias = Bias::relative_product(
+                                             x.table, form.index, {.scale = form.scale, .align = Align::bottom_right})})
+                           .output;
+      ASSERT_TRUE(bits_equal(y, all.narrow(2, row, 1).contiguous())) << form.name << ' ' << row;
+    }
+  }
+}
+
+TEST(RelativeProduct, ReturnedWeightsHaveIt) {
   const Form form{"distance", RelativeIndex::distance(69, 0)};
   const Operands x = operands({}, form, Dtype::f32);
   AttentionOptions options{.mask = Mask::causal(), .bias = Bias::relative_product(x.table, form.index)};

@@ -293,8 +293,8 @@ class Terms final : public RelativeTerms {
   std::size_t scratch_bytes(const AttentionProblem& problem, std::int64_t tile_rows) const override {
     return TileProducts(problem, products_, tile_rows, false).bytes(1);
   }
-  void rows(Kernel kernel, std::int64_t tile_rows, const AttentionProblem& problem, const QueryTile& tile,
-            void* scratch, void* memory) const override {
+  void rows(const Kernel& kernel, std::int64_t tile_rows, const AttentionProblem& problem, const QueryTile& tile,
+            void* memory) const override {
     const TileProducts tiles(problem, products_, tile_rows, false);
     AttentionProblem p = problem;
     for (std::int64_t row = 0; row < tile.rows; row += tile_rows) {
@@ -303,7 +303,7 @@ class Terms final : public RelativeTerms {
       part.rows = std::min(tile_rows, tile.rows - row);
       p.bias = problem.bias;
       tiles.make(p, part, memory);
-      kernel(p, part, scratch);
+      kernel(p, part);
     }
   }
   std::unique_ptr<RelativeGradients> gradients(const LoweredBias& bias, const AttentionGradient& gradient,

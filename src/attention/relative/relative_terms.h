@@ -4,6 +4,7 @@
 #include "attention/lower.h"
 #include "kernels/attention/backward_problem.h"
 
+#include <functional>
 #include <memory>
 
 namespace attn {
@@ -56,11 +57,11 @@ class RelativeTerms {
 
   /// Returns the bytes of scratch that `rows` needs beside the kernel's.
   virtual std::size_t scratch_bytes(const kernels::AttentionProblem& problem, std::int64_t tile_rows) const = 0;
-  /// Computes a task of the forward pass, `tile_rows` rows at a time: the products, then `kernel`
-  /// (AttentionKernel::rows).
-  using Kernel = void (*)(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile, void* scratch);
-  virtual void rows(Kernel kernel, std::int64_t tile_rows, const kernels::AttentionProblem& problem,
-                    const kernels::QueryTile& tile, void* scratch, void* memory) const = 0;
+  /// Computes a task of the forward pass, `tile_rows` rows at a time: the products, then the kernel. `memory`:
+  /// scratch_bytes() bytes.
+  using Kernel = std::function<void(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile)>;
+  virtual void rows(const Kernel& kernel, std::int64_t tile_rows, const kernels::AttentionProblem& problem,
+                    const kernels::QueryTile& tile, void* memory) const = 0;
   /// `wanted`: which of the tensors in LoweredBias::values need a gradient; `k`: whether k does. `groups`: of rows.
   virtual std::unique_ptr<RelativeGradients> gradients(const LoweredBias& bias,
                                                        const kernels::AttentionGradient& gradient,

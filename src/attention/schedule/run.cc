@@ -115,8 +115,10 @@ class Run {
   /// Computes the rows of a query tile by the kernel; relative products are made for it first. `scratch`: scratch().
   void rows(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile, char* scratch) const {
     if (products_ == nullptr) return kernel_.rows(problem, tile, scratch);
-    products_->rows(kernel_.rows, kernel_.query_tile_rows, problem, tile, scratch,
-                    lanes_of(scratch) + 2 * lanes_bytes_);
+    const auto kernel = [&](const kernels::AttentionProblem& p, const kernels::QueryTile& part) {
+      kernel_.rows(p, part, scratch);
+    };
+    products_->rows(kernel, kernel_.query_tile_rows, problem, tile, lanes_of(scratch) + 2 * lanes_bytes_);
   }
   char* lanes_of(char* scratch) const { return scratch + kernel_bytes_ + keep_bytes_ + row_bytes_; }
 

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <tuple>
 
 namespace attn::kernels {
 namespace {
@@ -39,8 +40,7 @@ class Relative {
   Relative(const RelativeProduct& product, const AttentionProblem& problem, std::int64_t rows, bool backward,
            void* scratch)
       : r_(product), p_(problem), keys_(product.of_keys ? kv_block : kv_split) {
-    const bool steps = r_.steps != nullptr || r_.coordinate != RelativeProduct::Coordinate::position;
-    columns_ = steps ? r_.table_rows : std::min(r_.table_rows, std::min(keys_, problem.k_rows) + rows);
+    columns_ = listed() ? r_.table_rows : std::min(r_.table_rows, std::min(keys_, problem.k_rows) + rows);
     auto* at = static_cast<char*>(scratch);
     const auto take = [&]<typename E>(E*& place, std::int64_t count) {
       if (at != nullptr) place = reinterpret_cast<E*>(at + bytes_);
@@ -49,6 +49,9 @@ class Relative {
     take(x_, most_rows * r_.dim);
     take(products_, most_rows * columns_);
     take(of_keys_, keys_);
+    const bool picture = r_.coordinate != RelativeProduct::Coordinate::position;
+    if (picture) take(columns_of_, keys_);
+    if (listed()) take(entry_columns_, picture ? r_.entries : keys_ + rows);
     if (backward) take(sums_, std::max(columns_, most_rows) * r_.dim);
     take(gemm_, 0);
     gemm_bytes_ = gemm_bytes(backward);
@@ -65,15 +68,21 @@ class Relative {
         multiply({x_, r_.dim}, {table_ + low_ * r_.dim, r_.dim, true}, r_.of_keys ? count : tile.rows, width_, r_.dim,
                  products_);
         T* const to = pairs + key - p_.keys_begin(tile.batch);
-        for (std::int64_t i = 0; i < tile.rows; ++i)
-          each_run(i, count, [&](std::int64_t k, std::int64_t column, std::int64_t keys, std::int64_t step) {
-            const T* from = products_ + (r_.of_keys ? k * width_ : i * width_) + column;
-            const std::int64_t next = step + (r_.of_keys ? width_ : 0);
-            T* const place = to + i * stride + k;
-            if (next == 1) std::copy_n(from, keys, place);
-            else
-              for (std::int64_t r = 0; r < keys; ++r) place[r] = from[r * next];
-          });
+        for (std::int64_t i = 0; i < tile.rows; ++i) {
+          const Runs runs = runs_of(i, count);
+          const T* const from = products_ + (r_.of_keys ? 0 : i * width_);
+          T* const place = to + i * stride;
+          const std::int64_t next = r_.of_keys ? width_ : 0;
+          for (std::int64_t k = 0; k < runs.before; ++k) place[k] = from[k * next + runs.first];
+          if (runs.columns != nullptr)
+            for (std::int64_t k = runs.before; k < runs.after; ++k)
+              place[k] = from[k * next + runs.columns[runs.line + k]];
+          else if (next == 0 && !r_.backwards)
+            std::copy_n(from + runs.line + runs.before, runs.after - runs.before, place + runs.before);
+          else
+            for (std::int64_t k = runs.before; k < runs.after; ++k) place[k] = from[runs.line + k * (next + runs.step)];
+          for (std::int64_t k = runs.after; k < count; ++k) place[k] = from[k * next + runs.last];
+        }
       });
     }
   }
@@ -87,13 +96,7 @@ class Relative {
       const std::int64_t rows = r_.of_keys ? count : tile.rows;
       std::fill_n(products_, rows * width_, T(0));
       const T* const from = pairs + key - p_.keys_begin(tile.batch);
-      for (std::int64_t i = 0; i < tile.rows; ++i)
-        each_run(i, count, [&](std::int64_t k, std::int64_t column, std::int64_t keys, std::int64_t step) {
-          T* const place = products_ + (r_.of_keys ? k * width_ : i * width_) + column;
-          const std::int64_t next = step + (r_.of_keys ? width_ : 0);
-          const T* const g = from + i * stride + k;
-          for (std::int64_t r = 0; r < keys; ++r) place[r * next] += g[r];
-        });
+      scatter(from, stride, tile.rows, count);
       if (to.operand != nullptr) {
         multiply_nonzero({products_, width_}, {table_ + low_ * r_.dim, r_.dim}, rows, r_.dim, width_);
         add(static_cast<T*>(to.operand) + (r_.of_keys ? key : tile.row) * r_.dim, rows, scale);
@@ -106,6 +109,8 @@ class Relative {
   }
 
  private:
+  /// Whether the columns of entries are listed: they do not follow each other from key to key.
+  bool listed() const { return r_.steps != nullptr || r_.coordinate != RelativeProduct::Coordinate::position; }
   void begin(const QueryTile& tile, std::int64_t head) {
     batch_ = tile.batch;
     head_ = head / (p_.q_heads / r_.operand_heads);
@@ -134,26 +139,104 @@ class Relative {
       const auto [first, last] = std::minmax_element(of_keys_, of_keys_ + count);
       const std::int64_t a = r_.row_of_entry(r_.entry_of(*first - *most)),
                          b = r_.row_of_entry(r_.entry_of(*last - *least));
+      const std::int64_t last_entry = r_.entry_of(*last - *least);
+      low_entry_ = r_.entry_of(*first - *most);
       low_ = std::min(a, b);
       width_ = std::max(a, b) - low_ + 1;
+      if (listed())
+        for (std::int64_t e = low_entry_; e <= last_entry; ++e)
+          entry_columns_[e - low_entry_] = static_cast<std::int32_t>(r_.row_of_entry(e) - low_);
       visit(key, count);
     }
   }
-  /// Calls run(key, column of the products, keys, step from a key's column to the next one's) for the row's keys.
-  template <typename F>
-  void each_run(std::int64_t i, std::int64_t count, F&& run) const {
-    const std::int64_t coordinate = of_rows_[i];
-    const auto column = [&](std::int64_t k) { return r_.row_of_entry(r_.entry_of(of_keys_[k] - coordinate)) - low_; };
-    if (r_.steps != nullptr || r_.coordinate != RelativeProduct::Coordinate::position) {
-      for (std::int64_t k = 0; k < count; ++k) run(k, column(k), std::int64_t{1}, std::int64_t{0});
-      return;
+  /// The columns of the products that the keys of a row have: `first` for the keys below `before`, `last` from `after`
+  /// on; between them columns[line + k], or without these line + k step.
+  struct Runs {
+    std::int64_t before = 0, after = 0, first = 0, last = 0, line = 0, step = 0;
+    const std::int32_t* columns = nullptr;
+  };
+  Runs runs_of(std::int64_t i, std::int64_t count) {
+    const std::int64_t shift = of_rows_[i] + r_.first;
+    const auto column = [&](std::int64_t entry) { return r_.row_of_entry(entry) - low_; };
+    if (r_.coordinate != RelativeProduct::Coordinate::position) {
+      for (std::int64_t k = 0; k < count; ++k)
+        columns_of_[k] = entry_columns_[std::clamp<std::int64_t>(of_keys_[k] - shift, 0, r_.entries - 1) - low_entry_];
+      Runs listed;
+      listed.after = count, listed.columns = columns_of_;
+      return listed;
     }
-    const std::int64_t entry = of_keys_[0] - coordinate - r_.first,  // keys follow each other
-        before = std::clamp<std::int64_t>(-entry, 0, count),
-                       inside = std::clamp<std::int64_t>(r_.entries - entry, before, count);
-    if (before > 0) run(std::int64_t{0}, column(0), before, std::int64_t{0});
-    if (inside > before) run(before, column(before), inside - before, std::int64_t{r_.backwards ? -1 : 1});
-    if (count > inside) run(inside, column(inside), count - inside, std::int64_t{0});
+    const std::int64_t entry = of_keys_[0] - shift;  // keys follow each other
+    Runs runs;
+    runs.before = std::clamp<std::int64_t>(-entry, 0, count);
+    runs.after = std::clamp<std::int64_t>(r_.entries - entry, runs.before, count);
+    if (runs.before > 0) runs.first = column(0);
+    if (runs.after < count) runs.last = column(r_.entries - 1);
+    if (r_.steps != nullptr) {
+      runs.columns = entry_columns_;
+      runs.line = entry - low_entry_;
+    } else {
+      runs.step = r_.backwards ? -1 : 1;
+      runs.line = (r_.backwards ? r_.table_rows - 1 - entry : entry) - low_;
+    }
+    return runs;
+  }
+
+  /// Adds the derivatives of a part, rows `stride` elements apart, to the products that they are of.
+  void scatter(const T* from, std::int64_t stride, std::int64_t rows, std::int64_t count) {
+    const std::int64_t next = r_.of_keys ? width_ : 0;
+    constexpr std::int64_t together = 8;  // rows whose chains run side by side
+    for (std::int64_t begin = 0; begin < rows; begin += together) {
+      const std::int64_t end = std::min(begin + together, rows);
+      Runs runs[together];
+      const auto side_by_side = [&](auto&& range) {  // the keys that have one column, for all of these rows
+        const T* at[together];
+        T sum[together];
+        std::int64_t left[together], common = count;
+        for (std::int64_t n = 0; n < end - begin; ++n) {
+          const auto [first, last, column] = range(runs[n]);
+          at[n] = from + (begin + n) * stride + first, left[n] = last - first;
+          sum[n] = products_[(begin + n) * width_ + column];
+          common = std::min(common, left[n]);
+        }
+        if (end - begin == together)
+          for (std::int64_t k = 0; k < common; ++k)
+            for (std::int64_t n = 0; n < together; ++n) sum[n] += at[n][k];
+        else common = 0;
+        for (std::int64_t n = 0; n < end - begin; ++n) {
+          for (std::int64_t k = common; k < left[n]; ++k) sum[n] += at[n][k];
+          if (left[n] > 0) products_[(begin + n) * width_ + std::get<2>(range(runs[n]))] = sum[n];
+        }
+      };
+      const bool picture = r_.coordinate != RelativeProduct::Coordinate::position;
+      for (std::int64_t n = 0; n < end - begin; ++n) {
+        runs[n] = runs_of(begin + n, count);
+        if (picture) scatter_row(from, stride, begin + n, runs[n]);
+      }
+      if (picture) continue;
+      if (next == 0) side_by_side([](const Runs& r) { return std::tuple(std::int64_t{0}, r.before, r.first); });
+      for (std::int64_t n = 0; n < end - begin; ++n) {
+        T* const place = products_;
+        const T* const g = from + (begin + n) * stride;
+        if (next != 0)
+          for (std::int64_t k = 0; k < runs[n].before; ++k) place[k * next + runs[n].first] += g[k];
+        scatter_row(from, stride, begin + n, runs[n]);
+        if (next != 0)
+          for (std::int64_t k = runs[n].after; k < count; ++k) place[k * next + runs[n].last] += g[k];
+      }
+      if (next == 0) side_by_side([count](const Runs& r) { return std::tuple(r.after, count, r.last); });
+    }
+  }
+  /// The keys of a row between those with the first and the last entry.
+  void scatter_row(const T* from, std::int64_t stride, std::int64_t i, const Runs& runs) const {
+    const std::int64_t next = r_.of_keys ? width_ : 0;
+    T* const place = products_ + (r_.of_keys ? 0 : i * width_);
+    const T* const g = from + i * stride;
+    if (runs.columns != nullptr)
+      for (std::int64_t k = runs.before; k < runs.after; ++k) place[k * next + runs.columns[runs.line + k]] += g[k];
+    else if (next + runs.step == 1)
+      for (std::int64_t k = runs.before; k < runs.after; ++k) place[runs.line + k] += g[k];
+    else
+      for (std::int64_t k = runs.before; k < runs.after; ++k) place[runs.line + k * (next + runs.step)] += g[k];
   }
 
   static GemmProblem problem_of(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t n, std::int64_t k,
@@ -231,13 +314,15 @@ class Relative {
   std::int64_t keys_;         // of a part
   std::int64_t columns_ = 0;  // the most rows of the table that a part needs
   std::size_t bytes_ = 0, gemm_bytes_ = 0;
-  T* x_ = nullptr;                   // [64][dim]      rows of the operand, scaled
-  T* products_ = nullptr;            // [64][columns]  their products with the table; or the derivatives by these
-  std::int64_t* of_keys_ = nullptr;  // [keys]         coordinates
-  T* sums_ = nullptr;                // [columns or 64][dim]
+  T* x_ = nullptr;                         // [64][dim]      rows of the operand, scaled
+  T* products_ = nullptr;                  // [64][columns]  their products with the table; or the derivatives by these
+  std::int64_t* of_keys_ = nullptr;        // [keys]         coordinates
+  std::int32_t* columns_of_ = nullptr;     // [keys]  the columns of a row's keys
+  std::int32_t* entry_columns_ = nullptr;  // the column of each entry from low_entry_ on
+  T* sums_ = nullptr;                      // [columns or 64][dim]
   char* gemm_ = nullptr;
   std::int64_t of_rows_[most_rows] = {};  // coordinates
-  std::int64_t batch_ = 0, head_ = 0, rows_ = 0, low_ = 0, width_ = 0;
+  std::int64_t batch_ = 0, head_ = 0, rows_ = 0, low_ = 0, width_ = 0, low_entry_ = 0;
   const T* table_ = nullptr;
 };
 
