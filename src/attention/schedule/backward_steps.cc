@@ -11,10 +11,10 @@ using kernels::AttentionGradient;
 using kernels::AttentionProblem;
 
 BackwardSteps::BackwardSteps(const AttentionGradient& gradient, const BackwardPlan& plan, const Partition& partition,
-                             const DropoutTiles* dropout)
+                             const DropoutTiles* dropout, const RelativeGradients* products)
     : gradient_(gradient), kernel_(*plan.kernel),
       reference_(plan.reference != nullptr ? *plan.reference : kernels::gradient_reference()), partition_(partition),
-      dropout_(dropout) {
+      dropout_(dropout), products_(products) {
   const AttentionProblem& p = gradient.problem;
   shared_heads_ = p.q_heads == 0 ? 0 : std::gcd(p.k_heads, p.v_heads);
   if (shared_heads_ == 0) return;
