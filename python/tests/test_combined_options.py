@@ -109,7 +109,8 @@ class Call:
                 weights = part.apply(weights, x, self)
         found, kind = [weights @ v, logsumexp], self.arguments(x).get("weights")
         if kind:
-            found.append(weights if kind == "full" else weights.mean(1) if kind == "head_average" else weights.sum(2))
+            found.append({"full": weights, "rows(0, -1)": weights[:, :, [0, -1]], "head_average": weights.mean(1),
+                          "column_sums": weights.sum(2)}[kind])
         return found, x
 
     def differentiated(self, found, x):
