@@ -281,7 +281,7 @@ def _dropout(d: Draw, z: Sizes) -> Part:
 
 
 def _returned(kind: str) -> Callable[[Draw, Sizes], Part]:
-    return lambda d, z: Part(lambda call, x: {"weights": kind}, alone=kind == "full")
+    return lambda d, z: Part(lambda call, x: {"weights": kind}, alone=kind not in ("head_average", "column_sums"))
 
 
 OPTIONS = [
@@ -310,6 +310,7 @@ OPTIONS = [
     Option("sinks", _sinks),
     Option("dropout", _dropout),
     Option("weights", _returned("full")),
+    Option("weights", _returned("rows(0, -1)")),
     Option("weights", _returned("head_average")),
     Option("weights", _returned("column_sums")),
 ]

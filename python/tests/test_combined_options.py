@@ -15,6 +15,7 @@ from error_rule import assert_as_close_as  # noqa: E402
 COUNT, PARTS = (4000 if os.environ.get("ATTN_TEST_FULL") == "1" else 48), 8
 CALLS_AGAIN = 64  # docs/numerics.md section 7
 PAD = 5
+BESIDE_DELTA = 1.6   # times the bound: what delta costs where one key has most of the weight (numerics section 7)
 GRADIENTS_OF_SCORES = {f"gradient of {name}" for name in ("q", "k", "w", "w_q", "w_k", "bias", "slopes", "table",
                                                           "slope", "c")}
 F = torch.nn.functional
@@ -109,7 +110,8 @@ class Call:
                 weights = part.apply(weights, x, self)
         found, kind = [weights @ v, logsumexp], self.arguments(x).get("weights")
         if kind:
-            found.append(weights if kind == "full" else weights.mean(1) if kind == "head_average" else weights.sum(2))
+            found.append({"full": weights, "rows(0, -1)": weights[:, :, [0, -1]], "head_average": weights.mean(1),
+                          "column_sums": weights.sum(2)}[kind])
         return found, x
 
     def differentiated(self, found, x):
@@ -179,7 +181,8 @@ def check_truth(seed):
     calls = [compared(seed, n)[2] for n in range(1, CALLS_AGAIN + 1)] if again else []
     for name in again:
         together = [torch.cat([x.flatten() for x in way]) for way in zip(*(one[name] for one in calls))]
-        assert_as_close_as(*together, f"{call.label}: {name}, {CALLS_AGAIN} calls")
+        assert_as_close_as(*together, f"{call.label}: {name}, {CALLS_AGAIN} calls",
+                           most=BESIDE_DELTA if name in GRADIENTS_OF_SCORES else 1)
     return call, ours
 
 
