@@ -30,6 +30,8 @@ class Transport {
   virtual Request send(int to, int channel, const void* data, std::size_t bytes) = 0;
   virtual Request receive(int from, int channel, void* data, std::size_t bytes) = 0;
   virtual void wait(Request request) = 0;
+  /// Returns true if the message has gone or come; the request is then over, as after `wait`. Returns at once.
+  virtual bool done(Request) { return false; }
   /// Lets messages that are under way move, and returns at once: called now and then while this rank computes.
   virtual void progress() {}
   /// Ends the processes of all ranks.

@@ -126,9 +126,11 @@ class ATTN_API Trainer {
   Trainer& operator=(Trainer&&) noexcept;
   ~Trainer();
 
-  /// Returns the seconds of the steps so far in which this rank exchanged gradients and weights or waited for others; 0
-  /// alone.
+  /// Returns the seconds of the steps so far in which this rank did nothing but exchange gradients and weights, or wait
+  /// for others; 0 alone.
   double exchange_seconds() const;
+  /// Returns the seconds in which its gradients were on their way while it computed: the exchange that is hidden.
+  double hidden_seconds() const;
 
   /// Runs one step. ValueError when all steps are done, and when the loss, the gradients or the validation loss is not
   /// finite.

@@ -127,10 +127,11 @@ void train(const TrainArguments& a, const Ranks& ranks) {
     if (!trainer.done())
       return conclude(runtime::format("stopped at step {} of {}, saved in {}: --resume goes on\n", trainer.step(),
                                       trainer.options().steps, a.out));
-    const std::string exchange =
-        seconds > 0 && ranks.size() > 1
-            ? runtime::format("; exchange {:.0f} % of the time", 100 * trainer.exchange_seconds() / seconds)
-            : "";
+    const double open = trainer.exchange_seconds(), all = open + trainer.hidden_seconds();
+    const std::string exchange = seconds > 0 && all > 0
+                                     ? runtime::format("; {:.0f} % of the exchange not hidden, {:.0f} % of the time",
+                                                       100 * open / all, 100 * open / seconds)
+                                     : "";
     conclude(runtime::format("best validation loss {:.4f} at step {}; model and loss curve in {}{}\n",
                              trainer.best_loss(), trainer.best_step(), a.out, exchange));
   });

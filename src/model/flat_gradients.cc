@@ -25,4 +25,17 @@ void FlatGradients::zero() const {
   for (const Tensor& buffer : buffers_) buffer.zero_();
 }
 
+Span FlatGradients::elements_of(const Tensor& parameter) const {
+  const Tensor gradient = parameter.grad();
+  if (gradient.defined())
+    for (const Tensor& buffer : buffers_) {
+      const auto* first = static_cast<const char*>(buffer.data());
+      const auto* data = static_cast<const char*>(gradient.data());
+      const auto size = static_cast<std::int64_t>(size_of(buffer.dtype()));
+      if (const std::int64_t at = (data - first) / size; data >= first && at < buffer.numel())
+        return {at, at + gradient.numel()};
+    }
+  return {0, 0};
+}
+
 }  // namespace attn

@@ -2,6 +2,8 @@
 #pragma once
 #include <attn/ops.h>
 
+#include "model/part_tree.h"
+
 #include <vector>
 
 namespace attn {
@@ -14,6 +16,8 @@ class FlatGradients {
   void zero() const;
   /// Returns one buffer for each dtype, in the order in which the dtypes first occur among the parameters.
   const std::vector<Tensor>& buffers() const { return buffers_; }
+  /// Returns where a parameter's gradient is in the buffer of its dtype; nothing for another tensor.
+  Span elements_of(const Tensor& parameter) const;
 
  private:
   std::vector<Tensor> buffers_;

@@ -5,6 +5,8 @@
 #include <attn/ops.h>
 #include <attn/random.h>
 
+#include "tensor/leaf_by_leaf.h"
+
 #include <algorithm>
 
 namespace attn {
@@ -50,22 +52,46 @@ PartGradients::PartGradients(const PartSource& source, std::int64_t step, std::v
     : source_(source), step_(step), starts_(std::move(starts)),
       losses_(zeros({static_cast<std::int64_t>(starts_.size()) * source.options.model.context})) {}
 
-Tensor PartGradients::sum(const Span& node, bool in_buffer) {
+Tensor PartGradients::sum(const Span& node, bool in_buffer, const Listener* listener) {
   const Tensor& buffer = source_.gradients.buffers().front();  // a model has one dtype
-  if (node.size() == 1) {
-    run(node.begin);
-    return in_buffer ? buffer : buffer.clone();
+  const bool into_buffer = in_buffer && buffer.dtype() == Dtype::f32;
+  // The left sides of the nodes on the way to the last part, from the whole node down.
+  std::vector<Tensor> lefts;
+  Span rest = node;
+  for (; rest.size() > 1; rest.begin = middle_of(rest))
+    lefts.push_back(sum({rest.begin, middle_of(rest)}, /*in_buffer=*/false, nullptr));
+  const auto widen = [&] {
+    for (Tensor& left : lefts)
+      if (left.dtype() != Dtype::f32) left = left.to(Dtype::f32);
+  };
+  const auto add_lefts = [&](const Span& elements) {
+    const NoGrad guard;
+    const auto some = [&](const Tensor& x) { return x.narrow(0, elements.begin, elements.size()); };
+    Tensor right = some(buffer);
+    for (auto left = lefts.rbegin(); left != lefts.rend(); ++left) {
+      if (into_buffer) right.add_(some(*left));
+      else right = some(*left).add_(right);
+    }
+  };
+  const auto result = [&] { return lefts.empty() || into_buffer ? buffer : lefts.front(); };
+  if (listener != nullptr) {
+    widen();
+    listener->begins(result());
+    run(rest.begin, [&](const Span& elements) {
+      add_lefts(elements);
+      listener->elements_are_final(elements);
+    });
+    return result();
   }
-  const std::int64_t middle = middle_of(node);
-  Tensor left = sum({node.begin, middle}, /*in_buffer=*/false);
-  const Tensor right = sum({middle, node.end}, /*in_buffer=*/true);
-  const NoGrad guard;
-  if (in_buffer && right.dtype() == Dtype::f32) return Tensor(right).add_(left);
-  if (left.dtype() != Dtype::f32) left = left.to(Dtype::f32);
-  return left.add_(right);
+  run(rest.begin, {});
+  widen();  // only now, because it takes memory
+  add_lefts({0, buffer.numel()});
+  return lefts.empty() && !in_buffer ? buffer.clone() : result();
 }
 
-void PartGradients::run(std::int64_t part) {
+/// Leaves the gradients of a part in the buffer. `whole`, if given, is called with the elements of each parameter when
+/// they are.
+void PartGradients::run(std::int64_t part, const std::function<void(const Span& elements)>& whole) {
   const TrainOptions& o = source_.options;
   const Span windows = share_of(o.batch, part, o.part_count());
   const std::int64_t begin = windows.begin * o.model.context, count = windows.size() * o.model.context;
@@ -75,7 +101,12 @@ void PartGradients::run(std::int64_t part) {
   const GeneratorOfPart generator(seed_of_part(o, step_, part));
   const Tensor logits = source_.model.forward(inputs).flatten(0, 1).to(Dtype::f32);
   const Tensor losses = cross_entropy(logits, targets.reshape({-1}), {.reduction = Reduction::none});
-  losses.backward(full({count}, 1 / static_cast<double>(losses_.numel()), Dtype::f32));
+  const Tensor gradient = full({count}, 1 / static_cast<double>(losses_.numel()), Dtype::f32);
+  if (whole)
+    backward_leaf_by_leaf(losses, gradient, [&](const Tensor& leaf) {
+      if (const auto elements = source_.gradients.elements_of(leaf); elements.size() > 0) whole(elements);
+    });
+  else losses.backward(gradient);
   const NoGrad guard;
   losses_.narrow(0, begin, count).copy_(losses.detach());
 }

@@ -6,6 +6,7 @@
 #include "model/part_tree.h"
 #include "model/train_data.h"
 
+#include <functional>
 #include <vector>
 
 namespace attn {
@@ -26,12 +27,20 @@ class PartGradients {
   /// Returns the sum of the gradients over a node of the tree, [all parameters]. A single part has the dtype of the
   /// gradients; sums of several are f32. `in_buffer`: the result may be the buffer of the gradients, so that it holds
   /// only until the next call.
-  Tensor sum(const Span& node, bool in_buffer);
+  Tensor sum(const Span& node, bool in_buffer) { return sum(node, in_buffer, nullptr); }
+  /// Who is told of the sum of a node while the backward pass of its last part still runs.
+  struct Listener {
+    std::function<void(const Tensor& values)> begins;  // where the sum will be
+    std::function<void(const Span& elements)> elements_are_final;
+  };
+  /// The same, in the buffer if the gradients are f32.
+  Tensor sum(const Span& node, const Listener& listener) { return sum(node, /*in_buffer=*/true, &listener); }
   /// Returns the losses of the rows of the parts so far, f32 [rows of the batch]; the others are 0.
   const Tensor& losses() const { return losses_; }
 
  private:
-  void run(std::int64_t part);
+  Tensor sum(const Span& node, bool in_buffer, const Listener* listener);
+  void run(std::int64_t part, const std::function<void(const Span& elements)>& whole);
   PartSource source_;
   std::int64_t step_;
   std::vector<std::int64_t> starts_;

@@ -58,7 +58,7 @@ std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tenso
                                                          const TrainOptions& options) {
   std::vector<Tensor> matrices, vectors;
   for (std::size_t i = 0; i < parameters.size(); ++i)
-    if (shares[i].defined()) (parameters[i].dim() >= 2 ? matrices : vectors).push_back(shares[i]);
+    (parameters[i].dim() >= 2 ? matrices : vectors).push_back(shares[i]);
   const optim::AdamWOptions adamw{.lr = options.lr, .betas = options.betas, .weight_decay = options.weight_decay};
   optim::AdamWOptions without_decay = adamw;
   without_decay.weight_decay = 0;
@@ -209,6 +209,7 @@ std::string Trainer::weights_digest() const {
 }
 
 double Trainer::exchange_seconds() const { return state().ranks ? state().ranks->exchange_seconds() : 0; }
+double Trainer::hidden_seconds() const { return state().ranks ? state().ranks->hidden_seconds() : 0; }
 const std::string& Trainer::notice() const { return state().notice; }
 const TrainOptions& Trainer::options() const { return state().options; }
 double Trainer::tokens_a_step() const { return state().task->tokens_a_step(); }

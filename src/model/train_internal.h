@@ -28,6 +28,8 @@ class SharedSteps {
   virtual void update(double lr) = 0;
   /// Returns Trainer::exchange_seconds().
   virtual double exchange_seconds() const = 0;
+  /// Returns Trainer::hidden_seconds().
+  virtual double hidden_seconds() const = 0;
   /// Returns the loss of each batch of `Trainer::validate`, given those that are this rank's.
   virtual std::vector<double> validation(std::int64_t batches, const std::function<double(std::int64_t)>& loss) = 0;
   /// Returns the optimiser's whole state at rank 0, nothing elsewhere.
@@ -58,7 +60,7 @@ struct Trainer::State {
 };
 
 /// Groups the parameters as nanoGPT does: matrices and tables get weight decay, biases and norms do not. `shares` are
-/// the parameters themselves, or what a rank keeps of each; an undefined one is left out.
+/// the parameters themselves, or pieces of them, of which `parameters` names the whole.
 std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tensor>& parameters,
                                                          const std::vector<Tensor>& shares,
                                                          const TrainOptions& options);

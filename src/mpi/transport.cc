@@ -52,6 +52,13 @@ void MpiTransport::wait(Request request) {
   free_.push_back(request);
 }
 
+bool MpiTransport::done(Request request) {
+  int over = 0;
+  MPI_Test(&requests_[request], &over, MPI_STATUS_IGNORE);
+  if (over != 0) free_.push_back(request);
+  return over != 0;
+}
+
 void MpiTransport::progress() {
   int there = 0;
   MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, communicator_, &there, MPI_STATUS_IGNORE);

@@ -22,6 +22,7 @@ class MpiTransport : public Transport {
   Request send(int to, int channel, const void* data, std::size_t bytes) override;
   Request receive(int from, int channel, void* data, std::size_t bytes) override;
   void wait(Request request) override;
+  bool done(Request request) override;
   void progress() override;
   [[noreturn]] void abort(int code) noexcept override;
 

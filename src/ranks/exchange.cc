@@ -3,6 +3,7 @@
 #include "ranks/exchange.h"
 
 #include "kernels/rows/target.h"
+#include "runtime/floating_point.h"
 #include "tensor/blocks.h"
 #include "tensor/rows.h"
 
@@ -12,8 +13,8 @@
 namespace attn {
 namespace {
 
-// The messages of a sum and those that spread its result may cross.
-constexpr int sum_channel = 1, spread_channel = 2;
+// Messages of a result and those of a sum may cross, and so may those of the nodes of a rank.
+constexpr int spread_channel = 2, sum_channel = 8;
 
 /// Computes y = a + b with the bits of the operation `add`.
 void add_arrays(Dtype dtype, const void* a, const void* b, void* y, std::int64_t n) {
@@ -28,22 +29,23 @@ void add_arrays(Dtype dtype, const void* a, const void* b, void* y, std::int64_t
 
 }  // namespace
 
-Pieces::Pieces(std::int64_t count, int ranks) {
-  constexpr std::int64_t block = 4096;
-  for (int r = 0; r < ranks; ++r) cuts_.push_back(count * r / ranks / block * block);
+Pieces::Pieces(std::int64_t count, int ranks, const std::function<std::int64_t(std::int64_t)>& cut) : ranks_(ranks) {
+  const std::int64_t round = ranks * bucket_elements, rounds = std::max<std::int64_t>(1, (count + round - 1) / round),
+                     buckets = rounds * ranks;
+  for (std::int64_t i = 0; i < buckets; ++i) cuts_.push_back(cut(count / buckets * i + count % buckets * i / buckets));
   cuts_.push_back(count);
 }
 
-std::int64_t Pieces::most_buckets() const {
-  std::int64_t most = 0;
-  for (int r = 0; r < ranks(); ++r) most = std::max(most, buckets(r));
-  return most;
-}
+Pieces::Pieces(std::int64_t count, int ranks)
+    : Pieces(count, ranks, [](std::int64_t element) {
+        constexpr std::int64_t block = 4096;
+        return element / block * block;
+      }) {}
 
-Span Pieces::bucket(int rank, std::int64_t index) const {
-  const Span piece = of(rank);
-  const std::int64_t begin = piece.begin + index * bucket_elements;
-  return {begin, std::min(piece.end, begin + bucket_elements)};
+std::int64_t Pieces::most() const {
+  std::int64_t most = 0;
+  for (std::size_t i = 1; i < cuts_.size(); ++i) most = std::max(most, cuts_[i] - cuts_[i - 1]);
+  return most;
 }
 
 // --- the sum -------------------------------------------------------------------------------------------------------
@@ -56,12 +58,14 @@ OrderedSum::OrderedSum(const Ranks& ranks, std::int64_t parts, Dtype part_dtype,
     : ranks_(ranks), parts_(parts), part_dtype_(part_dtype), sum_dtype_(compute_dtype(part_dtype)), pieces_(pieces) {
   for (int r = 0; r < ranks.size(); ++r) {
     std::size_t index = 0;
-    for (const Span& node : nodes(parts, r, ranks.size())) terms_.push_back({r, node, index++});
+    for (const Span& node : nodes(parts, r, ranks.size())) {
+      terms_.push_back({r, node, index++});
+      if (r == ranks.rank()) mine_.push_back({.values = {}, .element = element_of(terms_.back())});
+    }
   }
   constexpr std::size_t most_window = 4;
-  window_ = std::min(most_window, static_cast<std::size_t>(std::max<std::int64_t>(1, pieces.buckets(ranks.rank()))));
-  const std::size_t bytes =
-      static_cast<std::size_t>(std::min(Pieces::bucket_elements, pieces.of(ranks.rank()).size())) * size_of(sum_dtype_);
+  window_ = std::min(most_window, static_cast<std::size_t>(pieces.rounds()));
+  const std::size_t bytes = static_cast<std::size_t>(pieces.most()) * size_of(sum_dtype_);
   slots_.resize(window_ * terms_.size());
   for (std::size_t i = 0; i < slots_.size(); ++i)
     if (terms_[i % terms_.size()].rank != ranks.rank()) slots_[i].resize(bytes);
@@ -70,6 +74,8 @@ OrderedSum::OrderedSum(const Ranks& ranks, std::int64_t parts, Dtype part_dtype,
   widened_ = 2 * height + 1;
   scratch_.resize(widened_ + (part_dtype_ == sum_dtype_ ? 0 : terms_.size()));
   for (auto& each : scratch_) each.resize(bytes);
+  received_.resize(window_);
+  for (auto& each : received_) each.reserve(terms_.size());
 }
 
 /// Returns a term's elements of the bucket, in the dtype of the sums.
@@ -96,69 +102,103 @@ const void* OrderedSum::add(const Span& node, const Span& bucket, std::size_t de
   return into;
 }
 
-void OrderedSum::run(const std::vector<NodeSum>& mine, void* out, const std::function<void(const Span&)>& finished) {
+void OrderedSum::start(void* out) {
+  out_ = static_cast<char*>(out);
+  next_ = pieces_.rounds() - 1;
+  for (Mine& each : mine_) each.next = next_;
+  for (std::int64_t n = 0; n < static_cast<std::int64_t>(window_); ++n) receive(next_ - n);
+}
+
+void OrderedSum::receive(std::int64_t round) {
+  if (round < 0) return;
+  const Span bucket = pieces_.bucket(ranks_.rank(), round);
+  if (bucket.size() == 0) return;
+  for (std::size_t i = 0; i < terms_.size(); ++i) {
+    const Term& term = terms_[i];
+    if (term.rank == ranks_.rank()) continue;
+    received_[slot(round)].push_back(
+        ranks_.transport().receive(term.rank, sum_channel + static_cast<int>(term.index), memory(round, i),
+                                   static_cast<std::size_t>(bucket.size()) * element_of(term)));
+  }
+}
+
+/// Begins to send the next round of a node.
+void OrderedSum::send(Mine& mine, std::size_t index, bool failed) {
+  const int own = ranks_.rank(), count = ranks_.size();
+  for (int step = 1; step < count; ++step) {  // each rank begins with another neighbour
+    const int to = (own + step) % count;
+    const Span bucket = pieces_.bucket(to, mine.next);
+    if (bucket.size() == 0) continue;
+    const char* values =
+        failed ? scratch(0)
+               : static_cast<const char*>(mine.values.data()) + static_cast<std::size_t>(bucket.begin) * mine.element;
+    sent_.push_back(ranks_.transport().send(to, sum_channel + static_cast<int>(index), values,
+                                            static_cast<std::size_t>(bucket.size()) * mine.element));
+  }
+  --mine.next;
+}
+
+void OrderedSum::send_from(std::size_t index, std::int64_t first) {
+  Mine& mine = mine_[index];
+  while (mine.next >= 0 && pieces_.begin(mine.next) >= first) send(mine, index, /*failed=*/false);
+}
+
+void OrderedSum::advance() {
+  const runtime::DefaultFloatingPoint floating_point;  // between parts of a call it may be another
   Transport& transport = ranks_.transport();
-  const int own = ranks_.rank();
-  const std::int64_t buckets = pieces_.buckets(own);
-  std::vector<std::vector<Transport::Request>> received(window_), sent(window_);
-  const auto slot = [&](std::int64_t bucket, std::size_t term) -> std::vector<char>& {
-    return slots_[static_cast<std::size_t>(bucket) % window_ * terms_.size() + term];
-  };
-  const auto receive = [&](std::int64_t k) {
-    if (k >= buckets) return;
+  transport.progress();
+  while (!sent_.empty() && transport.done(sent_.front())) sent_.pop_front();
+  while (next_ >= 0 && std::all_of(mine_.begin(), mine_.end(), [&](const Mine& each) { return each.next < next_; })) {
+    auto& waiting = received_[slot(next_)];
+    while (!waiting.empty() && transport.done(waiting.back())) waiting.pop_back();
+    if (!waiting.empty()) return;
+    add_round({});
+  }
+}
+
+void OrderedSum::finish(bool failed, const std::function<void(const Span&)>& finished) {
+  Transport& transport = ranks_.transport();
+  while (next_ >= 0) {
+    for (std::size_t i = 0; i < mine_.size(); ++i)
+      while (mine_[i].next >= 0 && mine_[i].next > next_ - static_cast<std::int64_t>(window_))
+        send(mine_[i], i, failed);
+    auto& waiting = received_[slot(next_)];
+    for (const Transport::Request request : waiting) transport.wait(request);
+    waiting.clear();
+    if (failed) receive(next_-- - static_cast<std::int64_t>(window_));
+    else add_round(finished);
+  }
+  for (const Transport::Request request : sent_) transport.wait(request);
+  sent_.clear();
+  for (Mine& each : mine_) each.values = {};
+}
+
+/// Adds this rank's bucket of the next round, which all terms have, and makes room for another one.
+void OrderedSum::add_round(const std::function<void(const Span&)>& finished) {
+  const Span bucket = pieces_.bucket(ranks_.rank(), next_);
+  if (bucket.size() > 0) {
     for (std::size_t i = 0; i < terms_.size(); ++i)
-      if (terms_[i].rank != own)
-        received[static_cast<std::size_t>(k) % window_].push_back(
-            transport.receive(terms_[i].rank, sum_channel, slot(k, i).data(),
-                              static_cast<std::size_t>(pieces_.bucket(own, k).size()) *
-                                  size_of(terms_[i].single() ? part_dtype_ : sum_dtype_)));
-  };
-  const auto wait_for = [&](std::vector<Transport::Request>& requests) {
-    for (const Transport::Request request : requests) transport.wait(request);
-    requests.clear();
-  };
-  for (std::int64_t k = 0; k < static_cast<std::int64_t>(window_); ++k) receive(k);
-  const std::size_t element = size_of(part_dtype_);
-  for (std::int64_t k = 0, most = pieces_.most_buckets(); k < most; ++k) {
-    auto& sending = sent[static_cast<std::size_t>(k) % window_];
-    wait_for(sending);
-    for (int step = 1; step < ranks_.size(); ++step) {  // each rank begins with another neighbour
-      const int to = (own + step) % ranks_.size();
-      if (k >= pieces_.buckets(to)) continue;
-      const Span bucket = pieces_.bucket(to, k);
-      for (const NodeSum& each : mine) {
-        const std::size_t bytes = size_of(each.values.dtype());
-        sending.push_back(transport.send(
-            to, sum_channel,
-            static_cast<const char*>(each.values.data()) + static_cast<std::size_t>(bucket.begin) * bytes,
-            static_cast<std::size_t>(bucket.size()) * bytes));
-      }
-    }
-    if (k >= buckets) continue;
-    wait_for(received[static_cast<std::size_t>(k) % window_]);
-    for (std::size_t i = 0; i < terms_.size(); ++i)
-      terms_[i].values = terms_[i].rank == own ? mine[terms_[i].index].values.data() : slot(k, i).data();
-    const Span bucket = pieces_.bucket(own, k);
-    char* target = static_cast<char*>(out) + static_cast<std::size_t>(bucket.begin - pieces_.of(own).begin) * element;
+      terms_[i].values = terms_[i].rank == ranks_.rank() ? mine_[terms_[i].index].values.data() : memory(next_, i);
+    const std::size_t element = size_of(part_dtype_);
+    char* target = out_ + static_cast<std::size_t>(bucket.begin) * element;
     const bool direct = part_dtype_ == sum_dtype_;
     const void* total = add({0, parts_}, bucket, 0, direct ? target : scratch(0));
     if (!direct) write_halves(part_dtype_, static_cast<const float*>(total), target, bucket.size());
     else if (total != target) std::memmove(target, total, static_cast<std::size_t>(bucket.size()) * element);
-    receive(k + static_cast<std::int64_t>(window_));
     if (finished) finished(bucket);
   }
-  for (auto& each : sent) wait_for(each);
+  receive(next_ - static_cast<std::int64_t>(window_));
+  --next_;
 }
 
 // --- the result, everywhere ----------------------------------------------------------------------------------------
 
 Spread::Spread(const Ranks& ranks, const Pieces& pieces, std::size_t element_bytes)
     : ranks_(ranks), pieces_(pieces), element_bytes_(element_bytes),
-      slots_(static_cast<std::size_t>(ranks.size() * window * Pieces::bucket_elements) * element_bytes) {}
+      slots_(static_cast<std::size_t>(ranks.size() * window * pieces.most()) * element_bytes) {}
 
 char* Spread::slot(int rank, std::int64_t bucket) {
-  return slots_.data() +
-         static_cast<std::size_t>((rank * window + bucket % window) * Pieces::bucket_elements) * element_bytes_;
+  return slots_.data() + static_cast<std::size_t>((rank * window + bucket % window) * pieces_.most()) * element_bytes_;
 }
 
 void Spread::run(const Pack& pack, const Unpack& unpack) {
@@ -173,26 +213,27 @@ void Spread::run(const Pack& pack, const Unpack& unpack) {
     for (const Transport::Request request : waiting) transport.wait(request);
     waiting.clear();
   };
+  const std::int64_t rounds = pieces_.rounds();
   const auto receive = [&](int from, std::int64_t k) {
-    if (k < pieces_.buckets(from))
-      of(from, k).push_back(transport.receive(from, spread_channel, slot(from, k), bytes(pieces_.bucket(from, k))));
+    if (k >= rounds || pieces_.bucket(from, k).size() == 0) return;
+    of(from, k).push_back(transport.receive(from, spread_channel, slot(from, k), bytes(pieces_.bucket(from, k))));
   };
   for (std::int64_t k = 0; k < window; ++k)
     for (int from = 0; from < count; ++from)
       if (from != own) receive(from, k);
-  for (std::int64_t k = 0, most = pieces_.most_buckets(); k < most; ++k) {
-    if (k < pieces_.buckets(own)) {
+  for (std::int64_t k = 0; k < rounds; ++k) {
+    if (const Span bucket = pieces_.bucket(own, k); bucket.size() > 0) {
       wait_for(of(own, k));  // what was sent from this memory before
-      const Span bucket = pieces_.bucket(own, k);
       pack(bucket, slot(own, k));
       for (int step = 1; step < count; ++step)
         of(own, k).push_back(transport.send((own + step) % count, spread_channel, slot(own, k), bytes(bucket)));
     }
     for (int step = 1; step < count; ++step) {
       const int from = (own + count - step) % count;
-      if (k >= pieces_.buckets(from)) continue;
-      wait_for(of(from, k));
-      unpack(pieces_.bucket(from, k), slot(from, k));
+      if (const Span bucket = pieces_.bucket(from, k); bucket.size() > 0) {
+        wait_for(of(from, k));
+        unpack(bucket, slot(from, k));
+      }
       receive(from, k + window);
     }
   }

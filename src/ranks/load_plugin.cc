@@ -70,6 +70,7 @@ class LoadedTransport final : public Transport {
     return transport_->receive(from, channel, data, bytes);
   }
   void wait(Request request) override { transport_->wait(request); }
+  bool done(Request request) override { return transport_->done(request); }
   void progress() override { transport_->progress(); }
   [[noreturn]] void abort(int code) noexcept override {
     transport_->abort(code);

@@ -7,6 +7,7 @@
 
 #include "kernels/rows/target.h"
 #include "ranks/messages.h"
+#include "runtime/between_parts.h"
 #include "tensor/blocks.h"
 #include "tensor/rows.h"
 
@@ -44,63 +45,40 @@ std::vector<std::int64_t> firsts_of(const std::vector<Tensor>& parameters) {
 
 /// Cuts the flat array at whole blocks of a parameter, so that each block's sum of squares has one owner.
 Pieces pieces_of(const std::vector<std::int64_t>& firsts, int ranks) {
-  std::vector<std::int64_t> cuts;
-  for (int r = 0; r < ranks; ++r) {
-    const std::int64_t wanted = firsts.back() * r / ranks;
+  return Pieces(firsts.back(), ranks, [&](std::int64_t wanted) {
     const std::int64_t first = *std::prev(std::upper_bound(firsts.begin(), firsts.end(), wanted));
-    cuts.push_back(first + (wanted - first) / block * block);
-  }
-  cuts.push_back(firsts.back());
-  return Pieces(std::move(cuts));
+    return first + (wanted - first) / block * block;
+  });
 }
 
-/// Returns the number of each share in the state of an optimiser of those that are defined; matrices come first.
-std::vector<std::size_t> numbers_of(const std::vector<Tensor>& parameters, const std::vector<Tensor>& shares) {
+/// Returns the number of each share in the state of an optimiser of them; those of matrices come first. `parameters`
+/// names the whole of each.
+std::vector<std::size_t> numbers_of(const std::vector<Tensor>& parameters) {
   std::vector<std::size_t> numbers(parameters.size());
   std::size_t next = 0;
   for (const bool matrices : {true, false})
     for (std::size_t i = 0; i < parameters.size(); ++i)
-      if (shares[i].defined() && (parameters[i].dim() >= 2) == matrices) numbers[i] = next++;
+      if ((parameters[i].dim() >= 2) == matrices) numbers[i] = next++;
   return numbers;
-}
-
-std::vector<const char*> buffers_of(Dtype dtype) {
-  return dtype == Dtype::f32 ? std::vector<const char*>{"exp_avg", "exp_avg_sq"}
-                             : std::vector<const char*>{"exp_avg", "exp_avg_sq", "master"};
-}
-
-std::string name_in_state(std::size_t number, const char* what) { return runtime::format("state.{}.{}", number, what); }
-
-const Tensor& find(const optim::StateDict& dict, const std::string& name) {
-  const auto found = std::find_if(dict.begin(), dict.end(), [&](const auto& each) { return each.first == name; });
-  if (found == dict.end()) throw ValueError("Trainer: the optimiser's state has no " + name);
-  return found->second;
 }
 
 }  // namespace
 
-template <typename F>
-void ShardedSteps::each_in(const Span& span, const F& f) const {
-  auto i = static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), span.begin) - first_.begin()) - 1;
-  for (std::int64_t at = span.begin; at < span.end; at = first_[++i]) {
-    const std::int64_t end = std::min(span.end, first_[i + 1]);
-    if (at < end) f(i, at - first_[i], end - at, at - span.begin);
-  }
-}
-
 ShardedSteps::ShardedSteps(Trainer::State& state, const Ranks& ranks, const optim::StateDict& optimizer)
     : state_(state), ranks_(ranks), first_(firsts_of(state.parameters)), pieces_(pieces_of(first_, ranks.size())),
-      shards_(state.parameters.size()), numbers_(numbers_of(state.parameters, state.parameters)) {
+      numbers_(numbers_of(state.parameters)) {
   std::exception_ptr failure;
   try {
     const Tensor& gradients = state_.gradients.buffers().front();
-    const Span mine = pieces_.of(ranks_.rank());
-    each_in(mine, [&](std::size_t i, std::int64_t begin, std::int64_t count, std::int64_t at) {
-      shards_[i] = state_.parameters[i].detach().view({-1}).narrow(0, begin, count).detach();
-      shards_[i].requires_grad_();
-      shards_[i].set_grad(gradients.narrow(0, mine.begin + at, count));
+    std::vector<Tensor> wholes, values;
+    each_of(ranks_.rank(), [&](std::size_t i, std::int64_t begin, std::int64_t count, std::int64_t at) {
+      Tensor shard = state_.parameters[i].detach().view({-1}).narrow(0, begin, count).detach();
+      shard.requires_grad_();
+      shard.set_grad(gradients.narrow(0, at, count));
+      wholes.push_back(state_.parameters[i]), values.push_back(shard);
+      shards_.push_back({i, begin, count, std::move(shard)});
     });
-    if (auto groups = groups_of(state_.parameters, shards_, state_.options); !groups.empty())
+    if (auto groups = groups_of(wholes, values, state_.options); !groups.empty())
       adamw_ = std::make_unique<optim::AdamW>(std::move(groups));
     sum_ = std::make_unique<OrderedSum>(ranks_, state_.options.part_count(), state_.options.dtype, pieces_);
     spread_ = std::make_unique<Spread>(ranks_, pieces_, size_of(state_.options.dtype));
@@ -109,42 +87,99 @@ ShardedSteps::ShardedSteps(Trainer::State& state, const Ranks& ranks, const opti
   if (state_.step > 0) scatter(optimizer);
 }
 
+std::vector<std::size_t> ShardedSteps::numbers_of_shards() const {
+  std::vector<Tensor> wholes;
+  for (const Shard& shard : shards_) wholes.push_back(state_.parameters[shard.parameter]);
+  return numbers_of(wholes);
+}
+
 // --- a step --------------------------------------------------------------------------------------------------------
 
-std::pair<double, double> ShardedSteps::gradients(std::int64_t step, const std::vector<std::int64_t>& starts) {
+/// While it exists, gradients move between the parts of this thread's calls.
+class ShardedSteps::Overlap {
+ public:
+  explicit Overlap(ShardedSteps& steps) : steps_(steps), between_(&Overlap::look, this) {}
+  ~Overlap() { count(Clock::now()); }
+  Overlap(const Overlap&) = delete;
+  Overlap& operator=(const Overlap&) = delete;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  static void look(void* context) noexcept {
+    Overlap& self = *static_cast<Overlap*>(context);
+    // a call of MPI takes about a microsecond, and a link of 10 GB/s moves a bucket in 50
+    constexpr std::chrono::microseconds interval{100};
+    const Clock::time_point now = Clock::now();
+    if (now - self.last_ < interval) return;
+    self.count(now);
+    self.steps_.sum_->advance();
+    self.sending_ = self.steps_.sum_->is_sending();
+  }
+  void count(Clock::time_point now) {
+    if (sending_) steps_.hidden_seconds_ += std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+  }
+
+  ShardedSteps& steps_;
+  Clock::time_point last_ = Clock::now();
+  bool sending_ = false;
+  const runtime::BetweenParts between_;
+};
+
+/// Computes this rank's parts. What is final leaves while the last part's backward pass still runs.
+void ShardedSteps::compute(std::int64_t step, const std::vector<std::int64_t>& starts, std::string& losses) {
   const std::int64_t parts = state_.options.part_count(), context = state_.options.model.context;
+  const Overlap overlap(*this);
+  PartGradients gradients(state_.source(), step, starts);
+  const std::vector<Span> nodes = OrderedSum::nodes(parts, ranks_.rank(), ranks_.size());
+  for (std::size_t n = 0; n + 1 < nodes.size(); ++n) {
+    sum_->give(n, gradients.sum(nodes[n], /*in_buffer=*/false));
+    sum_->send_from(n, 0);
+  }
+  const std::size_t last = nodes.size() - 1;
+  std::vector<bool> final(state_.parameters.size());
+  std::size_t left = final.size();  // the parameters from this one on are final
+  gradients.sum(nodes[last], {.begins = [&](const Tensor& values) { sum_->give(last, values); },
+                              .elements_are_final =
+                                  [&](const Span& elements) {
+                                    each_in(elements, [&](std::size_t i, std::int64_t, std::int64_t, std::int64_t) {
+                                      final[i] = true;
+                                    });
+                                    while (left > 0 && final[left - 1]) --left;
+                                    sum_->send_from(last, first_[left]);
+                                  }});
+  sum_->send_from(last, 0);
+  const Span range = share_of(parts, ranks_.rank(), ranks_.size());
+  const std::int64_t begin = share_of(state_.options.batch, range.begin, parts).begin * context,
+                     end = share_of(state_.options.batch, range.end - 1, parts).end * context;
+  losses.assign(reinterpret_cast<const char*>(gradients.losses().data<float>() + begin),
+                static_cast<std::size_t>(end - begin) * sizeof(float));
+}
+
+std::pair<double, double> ShardedSteps::gradients(std::int64_t step, const std::vector<std::int64_t>& starts) {
   std::exception_ptr failure;
-  std::vector<NodeSum> mine;
   std::string losses;
+  sum_->start(state_.gradients.buffers().front().data());
   try {
-    PartGradients part_gradients(state_.source(), step, starts);
-    const std::vector<Span> nodes = OrderedSum::nodes(parts, ranks_.rank(), ranks_.size());
-    for (const Span& node : nodes) mine.push_back({node, part_gradients.sum(node, node == nodes.back())});
-    const Span range = share_of(parts, ranks_.rank(), ranks_.size());
-    const std::int64_t begin = share_of(state_.options.batch, range.begin, parts).begin * context,
-                       end = share_of(state_.options.batch, range.end - 1, parts).end * context;
-    losses.assign(reinterpret_cast<const char*>(part_gradients.losses().data<float>() + begin),
-                  static_cast<std::size_t>(end - begin) * sizeof(float));
+    compute(step, starts, losses);
   } catch (...) { failure = std::current_exception(); }
   const Timed exchange(exchange_seconds_);
+  sum_->finish(failure != nullptr);  // others already send, and wait
   ranks_.agree(failure);
 
-  const Tensor piece =
-      state_.gradients.buffers().front().narrow(0, pieces_.of(ranks_.rank()).begin, pieces_.of(ranks_.rank()).size());
-  sum_->run(mine, piece.data());
   // Losses of the rows and sums of squares of the blocks, of all ranks: 4 bytes a token and a kilobyte of gradients.
   const std::size_t bytes_of_losses = losses.size();
   const auto all = ranks_.gather(std::string(reinterpret_cast<const char*>(&bytes_of_losses), sizeof bytes_of_losses) +
                                  losses + block_squares());
-  std::string squares;
-  const Tensor rows = empty({state_.options.batch * context});
+  std::vector<std::string> squares;
+  const Tensor rows = empty({state_.options.batch * state_.options.model.context});
   auto* row = static_cast<char*>(rows.data());
   for (const std::string& each : all) {
     std::size_t bytes = 0;
     std::memcpy(&bytes, each.data(), sizeof bytes);
     std::memcpy(row, each.data() + sizeof bytes, bytes);
     row += bytes;
-    squares += each.substr(sizeof bytes + bytes);
+    squares.push_back(each.substr(sizeof bytes + bytes));
   }
   const double norm = norm_of(squares);
   return {mean_loss(rows), norm};
@@ -153,16 +188,15 @@ std::pair<double, double> ShardedSteps::gradients(std::int64_t step, const std::
 /// Returns the sum of squares of each block of this rank's gradients, f32.
 std::string ShardedSteps::block_squares() const {
   const Tensor& gradients = state_.gradients.buffers().front();
-  const Span mine = pieces_.of(ranks_.rank());
   std::string squares;
-  each_in(mine, [&](std::size_t, std::int64_t, std::int64_t count, std::int64_t at) {
+  each_of(ranks_.rank(), [&](std::size_t, std::int64_t, std::int64_t count, std::int64_t at) {
     for (std::int64_t i = 0; i < count; i += block) {
       const std::int64_t n = std::min(block, count - i);
       alignas(64) float wide[block];
-      read_block(gradients.dtype(),
-                 static_cast<const char*>(gradients.data()) +
-                     static_cast<std::size_t>(mine.begin + at + i) * size_of(gradients.dtype()),
-                 static_cast<std::int64_t>(size_of(gradients.dtype())), wide, n);
+      read_block(
+          gradients.dtype(),
+          static_cast<const char*>(gradients.data()) + static_cast<std::size_t>(at + i) * size_of(gradients.dtype()),
+          static_cast<std::int64_t>(size_of(gradients.dtype())), wide, n);
       float sum = 0;
       kernels::row_kernels().row(kernels::RowOp::sum_of_squares, kernels::Element::f32, wide, 1, &sum, 1, n);
       squares.append(reinterpret_cast<const char*>(&sum), sizeof sum);
@@ -171,26 +205,31 @@ std::string ShardedSteps::block_squares() const {
   return squares;
 }
 
-/// Returns the norm of all gradients with the bits of clip_grad_norm_, and clips this rank's as it does.
-double ShardedSteps::norm_of(const std::string& squares) const {
+/// Returns the norm of all gradients with the bits of clip_grad_norm_, and clips this rank's as it does. `squares`: of
+/// each rank.
+double ShardedSteps::norm_of(const std::vector<std::string>& squares) const {
   const NoGrad guard;
-  const Tensor norms = empty({static_cast<std::int64_t>(state_.parameters.size())});
-  const char* next = squares.data();
-  for (std::size_t i = 0; i < state_.parameters.size(); ++i) {
-    JoinedSums<float> sums;
-    for (std::int64_t at = 0; at < state_.parameters[i].numel(); at += block, next += sizeof(float)) {
-      float sum;
-      std::memcpy(&sum, next, sizeof sum);
-      sums.add(sum);
-    }
-    norms.data<float>()[i] = canonical_nan(std::sqrt(sums.total()));
-  }
+  std::vector<JoinedSums<float>> sums(state_.parameters.size());
+  std::vector<const char*> next;
+  for (const std::string& each : squares) next.push_back(each.data());
+  for (std::int64_t round = 0; round < pieces_.rounds(); ++round)  // the elements ascend
+    for (int rank = 0; rank < ranks_.size(); ++rank)
+      each_in(pieces_.bucket(rank, round), [&](std::size_t i, std::int64_t, std::int64_t count, std::int64_t) {
+        const char*& from = next[static_cast<std::size_t>(rank)];
+        for (std::int64_t at = 0; at < count; at += block, from += sizeof(float)) {
+          float sum;
+          std::memcpy(&sum, from, sizeof sum);
+          sums[i].add(sum);
+        }
+      });
+  const Tensor norms = empty({static_cast<std::int64_t>(sums.size())});
+  for (std::size_t i = 0; i < sums.size(); ++i) norms.data<float>()[i] = canonical_nan(std::sqrt(sums[i].total()));
   const Tensor total = norm(norms, 2.0);
   const double clip = state_.options.clip;
   if (clip > 0) {
     const Tensor factor = minimum(clip / (total + 1e-6), ones({}, total.dtype()));
-    const Span mine = pieces_.of(ranks_.rank());
-    if (factor.item() != 1) state_.gradients.buffers().front().narrow(0, mine.begin, mine.size()).mul_(factor);
+    if (factor.item() != 1)
+      for (const Shard& shard : shards_) shard.values.grad().mul_(factor);
   }
   return total.item();
 }
@@ -238,74 +277,6 @@ std::vector<double> ShardedSteps::validation(std::int64_t batches, const std::fu
   for (std::size_t i = 0; i < losses.size(); ++i)
     std::memcpy(&losses[i], all[i % ranks].data() + i / ranks * sizeof(double), sizeof(double));
   return losses;
-}
-
-// --- the optimiser's state -----------------------------------------------------------------------------------------
-
-optim::StateDict ShardedSteps::optimizer_state() const {
-  if (state_.step == 0) return {};
-  const bool first = ranks_.rank() == 0;
-  std::exception_ptr failure;
-  optim::StateDict whole, shards;
-  const std::vector<const char*> buffers = buffers_of(state_.options.dtype);
-  try {
-    if (adamw_) shards = adamw_->state_dict();
-    if (first)  // in the order of an optimiser of all parameters
-      for (std::size_t number = 0; number < numbers_.size(); ++number) {
-        const auto i = static_cast<std::size_t>(std::find(numbers_.begin(), numbers_.end(), number) - numbers_.begin());
-        whole.emplace_back(name_in_state(number, "step"), full({}, state_.step, Dtype::i64));
-        for (const char* name : buffers)
-          whole.emplace_back(name_in_state(number, name), empty(state_.parameters[i].sizes()));
-      }
-  } catch (...) { failure = std::current_exception(); }
-  ranks_.agree(failure);
-  Messages messages(ranks_.transport());
-  const std::vector<std::size_t> own = numbers_of(state_.parameters, shards_);
-  for (int rank = 0; rank < ranks_.size(); ++rank)
-    each_in(pieces_.of(rank), [&](std::size_t i, std::int64_t begin, std::int64_t count, std::int64_t) {
-      for (const char* name : buffers) {
-        const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
-        float* to = first ? find(whole, name_in_state(numbers_[i], name)).data<float>() + begin : nullptr;
-        const float* from = rank == ranks_.rank() ? find(shards, name_in_state(own[i], name)).data<float>() : nullptr;
-        if (first && rank == 0) std::memcpy(to, from, bytes);
-        else if (first) messages.receive(rank, to, bytes);
-        else if (rank == ranks_.rank()) messages.send(0, from, bytes);
-      }
-    });
-  messages.wait();
-  return whole;
-}
-
-void ShardedSteps::scatter(const optim::StateDict& whole) {
-  const bool first = ranks_.rank() == 0;
-  const std::vector<const char*> buffers = buffers_of(state_.options.dtype);
-  const std::vector<std::size_t> own = numbers_of(state_.parameters, shards_);
-  optim::StateDict shards;
-  std::exception_ptr failure;
-  try {
-    each_in(pieces_.of(ranks_.rank()), [&](std::size_t i, std::int64_t, std::int64_t count, std::int64_t) {
-      shards.emplace_back(name_in_state(own[i], "step"), full({}, state_.step, Dtype::i64));
-      for (const char* name : buffers) shards.emplace_back(name_in_state(own[i], name), empty({count}));
-    });
-  } catch (...) { failure = std::current_exception(); }
-  ranks_.agree(failure);
-  Messages messages(ranks_.transport());
-  for (int rank = 0; rank < ranks_.size(); ++rank)
-    each_in(pieces_.of(rank), [&](std::size_t i, std::int64_t begin, std::int64_t count, std::int64_t) {
-      for (const char* name : buffers) {
-        const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
-        const float* from = first ? find(whole, name_in_state(numbers_[i], name)).data<float>() + begin : nullptr;
-        float* to = rank == ranks_.rank() ? find(shards, name_in_state(own[i], name)).data<float>() : nullptr;
-        if (first && rank == 0) std::memcpy(to, from, bytes);
-        else if (first) messages.send(rank, from, bytes);
-        else if (rank == ranks_.rank()) messages.receive(0, to, bytes);
-      }
-    });
-  messages.wait();
-  try {
-    if (adamw_) adamw_->load_state_dict(shards);
-  } catch (...) { failure = std::current_exception(); }
-  ranks_.agree(failure);
 }
 
 void ShardedSteps::write(const std::function<void()>& write) const {

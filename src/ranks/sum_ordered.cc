@@ -51,18 +51,18 @@ Tensor sum_ordered(const std::vector<Tensor>& parts, std::int64_t count, const R
              runtime::format("{} of {}", name_of(parts[0].dtype()), to_string(parts[0].sizes())));
   const Dtype dtype = parts[0].dtype();
   const Pieces pieces(parts[0].numel(), ranks.size());
-  std::vector<NodeSum> mine;
+  std::vector<Tensor> mine;
   Tensor result;
   std::unique_ptr<OrderedSum> sum;
   try {
     result = empty(parts[0].sizes(), dtype);
     sum = std::make_unique<OrderedSum>(ranks, count, dtype, pieces);
     for (const Span& node : OrderedSum::nodes(count, ranks.rank(), ranks.size()))
-      mine.push_back({node, sum_of(parts, share_of(count, ranks.rank(), ranks.size()).begin, node)});
+      mine.push_back(sum_of(parts, share_of(count, ranks.rank(), ranks.size()).begin, node));
   } catch (...) { failure = std::current_exception(); }
   ranks.agree(failure);
 
-  // The pieces of the others come straight into the result; a bucket of the own one leaves as soon as it is added.
+  // The buckets of the others come straight into the result; one of this rank leaves as soon as it is added.
   constexpr int channel = 3;
   Transport& transport = ranks.transport();
   const std::size_t element = size_of(dtype);
@@ -70,11 +70,13 @@ Tensor sum_ordered(const std::vector<Tensor>& parts, std::int64_t count, const R
   std::vector<Transport::Request> requests;
   const auto at = [&](const Span& bucket) { return data + static_cast<std::size_t>(bucket.begin) * element; };
   const auto bytes = [&](const Span& bucket) { return static_cast<std::size_t>(bucket.size()) * element; };
-  for (std::int64_t k = 0, most = pieces.most_buckets(); k < most; ++k)
+  for (std::int64_t k = pieces.rounds() - 1; k >= 0; --k)
     for (int from = 0; from < ranks.size(); ++from)
       if (const Span bucket = pieces.bucket(from, k); from != ranks.rank() && bucket.size() > 0)
         requests.push_back(transport.receive(from, channel, at(bucket), bytes(bucket)));
-  sum->run(mine, at(pieces.of(ranks.rank())), [&](const Span& bucket) {
+  sum->start(data);
+  for (std::size_t i = 0; i < mine.size(); ++i) sum->give(i, mine[i]);
+  sum->finish(/*failed=*/false, [&](const Span& bucket) {
     for (int step = 1; step < ranks.size(); ++step)
       requests.push_back(transport.send((ranks.rank() + step) % ranks.size(), channel, at(bucket), bytes(bucket)));
   });

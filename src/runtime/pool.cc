@@ -1,6 +1,7 @@
 // src/runtime/pool.cc: runs a fixed number of parts on the caller and the workers, which spin briefly and then sleep.
 #include "runtime/pool.h"
 
+#include "runtime/between_parts.h"
 #include "runtime/floating_point.h"
 #include "runtime/futex.h"
 
@@ -232,6 +233,7 @@ void Pool::run_part(PartFunction part, void* context, std::int64_t index, std::e
   }
   if (remaining_.fetch_sub(1, std::memory_order_seq_cst) == 1 && caller_sleeps_.load(std::memory_order_seq_cst))
     futex_wake(remaining_, 1);
+  between_parts();
 }
 
 }  // namespace attn::runtime

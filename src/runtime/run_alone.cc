@@ -1,6 +1,7 @@
 // src/runtime/run_alone.cc: runs parts one after another; the first exception is thrown after the last part.
 #include "runtime/run_alone.h"
 
+#include "runtime/between_parts.h"
 #include "runtime/floating_point.h"
 
 #include <exception>
@@ -33,6 +34,7 @@ void run_alone(PartFunction part, void* context, std::int64_t parts) {
       } catch (...) {
         if (!error) error = std::current_exception();
       }
+      between_parts();
     }
   }
   if (error) std::rethrow_exception(error);

@@ -4,6 +4,7 @@
 #include <attn/ops.h>
 
 #include "runtime/floating_point.h"
+#include "tensor/leaf_by_leaf.h"
 #include "tensor/record.h"
 
 #include <algorithm>
@@ -75,10 +76,17 @@ class Pass {
   }
 
   void run(const std::vector<Tensor>& outputs, std::vector<Tensor> grads) {
+    run(outputs, std::move(grads), [](std::uint64_t) {});
+  }
+  /// Calls `ran` with the sequence of each node that has run. No node made later runs from then on.
+  template <typename Ran>
+  void run(const std::vector<Tensor>& outputs, std::vector<Tensor> grads, const Ran& ran) {
     for (std::size_t i = 0; i < outputs.size(); ++i) send(Edge(outputs[i]), std::move(grads[i]));
     while (!waiting_.empty()) {
       Waiting next = std::move(waiting_.extract(std::prev(waiting_.end())).mapped());
+      const std::uint64_t sequence = next.node->sequence;
       run_node(std::move(next));
+      ran(sequence);
     }
   }
 
@@ -86,6 +94,26 @@ class Pass {
   /// Returns the leaves with their gradients, in the order in which they first received one.
   std::vector<std::pair<Tensor, Tensor>>& leaves() { return leaves_; }
   std::vector<std::pair<Tensor, Tensor>>& retained() { return retained_; }
+  /// Returns a leaf's gradient, undefined if none has reached it.
+  Tensor take(const Tensor& leaf) {
+    const auto found = leaf_index_.find(leaf.impl());
+    return found == leaf_index_.end() ? Tensor() : std::move(leaves_[found->second].second);
+  }
+  /// Returns all nodes that the outputs depend on, from the first made to the last.
+  std::map<std::uint64_t, const Node*> reached() const {
+    std::map<std::uint64_t, const Node*> nodes;
+    std::vector<const Node*> next;
+    const auto reach = [&](const Node* node) {
+      if (node != nullptr && nodes.emplace(node->sequence, node).second) next.push_back(node);
+    };
+    for (const auto& root : roots_) reach(root.get());
+    while (!next.empty()) {
+      const Node* node = next.back();
+      next.pop_back();
+      for (const Edge& edge : node->edges) reach(edge.node.get());
+    }
+    return nodes;
+  }
 
  private:
   struct Waiting {
@@ -107,21 +135,9 @@ class Pass {
     return is_target(edge) || (edge.node && needed_.count(edge.node.get()) != 0);
   }
 
-  /// Marks the nodes through which a gradient flows to a target: collects all reachable nodes, then goes through them
-  /// from the first made to the last.
+  /// Marks the nodes through which a gradient flows to a target.
   void mark_needed() {
-    std::map<std::uint64_t, const Node*> reached;
-    std::vector<const Node*> next;
-    const auto reach = [&](const Node* node) {
-      if (node != nullptr && reached.emplace(node->sequence, node).second) next.push_back(node);
-    };
-    for (const auto& root : roots_) reach(root.get());
-    while (!next.empty()) {
-      const Node* node = next.back();
-      next.pop_back();
-      for (const Edge& edge : node->edges) reach(edge.node.get());
-    }
-    for (const auto& [sequence, node] : reached)
+    for (const auto& [sequence, node] : reached())
       if (std::any_of(node->edges.begin(), node->edges.end(), [&](const Edge& edge) { return needs(edge); }))
         needed_.insert(node);
   }
@@ -244,6 +260,28 @@ void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& gra
         accumulate_grad(target.x, std::move(target.gradient));
     for (auto& [x, gradient] : pass.retained()) accumulate_grad(x, std::move(gradient));
     for (auto& [leaf, gradient] : pass.leaves()) accumulate_grad(leaf, std::move(gradient));
+  });
+}
+
+void backward_leaf_by_leaf(const Tensor& output, const Tensor& grad, const std::function<void(const Tensor&)>& whole) {
+  const runtime::DefaultFloatingPoint floating_point;
+  std::vector<Tensor> starts = seeds("backward", {output}, {grad});
+  const NoGrad guard;
+  Pass pass({output}, /*retain_graph=*/false);
+  // Of the nodes that use a leaf, the first made runs last.
+  std::unordered_set<const TensorImpl*> seen;
+  std::map<std::uint64_t, std::vector<Tensor>> used_last;
+  for (const auto& [sequence, node] : pass.reached())
+    for (const Edge& edge : node->edges)
+      if (edge.leaf.defined() && seen.insert(edge.leaf.impl()).second) used_last[sequence].push_back(edge.leaf);
+  pass.run({output}, std::move(starts), [&](std::uint64_t sequence) {
+    while (!used_last.empty() && std::prev(used_last.end())->first >= sequence) {
+      const std::vector<Tensor> leaves = std::move(used_last.extract(std::prev(used_last.end())).mapped());
+      for (const Tensor& leaf : leaves) {
+        if (Tensor gradient = pass.take(leaf); gradient.defined()) accumulate_grad(leaf, std::move(gradient));
+        whole(leaf);
+      }
+    }
   });
 }
 
