@@ -50,7 +50,7 @@ def row(group: str, name: str, formula: str, source: str, cpp: str, plain: Calla
 
 
 def all_rows() -> list[Row]:
-    for module in ("literature_scores", "literature_masks", "literature_models"):
+    for module in ("literature_scores", "literature_normalizers", "literature_masks", "literature_models"):
         importlib.import_module(module)
     return ROWS
 

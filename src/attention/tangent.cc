@@ -73,6 +73,8 @@ void check_supported(const char* function, const AttentionOptions& options) {
   if (options.score.kind != Score::Kind::scaled_dot && options.score.kind != Score::Kind::dot)
     no("the score is general or additive; it must be the (scaled) dot product, or a score_mod of it");
   if (!(options.weights == Weights::none)) no("weights are requested; they have no tangent here");
+  if (options.normalizer.kind != Normalizer::Kind::softmax || !options.weight_mod.empty())
+    no("a normalizer or a weight_mod is given; it has no tangent here");
   if (options.out.defined()) no("out is given; the results are always new");
 }
 

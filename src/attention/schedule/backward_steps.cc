@@ -2,6 +2,8 @@
 // has, and in which order they must run.
 #include "attention/schedule/backward_steps.h"
 
+#include "kernels/attention/normalizer_problem.h"
+
 #include <algorithm>
 #include <numeric>
 
@@ -20,7 +22,7 @@ BackwardSteps::BackwardSteps(const AttentionGradient& gradient, const BackwardPl
   unit_before_ = shared_heads_;
   const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
   kernel_bytes_ =
-      aligned(std::max(kernel_.scratch_bytes(gradient), kernels::gradient_reference().scratch_bytes(gradient)));
+      aligned(std::max(kernel_.scratch_bytes(gradient), kernels::gradient_reference_of(p).scratch_bytes(gradient)));
   keep_bytes_ =
       dropout_ != nullptr || p.drops() ? aligned(static_cast<std::size_t>(kernels::query_block * p.k_rows)) : 0;
   order_ = order_of_shared(static_cast<std::int64_t>(partition_.groups.size()));
@@ -45,12 +47,16 @@ void BackwardSteps::for_each_sum(F&& sum) const {
     const kernels::DenseGradient& dense = gradient_.dense[n];
     sum(dense.stride[1] != 0, dense.stride[0] != 0, dense.stride[2] != 0);
   }
-  const kernels::ScoreGradient* const expression = gradient_.problem.score_gradient;
-  for (int n = 0; expression != nullptr && n < expression->lookup_count; ++n) {
-    const kernels::ScoreSlope& lookup = expression->lookups[n];
-    if (lookup.line != kernels::ScoreLine::step)
-      sum(lookup.by_head, lookup.by_item && !has_sequences(), expression->elements == kernels::ElementOrder::by_key);
-  }
+  const auto each_lookup = [&](const kernels::ScoreGradient* expression) {
+    for (int n = 0; expression != nullptr && n < expression->lookup_count; ++n) {
+      const kernels::ScoreSlope& lookup = expression->lookups[n];
+      if (lookup.line != kernels::ScoreLine::step)
+        sum(lookup.by_head, lookup.by_item && !has_sequences(), expression->elements == kernels::ElementOrder::by_key);
+    }
+  };
+  const AttentionProblem& p = gradient_.problem;
+  each_lookup(p.score_gradient);
+  if (p.normalization != nullptr) each_lookup(p.normalization->weight_gradient);
 }
 
 // --- rows and keys --------------------------------------------------------------------------------------------------

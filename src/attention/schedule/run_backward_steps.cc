@@ -4,6 +4,7 @@
 
 #include "attention/schedule/backward_steps.h"
 #include "kernels/attention/kv_rows.h"
+#include "kernels/attention/normalizer_problem.h"
 
 #include <algorithm>
 #include <cstring>
@@ -160,7 +161,9 @@ bool BackwardSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
   bool good = true;
   const std::int64_t steps = steps_of_unit(unit);
   for (std::int64_t n = 0;
-       n < steps && (good || gradient_.dense_count != 0 || gradient_.problem.score_gradient != nullptr); ++n) {
+       n < steps && (good || gradient_.dense_count != 0 || gradient_.problem.score_gradient != nullptr ||
+                     gradient_.problem.normalization != nullptr);
+       ++n) {
     if (wave != nullptr) {
       context.mine = wave->progress + first_step(unit) + n;
       context.before = unit < unit_before_ ? nullptr : wave->progress + first_step(unit - unit_before_) + n;
@@ -179,14 +182,15 @@ bool BackwardSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
 }
 
 void BackwardSteps::run_again(std::int64_t unit, char* scratch) const {
+  const kernels::GradientKernel& reference = kernels::gradient_reference_of(gradient_.problem);
   clear_unit(unit, nullptr);
   for (std::int64_t n = 0; n < steps_of_unit(unit); ++n) {
     const Step step = step_of_unit(unit, n);
     if (step.rows.rows == 0) continue;
-    with_rows(gradient_, kernels::gradient_reference(), step, scratch, nullptr, [&](AttentionGradient g) {
+    with_rows(gradient_, reference, step, scratch, nullptr, [&](AttentionGradient g) {
       g.dense_count = 0;
       g.adds_lookups = false;
-      kernels::gradient_reference().step(g, step.rows, {}, scratch);
+      reference.step(g, step.rows, {}, scratch);
     });
   }
 }
