@@ -3,6 +3,7 @@
 #include <attn/bias.h>
 #include <attn/hints.h>
 #include <attn/mask.h>
+#include <attn/normalizer.h>
 #include <attn/random.h>
 #include <attn/score.h>
 #include <attn/tensor.h>
@@ -111,9 +112,13 @@ struct AttentionOptions {
   Bias bias = {};
   ScoreExpression score_mod = {};     ///< an expression of score and position, applied after softcap and bias
   ScoreCallback score_callback = {};  ///< a C++ callable that changes tiles of scores, applied after score_mod
-  double softcap = 0;                 ///< c: scores become c * tanh(s / c); 0 = off
-  double temperature = 1;             ///< scores are divided by it, as the last step before softmax
-  Tensor sinks = {};                  ///< [Hq]: an extra logit per head in the softmax's sum, without a row of v
+  Normalizer normalizer = {};         ///< how the scores of a row become weights: softmax, or another
+  /// An expression of the weight (which takes the place of the score: `s`) and of the position, applied after the
+  /// normalizer and before dropout.
+  ScoreExpression weight_mod = {};
+  double softcap = 0;      ///< c: scores become c * tanh(s / c); 0 = off
+  double temperature = 1;  ///< scores are divided by it, as the last step before softmax
+  Tensor sinks = {};       ///< [Hq]: an extra logit per head in the softmax's sum, without a row of v
   Tensor query_lengths = {};
   Tensor key_lengths = {};
   Tensor key_start = {};
@@ -144,7 +149,9 @@ struct AttentionResult {
   Tensor output;            ///< [B, Hq, Tq, Dv], the dtype of q (packed: the layout of q)
   Tensor weights;           ///< the weights that `AttentionOptions::weights` requested, else undefined
   Tensor weight_keys = {};  ///< with Weights::top_k: the key of each weight, i64
-  Tensor logsumexp;         ///< [B, Hq, Tq], f32 (f64 for f64): natural log, before dropout; -inf if no key is seen
+  /// [B, Hq, Tq], f32 (f64 for f64): natural log, before dropout; -inf if no key is seen. Undefined with another
+  /// normalizer than softmax and softmax1.
+  Tensor logsumexp;
   std::uint64_t dropout_seed = 0;  ///< the dropout seed of this call; passing it again drops the same weights
   Plan plan;
 };

@@ -24,6 +24,7 @@
 #include <attn/memory.h>
 #include <attn/model.h>
 #include <attn/nn.h>
+#include <attn/normalizer.h>
 #include <attn/npy.h>
 #include <attn/ops.h>
 #include <attn/optim.h>

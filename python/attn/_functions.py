@@ -96,6 +96,8 @@ def attention(
     mask: Any = None,
     bias: Any = None,
     score_mod: Any = None,
+    normalizer: str | None = None,
+    weight_mod: Any = None,
     softcap: float = 0.0,
     temperature: float = 1.0,
     sinks: Any = None,
@@ -128,6 +130,10 @@ def attention(
     bias            attn.Bias, or a floating array that broadcasts to [B, Hq, Tq, Tk]
     score_mod       a function of (s, b, h, i, j), traced once into attn.ScoreExpression:
                     lambda s, b, h, i, j: s - slope[h] * (i - j)
+    normalizer      how the scores of a row become weights: "softmax" (the default), "softmax1", "sparsemax",
+                    "entmax15", "sigmoid" or "sigmoid(BIAS)", "relu_squared" or "relu_squared(SCALE)"
+    weight_mod      a function of (w, b, h, i, j) as score_mod, of the weight after the normalizer, before dropout:
+                    lambda w, b, h, i, j: w * gate[h, j]
     softcap         c: scores become c * tanh(s / c); 0: off
     temperature     the scores are divided by it, after all other changes
     sinks           [Hq]: an extra logit for each head, which is counted in the softmax's sum but has no value
@@ -173,6 +179,8 @@ def attention(
         mask,
         bias,
         score_mod,
+        normalizer,
+        weight_mod,
         softcap,
         temperature,
         sinks,

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 from attn import _arguments, _core
 from attn._tracing import trace
 
-_SCORE, _SCORE_MOD = (_core.attention_options.index(name) for name in ("score", "score_mod"))
+_SCORE, _SCORE_MOD, _WEIGHT_MOD = (_core.attention_options.index(name)
+                                   for name in ("score", "score_mod", "weight_mod"))
 
 
 def in_order(function: str, options: dict[str, Any], names: Iterable[str], refused: Iterable[str] = ()) -> tuple:
@@ -37,8 +38,9 @@ def scores_apart(function: str, options: tuple) -> tuple:
 def prepared(function: str, options: tuple) -> tuple:
     """Returns the options as the extension takes them, with functions traced."""
     options = scores_apart(function, options)
-    if options[_SCORE_MOD] is not None:
-        options = _with(options, _SCORE_MOD, trace(options[_SCORE_MOD]))
+    for place in (_SCORE_MOD, _WEIGHT_MOD):
+        if options[place] is not None:
+            options = _with(options, place, trace(options[place]))
     if isinstance(options[_SCORE], AdditiveWeights):
         options = _with(options, _SCORE, _core.Score.additive(*options[_SCORE]))
     return options

@@ -26,10 +26,10 @@ PyBias bias_of(nb::handle x, const char* function) {
 
 }  // namespace
 
-PyScoreExpression expression_of(nb::handle x, const char* function) {
+PyScoreExpression expression_of(nb::handle x, const char* function, const char* name) {
   if (const PyScoreExpression* given = as<PyScoreExpression>(x)) return *given;
-  throw type_error("{}: score_mod is a {}; an attn.ScoreExpression is needed, or a function of (s, b, h, i, j)",
-                   function, name_of_type(x));
+  throw type_error("{}: {} is a {}; an attn.ScoreExpression is needed, or a function of (s, b, h, i, j)", function,
+                   name, name_of_type(x));
 }
 
 namespace {
@@ -98,12 +98,23 @@ void set_integers(Call& call, nb::handle given, const char* name) {
   call.options.*member = call.read.integers(given, name);
 }
 
+Normalizer normalizer_of(nb::handle x, const char* function) {
+  if (!PyUnicode_Check(x.ptr()))
+    throw type_error("{}: normalizer is a {}; a text is needed, such as \"sparsemax\" or \"sigmoid(-3)\"", function,
+                     name_of_type(x));
+  try {
+    return Normalizer::parse(nb::cast<std::string>(x));
+  } catch (const ValueError& error) { throw ValueError(text("{}: {}", function, error.what())); }
+}
+
 constexpr Option all_options[] = {
     {"score", [](Call& c, nb::handle x) { c.score = score_of(x, c.read.function()); }},
     {"scale", [](Call& c, nb::handle x) { c.options.scale = number(x, {c.read.function(), "scale"}); }},
     {"mask", [](Call& c, nb::handle x) { c.options.mask = mask_of(x, c.read.function()).mask; }},
     {"bias", [](Call& c, nb::handle x) { c.bias = bias_of(x, c.read.function()); }},
     {"score_mod", [](Call& c, nb::handle x) { c.score_mod = expression_of(x, c.read.function()); }},
+    {"normalizer", [](Call& c, nb::handle x) { c.options.normalizer = normalizer_of(x, c.read.function()); }},
+    {"weight_mod", [](Call& c, nb::handle x) { c.weight_mod = expression_of(x, c.read.function(), "weight_mod"); }},
     {"softcap", [](Call& c, nb::handle x) { set_number<&AttentionOptions::softcap>(c, x, "softcap"); }},
     {"temperature", [](Call& c, nb::handle x) { set_number<&AttentionOptions::temperature>(c, x, "temperature"); }},
     {"sinks", [](Call& c, nb::handle x) { c.sinks = x, c.options.sinks = c.read(x, "sinks"); }},
@@ -229,10 +240,16 @@ Call::Call(const char* function, nb::handle q_array, nb::handle k_array, nb::han
     for (const nb::object& each : score.arrays) refuse_gradient(each, {function, "an array of score"});
     for (const nb::object& each : bias.arrays) refuse_gradient(each, {function, "an array of bias"});
     for (const PyLookup& each : score_mod.arrays) refuse_gradient(each.array, {function, "an array of score_mod"});
+    for (const PyLookup& each : weight_mod.arrays) refuse_gradient(each.array, {function, "an array of weight_mod"});
   }
   options.score = score.score;
   options.bias = bias.bias;
   options.score_mod = score_mod.expression;
+  options.weight_mod = weight_mod.expression;
+  using Kind = Normalizer::Kind;
+  if (wants_logsumexp && options.normalizer.kind != Kind::softmax && options.normalizer.kind != Kind::softmax1)
+    throw ValueError(text("{}: return_logsumexp is given; weights of the normalizer {} have no logsumexp", function,
+                          options.normalizer.to_string()));
 }
 
 std::vector<Leaf> Call::leaves(nb::handle q_array, nb::handle k_array, nb::handle v_array) {
@@ -251,14 +268,18 @@ std::vector<Leaf> Call::leaves(nb::handle q_array, nb::handle k_array, nb::handl
   for (std::size_t n = 0; n < bias.arrays.size(); ++n)
     if (!bias.arrays[n].is_none()) leaves.push_back({&bias_values_[n], bias.arrays[n]});
   mod_values_.clear();
-  std::vector<const void*> seen;
-  for (const ScoreExpression& lookup : score_mod.expression.lookups()) {
-    const Tensor& values = lookup.tensor();
-    if (std::find(seen.begin(), seen.end(), values.impl()) != seen.end()) continue;
-    seen.push_back(values.impl());
-    mod_values_.push_back(values);
+  std::vector<nb::object> arrays;
+  for (const PyScoreExpression* expression : {&score_mod, &weight_mod}) {
+    std::vector<const void*> seen;
+    for (const ScoreExpression& lookup : expression->expression.lookups()) {
+      const Tensor& values = lookup.tensor();
+      if (std::find(seen.begin(), seen.end(), values.impl()) != seen.end()) continue;
+      seen.push_back(values.impl());
+      mod_values_.push_back(values);
+      arrays.push_back(expression->array_of(values));
+    }
   }
-  for (Tensor& values : mod_values_) leaves.push_back({&values, score_mod.array_of(values)});
+  for (std::size_t n = 0; n < arrays.size(); ++n) leaves.push_back({&mod_values_[n], arrays[n]});
   return leaves;
 }
 

@@ -19,7 +19,7 @@ struct Call {
   AttentionOptions options;
   PyScore score;
   PyBias bias;
-  PyScoreExpression score_mod;
+  PyScoreExpression score_mod, weight_mod;
   nb::handle sinks, out = Py_None;
   bool wants_logsumexp = false;
 
@@ -28,8 +28,8 @@ struct Call {
   Call(const char* function, nb::handle q, nb::handle k, nb::handle v, nb::handle options, bool keeps = false,
        const char* q_name = "q");
 
-  /// Returns the arrays of q, k, v, sinks, the score, the bias and the floating tables of score_mod. Left out are
-  /// options that are not given, and bias terms of copied numbers.
+  /// Returns the arrays of q, k, v, sinks, the score, the bias and the floating tables of score_mod and of
+  /// weight_mod. Left out are options that are not given, and bias terms of copied numbers.
   std::vector<Leaf> leaves(nb::handle q, nb::handle k, nb::handle v);
   /// Updates the options after tensors of leaves() were changed.
   void join();
@@ -50,7 +50,7 @@ PyMask mask_of(nb::handle x, const char* function);
 /// Reads "scaled_dot", "dot" or an attn.Score.
 PyScore score_of(nb::handle x, const char* function);
 /// Reads an attn.ScoreExpression; Python code has already traced functions to such expressions.
-PyScoreExpression expression_of(nb::handle x, const char* function);
+PyScoreExpression expression_of(nb::handle x, const char* function, const char* name = "score_mod");
 /// Reads a name of weights, a text such as "top_k(3)" or an attn.Weights.
 PyWeights weights_of(nb::handle x, const char* function);
 

@@ -81,7 +81,7 @@ def row(group: str, name: str, formula: str, source: str, cpp: str, plain: Calla
 
 
 def all_rows() -> list[Row]:
-    for module in ("scores", "relative", "masks", "chosen", "linear", "models"):
+    for module in ("scores", "relative", "normalizers", "masks", "chosen", "linear", "models"):
         importlib.import_module(f"literature_{module}")
     return ROWS
 

@@ -132,10 +132,10 @@ def _with_sink(q, k, v, sinks):
 
 
 @row(N, "Softmax-1", "exp(s) / (1 + sum exp(s))", "Miller 2023, evanmiller.org/attention-is-off-by-one.html",
-     "attention(q, k, v, {.sinks = zeros({4})}).output",
+     "attention(q, k, v, {.normalizer = Normalizer::softmax1()}).output",
      lambda q, k, v: _with_sink(q, k, v, q.new_zeros(q.shape[1])))
 def softmax_1(q, k, v):
-    return attn.attention(q, k, v, sinks=torch.zeros(q.shape[1]))
+    return attn.attention(q, k, v, normalizer="softmax1")
 
 
 @row(N, "Learned sink", "exp(s) / (exp(sink[h]) + sum exp(s))", "gpt-oss, 2508.10925",
@@ -165,8 +165,8 @@ def _local_p(q, k, v, w, u, reach=6):
 
 @row(N, "Local-p", "softmax(s, |j - p| <= D) exp(-(j - p)^2 / (2 (D/2)^2)), p = T sigmoid(u . tanh(W q))",
      "Luong 2015, 1508.04025",
-     "attention(q, k, v, {.score_mod = [&](auto s, auto b, auto h, auto i, auto j) "
-     "{ return s - (j - c(b, h, i)) * (j - c(b, h, i)) / 18.0; }}).output",
+     "attention(q, k, v, {.weight_mod = [&](auto w, auto b, auto h, auto i, auto j) "
+     "{ return w * exp((j - c(b, h, i)) * (c(b, h, i) - j) / 18.0); }}).output",
      _local_p, large={"reach": 64}, w=lambda z: (z.D, z.D // 2), u=lambda z: (z.D // 2,))
 def local_p(q, k, v, w, u, reach=6):
     p = attn.ScoreTable(k.shape[2] * torch.sigmoid(torch.tanh(q @ w) @ u))
@@ -174,13 +174,10 @@ def local_p(q, k, v, w, u, reach=6):
     def near(s, b, h, i, j):
         return attn.where(abs(j - p[b, h, i]) <= float(reach), s, -math.inf)
 
-    def gaussian(s, b, h, i, j):
-        return near(s, b, h, i, j) - (j - p[b, h, i]) * (j - p[b, h, i]) / (reach * reach / 2)
+    def gaussian(w, b, h, i, j):
+        return w * attn.exp((j - p[b, h, i]) * (p[b, h, i] - j) / (reach * reach / 2))
 
-    # a factor of a weight is a term of its score, without its share of the sum: exp of the difference of both sums
-    _, whole = attn.attention(q, k, v, score_mod=near, return_logsumexp=True)
-    y, share = attn.attention(q, k, v, score_mod=gaussian, return_logsumexp=True)
-    return y * torch.exp(share - whole).unsqueeze(-1)
+    return attn.attention(q, k, v, score_mod=near, weight_mod=gaussian)
 
 
 @row(N, "Differential", "(softmax(s1) - lambda softmax(s2)) v", "Ye 2024, 2410.05258",

@@ -135,7 +135,7 @@ def test_an_expression_whose_text_does_not_read_back_is_an_error_of_one_line():
     one, other = attn.ScoreTable(torch.nn.Parameter(draw(H)), "a"), attn.ScoreTable(draw(H), "a")
     mod = attn.ScoreExpression(lambda s, b, h, i, j: s * one[h] + other[h])
     call = lambda x: attn.attention(x, x, x, score_mod=mod)
-    text = (r"score_mod holds a tensor that wants a gradient or has a tangent, and its text does not read back, "
+    text = (r"an expression holds a tensor that wants a gradient or has a tangent, and its text does not read back, "
             r".*attn.ScoreTable\(x, name\)")
     x = draw(B, H, T, D)
     assert torch.isfinite(call(x)).all()

@@ -81,7 +81,9 @@ constexpr double large_work = 1 << 27;
 /// once per process, with the first such call.
 void notice_reference(const Call& call, const AttentionKernel& kernel, const Plan& plan) {
   const kernels::AttentionProblem& p = call.problem;
-  if (kernel.vector_kernel != nullptr || attention_kernels().size() == 1) return;
+  const bool by_vectors =
+      p.normalization != nullptr ? p.normalization->kernel != nullptr : kernel.vector_kernel != nullptr;
+  if (by_vectors || attention_kernels().size() == 1) return;
   const double pairs =
       static_cast<double>(p.batch * p.q_heads) * static_cast<double>(p.q_rows) * static_cast<double>(p.k_rows);
   if (pairs * static_cast<double>(p.dim + p.value_dim) < large_work) return;
@@ -121,6 +123,11 @@ AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor&
   return result;
 }
 
+/// Returns whether the weights have a sum whose logarithm is a result.
+bool has_logsumexp(const Call& call) {
+  return !call.normalizer || call.normalizer->described.op == kernels::NormalizerOp::softmax;
+}
+
 /// The kernel that was chosen, the plan that says why, and whether the call is recorded for autograd.
 struct Decided {
   const AttentionKernel& kernel;
@@ -142,13 +149,14 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
     seed = dropout_seed(options.dropout_p, options.dropout_seed, options.generator);
     describe_dropout(options.dropout_p, seed, call.dtype() == Dtype::f64, call.problem);
   }
-  AttentionResult result{
-      .output = output_memory(call, options.out, recorded),
-      .weights = {},
-      .weight_keys = {},
-      .logsumexp = call_options.logsumexp ? new_memory(call.rank == 4 ? rows() : call.shown(rows()), type) : Tensor(),
-      .dropout_seed = seed,
-      .plan = plan};
+  AttentionResult result{.output = output_memory(call, options.out, recorded),
+                         .weights = {},
+                         .weight_keys = {},
+                         .logsumexp = call_options.logsumexp && has_logsumexp(call)
+                                          ? new_memory(call.rank == 4 ? rows() : call.shown(rows()), type)
+                                          : Tensor(),
+                         .dropout_seed = seed,
+                         .plan = plan};
   const bool aside = is_written_aside(call, options.out);
   const Tensor other = other_memory(call, result.output, aside);
   const Tensor& written = other.defined() ? other : result.output;
@@ -158,7 +166,7 @@ AttentionResult computed(Call& call, const Decided& decided, const AttentionOpti
   call.problem.out = written.impl()->data;
   const Dims& strides = written.impl()->strides;
   for (int d = 0; d < 3; ++d) call.problem.out_stride[d] = strides[d];
-  if (call_options.logsumexp) call.problem.logsumexp = result.logsumexp.data();
+  if (result.logsumexp.defined()) call.problem.logsumexp = result.logsumexp.data();
   Tensor max, sum;  // each row's values for the backward pass
   if (recorded || call_options.saved != nullptr) {
     const AttentionSaved given = recorded ? AttentionSaved() : *call_options.saved;
@@ -206,7 +214,9 @@ AttentionResult resumed(Call& call, bool recorded, const AttentionOptions& optio
   SavedAttention rows = checked_saved(call, saved);
   AttentionResult result{.output = saved.output.detach(),
                          .weights = {},
-                         .logsumexp = empty(call.shown({p.batch, p.q_heads, p.q_rows}), call.compute_dtype()),
+                         .logsumexp = has_logsumexp(call)
+                                          ? empty(call.shown({p.batch, p.q_heads, p.q_rows}), call.compute_dtype())
+                                          : Tensor(),
                          .dropout_seed = saved.dropout_seed,
                          .plan = {}};
   if (!(options.weights == Weights::none))

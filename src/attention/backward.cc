@@ -218,17 +218,22 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   const int threads = num_threads();  // read once, because another thread may change it meanwhile
   FusedGradients result;
   LoweredScoreGradient expression;
+  LoweredWeightGradient weight_expression;
   AttentionProblem problem = call.problem;
-  if (call.score_mod) {
-    const std::vector<Tensor>& values = call.score_mod->any_rows.values;
-    for (std::size_t n = 0; n < values.size(); ++n)
-      result.looked_up.push_back(options.looked_up.empty() || options.looked_up[n] ? zeros(values[n].sizes(), computed)
-                                                                                   : Tensor());
-    if (!problem.score_mod.empty()) {
-      expression = lower_score_gradient(call.score_expression, call.score_mod->any_rows, result.looked_up,
-                                        call.scores(), call.lengths, computed);
-      problem.score_gradient = &expression.gradient;
-    }
+  const std::vector<Tensor> looked_up = call.looked_up();
+  for (std::size_t n = 0; n < looked_up.size(); ++n)
+    result.looked_up.push_back(options.looked_up.empty() || options.looked_up[n] ? zeros(looked_up[n].sizes(), computed)
+                                                                                 : Tensor());
+  if (call.score_mod && !problem.score_mod.empty()) {
+    expression = lower_score_gradient(call.score_expression, call.score_mod->any_rows, result.looked_up, call.scores(),
+                                      call.lengths, computed);
+    problem.score_gradient = &expression.gradient;
+  }
+  if (call.normalizer && !call.normalizer->described.weight_mod.empty()) {
+    const auto first = result.looked_up.end() - static_cast<std::ptrdiff_t>(call.normalizer->weight_mod.values.size());
+    lower_weight_gradient(*call.normalizer, {first, result.looked_up.end()}, call.scores(), call.lengths, computed,
+                          weight_expression);
+    problem.normalization = &weight_expression.described;
   }
   const bool native = options.plan != nullptr ? options.plan->kernel->finish != nullptr
                                               : plan_backward(problem).kernel != nullptr &&
@@ -238,6 +243,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   AttentionGradient& g = described.gradient;
   g.problem.score_gradient = problem.score_gradient;
   g.along = options.along;
+  g.problem.normalization = problem.normalization;
   const AttentionProblem& p = g.problem;
   std::vector<bool> bias = options.bias;
   bias.resize(call.bias.values.size(), options.bias.empty());
@@ -311,8 +317,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   };
   into(options.dq, result.q), into(options.dk, result.k), into(options.dv, result.v);
   for (std::size_t n = 0; n < result.bias.size(); ++n) narrow(result.bias[n], call.bias.values[n].dtype());
-  for (std::size_t n = 0; n < result.looked_up.size(); ++n)
-    narrow(result.looked_up[n], call.score_mod->any_rows.values[n].dtype());
+  for (std::size_t n = 0; n < result.looked_up.size(); ++n) narrow(result.looked_up[n], looked_up[n].dtype());
   return result;
 }
 

@@ -24,6 +24,7 @@ struct ScoreShape {
   // Rank of q as the caller gave it. With 3, a mask of rank 3 is [B, Tq, Tk], or [Hq, Tq, Tk] for packed sequences.
   int rank = 4;
   const PackedLengths* packed = nullptr;
+  const char* expression = "score_mod";  // name of the expression of the scores that is lowered, for errors
   bool rows_at_end = false;  // rows are at the end of their sequence, as with a cache; any other alignment is an error
   Dims sizes() const { return {batch, heads, q_rows, k_rows}; }
   /// Returns the number of units with their own lengths and positions: batch items or packed sequences.

@@ -26,7 +26,7 @@ Gradients backward_of(const Call& call, const SavedAttention& saved, const Backw
   wanted.sinks = call.sinks.defined() && at.needs(input++);
   wanted.additive_w = call.additive_w.defined() && at.needs(input++);
   for (std::size_t n = 0; n < call.bias.values.size(); ++n) wanted.bias.push_back(at.needs(input++));
-  for (std::size_t n = 0; call.score_mod && n < call.score_mod->any_rows.values.size(); ++n)
+  for (std::size_t n = 0, count = call.looked_up().size(); n < count; ++n)
     wanted.looked_up.push_back(at.needs(input++));
 
   const FusedGradients g = attention_backward(call, saved, wanted);

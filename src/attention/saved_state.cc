@@ -159,14 +159,15 @@ AttentionGradients attention_backward_call(const Tensor& q, const Tensor& k, con
   if (wanted.k) flows.dk = place_for(call, wanted.grad_k, read, {wanted.grad_q}, "grad_k");
   if (wanted.v)
     flows.dv = place_for(call, wanted.grad_v, read, {wanted.grad_q, wanted.k ? wanted.grad_k : Tensor()}, "grad_v");
-  if (call.score_mod) flows.looked_up.assign(call.score_mod->any_rows.values.size(), wanted.score_mod);
+  const std::vector<Tensor> looked_up = call.looked_up();
+  flows.looked_up.assign(looked_up.size(), wanted.score_mod);
   FusedGradients fused = attention_backward(call, rows, flows);
   AttentionGradients gradients = std::move(fused);  // drops the gradients that only recorded calls have
   settle(wanted.grad_q, flows.dq, gradients.q);
   settle(wanted.grad_k, flows.dk, gradients.k);
   settle(wanted.grad_v, flows.dv, gradients.v);
   for (std::size_t n = 0; n < fused.looked_up.size(); ++n)
-    gradients.score_mod.emplace_back(call.score_mod->any_rows.values[n], fused.looked_up[n]);
+    gradients.score_mod.emplace_back(looked_up[n], fused.looked_up[n]);
   const std::vector<Tensor> given = half ? tensors_of(options.bias) : std::vector<Tensor>();
   for (std::size_t n = 0; n < given.size(); ++n)
     if (Tensor& values = gradients.bias[n]; values.defined()) values = add(values.to(given[n].dtype()), 0);

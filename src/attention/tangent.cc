@@ -125,6 +125,8 @@ void check_supported(const char* function, const AttentionOptions& options) {
   for (const Bias::Term& term : options.bias.terms())
     if (term.kind == Bias::Kind::product) no("a relative product is given; it has no tangent here");
   if (!(options.weights == Weights::none)) no("weights are requested; they have no tangent here");
+  if (options.normalizer.kind != Normalizer::Kind::softmax || !options.weight_mod.empty())
+    no("a normalizer or a weight_mod is given; it has no tangent here");
   if (options.out.defined()) no("out is given; the results are always new");
 }
 

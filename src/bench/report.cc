@@ -61,6 +61,8 @@ std::string around(const cases::Case& c) {
   if (const std::string mask = mask_of(c); mask != "none") add(mask);
   if (c.mask != "none" && c.bias != "none") add(c.bias);
   if (c.score_mod != "none") add("score_mod");
+  if (c.normalizer != "softmax") add(c.normalizer);
+  if (c.weight_mod != "none") add("weight_mod");
   if (c.delta != 0) add("delta");
   if (c.gate != "none") add("gate " + c.gate);
   if (c.softcap != 0) add(runtime::format("softcap {}", c.softcap));

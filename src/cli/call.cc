@@ -119,6 +119,11 @@ AttentionCall to_attention(const Call& call) {
     score_mod = reader.read("score_mod", [&](const std::string& option, const std::string& text) {
       return parse_score_mod(option, text, {call.tables.begin(), call.tables.end()});
     });
+  ScoreExpression weight_mod;
+  if (reader.setting("weight_mod"))
+    weight_mod = reader.read("weight_mod", [&](const std::string& option, const std::string& text) {
+      return parse_score_mod(option, text, {call.tables.begin(), call.tables.end()});
+    });
   check_tables(call);  // after score_mod is parsed: for a misspelt table name that error shows the place
   AttentionCall result{reader.needed("q"), reader.needed("k"), reader.needed("v"), {}};
   AttentionOptions& options = result.options;
@@ -128,6 +133,8 @@ AttentionCall to_attention(const Call& call) {
   if (const Tensor bias = reader.tensor("bias")) options.bias = options.bias + Bias::dense(bias);
   if (const Tensor slopes = reader.tensor("alibi_slopes")) options.bias = options.bias + Bias::alibi(slopes);
   options.score_mod = score_mod;
+  options.weight_mod = weight_mod;
+  if (reader.setting("normalizer")) options.normalizer = reader.read("normalizer", parse_normalizer);
   options.softcap = reader.number("softcap", 0);
   options.temperature = reader.number("temperature", 1);
   options.sinks = reader.tensor("sinks");

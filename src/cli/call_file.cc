@@ -44,8 +44,8 @@ const std::vector<std::string> kTensors{"q",
                                         "w_q",
                                         "w_k",
                                         "w"};
-const std::vector<std::string> kSettings{"causal",  "mask",        "scale",   "score", "score_mod",
-                                         "softcap", "temperature", "weights", "dtype", "block_size"};
+const std::vector<std::string> kSettings{"causal",      "mask",    "scale", "score",      "score_mod",  "softcap",
+                                         "temperature", "weights", "dtype", "block_size", "normalizer", "weight_mod"};
 
 bool is_one_of(const std::string& name, const std::vector<std::string>& names) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -256,8 +256,9 @@ Call load_call(const std::string& path) {
 }
 
 void check_tables(const Call& call) {
-  const auto score_mod = call.settings.find("score_mod");
-  const std::string text = score_mod == call.settings.end() ? "" : score_mod->second;
+  std::string text;
+  for (const char* expression : {"score_mod", "weight_mod"})
+    if (const auto given = call.settings.find(expression); given != call.settings.end()) text += given->second + " ";
   const auto part_of_name = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; };
   for (const auto& [name, table] : call.tables) {
     bool named = false;

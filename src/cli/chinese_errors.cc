@@ -119,6 +119,10 @@ constexpr Translation kErrors[] = {
     {"{} \"{}\": column {}, at \"{}\": {}", "{0} “{1}”：第 {2} 列，“{3}”处：{4*}"},
     {"{}: \"{}\"; rows take their numbers, rows(0, 5), top_k how many, top_k(3), the others nothing",
      "{0}：“{1}”；rows 要行号，如 rows(0, 5)；top_k 要个数，如 top_k(3)；其余不带参数"},
+    {"{}: \"{}\"; it must be softmax, softmax1, sigmoid, sigmoid(BIAS), sparsemax, entmax15, relu_squared or "
+     "relu_squared(SCALE)",
+     "{0}：“{1}”；必须是 softmax、softmax1、sigmoid、sigmoid(偏置)、sparsemax、entmax15、relu_squared 或 "
+     "relu_squared(系数)"},
     {"{}: {}: a number must be a whole number, not \"{}\"", "{0}：{1} 里的数必须是整数，而不是“{2}”"},
     {"Weights::parse: there is no \"{}\"; there are {}", "Weights::parse：没有“{0}”；可用的有 {1}"},
     // the options of the page and of explain_options

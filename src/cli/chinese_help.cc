@@ -95,6 +95,11 @@ constexpr Translation kHelp[] = {
      "打分函数：scaled_dot、dot、general（需要 w）或 additive（需要 w_q、w_k、w）"},
     {"The score as an expression of s, b, h, i, j: s - slope[h] * (i - j), with slope from FILE",
      "自定义分数：关于 s、b、h、i、j 的表达式，如 s - slope[h] * (i - j)，slope 取自 FILE"},
+    {"softmax, softmax1, sigmoid(-3), sparsemax, entmax15 or relu_squared(0.1); without a number the usual one",
+     "由分数得到权重的方法：softmax、softmax1、sigmoid(-3)、sparsemax、entmax15 或 relu_squared(0.1)；"
+     "不写数则用通常的值"},
+    {"The weight (s) as an expression of s, b, h, i, j: s * gate[h, j], with gate from FILE",
+     "自定义权重：关于 s（权重）、b、h、i、j 的表达式，如 s * gate[h, j]，gate 取自 FILE"},
     {"Of the mask blocks of FILE; one number: both", "FILE 中掩码 blocks 的块大小；一个数：两者相同"},
     {"Of the scaled dot product; 1 / sqrt(D) without it", "缩放点积的系数；不给则为 1 / √D"},
     {"full, head_average, column_sums, rows(0, 5), top_k(3)",

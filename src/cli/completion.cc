@@ -16,22 +16,24 @@ namespace {
 
 /// Returns the words that each option accepts. The key is the option's name; verb and option where a verb differs.
 const std::map<std::string, std::string>& values_of_options() {
-  static const std::map<std::string, std::string> values{{"--score", "scaled_dot dot general additive"},
-                                                         {"--positions", "none sinusoidal rotary"},
-                                                         {"--bias", "none alibi relative alibi_symmetric"},
-                                                         {"--cache", "same int8"},
-                                                         {"--rank-cache", "auto heads spans"},
-                                                         {"explain --tokens", "auto words characters"},
-                                                         {"train --tokens", "characters words bpe"},
-                                                         {"train --size", "nano baby small"},
-                                                         {"--lang", "en zh"},
-                                                         {"--color", "auto always never"},
-                                                         {"--colour", "auto always never"},
-                                                         {"--return-weights", "none full head_average column_sums"},
-                                                         {"--dtype", "f32 f64 bf16 f16"},
-                                                         {"train --dtype", "f32 bf16"},
-                                                         {"--format", "chatml llama3 gemma mistral"},
-                                                         {"--type", "F32 F16 BF16 Q8_0 Q4_0"}};
+  static const std::map<std::string, std::string> values{
+      {"--score", "scaled_dot dot general additive"},
+      {"--positions", "none sinusoidal rotary"},
+      {"--bias", "none alibi relative alibi_symmetric"},
+      {"--cache", "same int8"},
+      {"--rank-cache", "auto heads spans"},
+      {"explain --tokens", "auto words characters"},
+      {"train --tokens", "characters words bpe"},
+      {"train --size", "nano baby small"},
+      {"--lang", "en zh"},
+      {"--color", "auto always never"},
+      {"--colour", "auto always never"},
+      {"--normalizer", "softmax softmax1 sigmoid sparsemax entmax15 relu_squared"},
+      {"--return-weights", "none full head_average column_sums"},
+      {"--dtype", "f32 f64 bf16 f16"},
+      {"train --dtype", "f32 bf16"},
+      {"--format", "chatml llama3 gemma mistral"},
+      {"--type", "F32 F16 BF16 Q8_0 Q4_0"}};
   return values;
 }
 

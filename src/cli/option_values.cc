@@ -120,6 +120,12 @@ Dtype parse_dtype(const std::string& option, const std::string& text) {
   return parsed(option + ":", "dtype_from_name: ", text, dtype_from_name);
 }
 
+Normalizer parse_normalizer(const std::string& option, const std::string& text) {
+  choose(option, text.substr(0, text.find('(')),
+         {"softmax", "softmax1", "sigmoid", "sparsemax", "entmax15", "relu_squared"});
+  return parsed(option + ":", "Normalizer::parse: ", text, Normalizer::parse);
+}
+
 Weights parse_weights(const std::string& option, const std::string& text) {
   choose(option, text.substr(0, text.find('(')), {"none", "full", "head_average", "column_sums", "rows", "top_k"});
   return parsed(option + ":", "Weights::parse: ", text, Weights::parse);

@@ -50,6 +50,7 @@ void check_words(const RunArguments& arguments) {
   check("mask", parse_mask);
   check("dtype", parse_dtype);
   check("weights", parse_weights);
+  check("normalizer", parse_normalizer);
 }
 
 void run(const RunArguments& arguments) {
@@ -66,7 +67,8 @@ void run(const RunArguments& arguments) {
   const AttentionCall attention_call = to_attention(call);
   const AttentionResult result =
       attention(attention_call.q, attention_call.k, attention_call.v, attention_call.options);
-  Named tensors{{"output", result.output}, {"logsumexp", result.logsumexp}};
+  Named tensors{{"output", result.output}};
+  if (result.logsumexp.defined()) tensors.emplace_back("logsumexp", result.logsumexp);
   if (result.weights.defined()) tensors.emplace_back("weights", result.weights);
   if (result.weight_keys.defined()) tensors.emplace_back("weight_keys", result.weight_keys);
   if (arguments.out == standard_stream) {
@@ -91,6 +93,10 @@ Run add_run_options(Parser parser) {
   setting("--score", "score", "NAME", "scaled_dot, dot, general (needs w) or additive (needs w_q, w_k, w)");
   setting("--score-mod", "score_mod", "EXPRESSION",
           "The score as an expression of s, b, h, i, j: s - slope[h] * (i - j), with slope from FILE");
+  setting("--normalizer", "normalizer", "NAME",
+          "softmax, softmax1, sigmoid(-3), sparsemax, entmax15 or relu_squared(0.1); without a number the usual one");
+  setting("--weight-mod", "weight_mod", "EXPRESSION",
+          "The weight (s) as an expression of s, b, h, i, j: s * gate[h, j], with gate from FILE");
   setting("--scale", "scale", "X", "Of the scaled dot product; 1 / sqrt(D) without it").check(number);
   setting("--softcap", "softcap", "X", "Scores become X tanh(score / X)").check(number);
   setting("--temperature", "temperature", "X", "Scores are divided by it").check(number);

@@ -61,6 +61,7 @@ Mask parse_blocks(const std::string& option, const std::string& text, std::pair<
 ScoreExpression parse_score_mod(const std::string& option, const std::string& text,
                                 const std::vector<std::pair<std::string, Tensor>>& tables = {});
 Dtype parse_dtype(const std::string& option, const std::string& text);
+Normalizer parse_normalizer(const std::string& option, const std::string& text);
 Weights parse_weights(const std::string& option, const std::string& text);
 
 }  // namespace attn::cli

@@ -73,7 +73,8 @@ Tensor through_expression(const Run& run, const Tensor& scores, const Tensor& ds
   for (std::size_t n = 0; n < run.hidden.size(); ++n)
     hidden.data<bool>()[n] = run.hidden[n] != Hidden::visible && run.hidden[n] != Hidden::score;
   const Tensor s = scores.detach().clone().requires_grad_();
-  const Tensor modified = modified_scores(call, s, call.score_mod->any_rows.values, hidden);
+  const Tensor modified = modified_scores(call, call.score_expression, call.score_mod->any_rows, s,
+                                          call.score_mod->any_rows.values, hidden);
   if (!modified.requires_grad()) return zeros_like(ds);  // the expression does not use s
   const Tensor gradient = grad(modified, s, {.grad_outputs = {ds}, .allow_unused = true});
   return gradient.defined() ? masked_fill(gradient, hidden, 0) : zeros_like(ds);

@@ -85,6 +85,9 @@ std::string text_of_call(const HeadsCall& call, const AttentionOptions& options,
 HeadsCall check_heads_call(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
                            const Ranks& ranks, const AttentionOptions& options) {
   for (const auto& [x, name] : {std::pair{&q, "q"}, {&k, "k"}, {&v, "v"}}) check_operand(function, *x, name);
+  if (options.normalizer.kind != Normalizer::Kind::softmax || !options.weight_mod.empty())
+    throw ValueError(
+        runtime::format("{}: a normalizer or a weight_mod is given; ranks that share heads have softmax", function));
   HeadsCall call{.function = function,
                  .batch = q.size(0),
                  .length = length,

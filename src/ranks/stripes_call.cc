@@ -82,6 +82,8 @@ void refuse_options(const char* function, const AttentionOptions& options) {
     else if (term.kind == Bias::Kind::product) refuse_in_stripes(function, "a relative product is given");
   if (!options.score_mod.empty()) refuse_in_stripes(function, "a score_mod is given");
   if (options.score_callback.function) refuse_in_stripes(function, "a score_callback is given");
+  if (options.normalizer.kind != Normalizer::Kind::softmax || !options.weight_mod.empty())
+    refuse_in_stripes(function, "a normalizer or a weight_mod is given");
   if (options.key_start.defined()) refuse_in_stripes(function, "key_start is given");
   if (options.cu_seqlens_q.defined() || options.cu_seqlens_k.defined())
     refuse_in_stripes(function, "cu_seqlens is given");

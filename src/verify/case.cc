@@ -47,13 +47,21 @@ struct Word {
   const char* name;
   std::string Case::* value;
 };
-constexpr Word words[] = {{"score", &Case::score},     {"mask", &Case::mask},
-                          {"bias", &Case::bias},       {"score_mod", &Case::score_mod},
-                          {"lengths", &Case::lengths}, {"layout", &Case::layout},
-                          {"hidden", &Case::hidden},   {"weights", &Case::weights},
-                          {"cache", &Case::cache},     {"storage", &Case::storage},
-                          {"values", &Case::values},   {"blocks", &Case::blocks},
-                          {"gate", &Case::gate}};
+constexpr Word words[] = {{"score", &Case::score},
+                          {"mask", &Case::mask},
+                          {"bias", &Case::bias},
+                          {"score_mod", &Case::score_mod},
+                          {"lengths", &Case::lengths},
+                          {"layout", &Case::layout},
+                          {"hidden", &Case::hidden},
+                          {"weights", &Case::weights},
+                          {"cache", &Case::cache},
+                          {"storage", &Case::storage},
+                          {"values", &Case::values},
+                          {"blocks", &Case::blocks},
+                          {"gate", &Case::gate},
+                          {"normalizer", &Case::normalizer},
+                          {"weight_mod", &Case::weight_mod}};
 
 struct Number {
   const char* name;

@@ -33,6 +33,8 @@ struct Case {
   std::string bias = "none";
   // The score expression: none, or one without spaces that uses slope [Hq], table [32, Hq], bucket [257] (T5's)
   std::string score_mod = "none";
+  std::string normalizer = "softmax";  // as Normalizer::parse reads it
+  std::string weight_mod = "none";     // an expression of the weight, with the same tensors
   // The lengths that are given: none, keys, rows, starts, all; packed: B sequences of Tq / 32 to Tq rows, one after
   // another
   std::string lengths = "none";

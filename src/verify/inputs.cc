@@ -183,13 +183,13 @@ std::int64_t bucket_of(std::int64_t distance) {
 }
 
 /// Returns the score expression with the tensors that it may name; the biases alibi and relative use the same tensors.
-ScoreExpression score_mod_of(const Case& c, std::uint64_t seed) {
-  if (c.score_mod == "none") return {};
+ScoreExpression expression_of(const Case& c, const std::string& expression, std::uint64_t seed) {
+  if (expression == "none") return {};
   const Bias alibi = bias_of(c, "alibi", seed), relative = bias_of(c, "relative", seed);
   Tensor bucket = empty({2 * farthest + 1}, Dtype::i64);
   for (std::int64_t d = -farthest; d <= farthest; ++d) bucket.data<std::int64_t>()[d + farthest] = bucket_of(d);
   return ScoreExpression::parse(
-      c.score_mod, {{"slope", alibi.terms()[0].values}, {"table", relative.terms()[0].values}, {"bucket", bucket}});
+      expression, {{"slope", alibi.terms()[0].values}, {"table", relative.terms()[0].values}, {"bucket", bucket}});
 }
 
 /// Writes NaN to the keys and values that the lengths or the dense mask hide from every row.
@@ -272,7 +272,9 @@ void attention_inputs(const Case& c, std::uint64_t seed, Inputs& in) {
   in.options.score = score_of(c, seed + 8);
   in.options.mask = mask_of(c, seed + 4);
   in.options.bias = bias_of(c, c.bias, seed + 5);
-  in.options.score_mod = score_mod_of(c, seed + 5);
+  in.options.score_mod = expression_of(c, c.score_mod, seed + 5);
+  in.options.weight_mod = expression_of(c, c.weight_mod, seed + 5);
+  in.options.normalizer = Normalizer::parse(c.normalizer);
   if (c.scale != 0) in.options.scale = c.scale;
   in.options.softcap = c.softcap;
   in.options.temperature = c.temperature;

@@ -9,6 +9,7 @@
 
 #include "attention/call/call.h"
 #include "attention/relative/relative_terms.h"
+#include "kernels/attention/normalizer_problem.h"
 #include "kernels/attention/reference.h"
 #include "kernels/attention/dispatch.h"
 #include "kernels/gemm/product.h"
@@ -35,6 +36,35 @@ namespace {
 using kernels::Element;
 
 Element element_of_compute(Dtype dtype) { return dtype == Dtype::f64 ? Element::f64 : Element::f32; }
+
+/// Computes all rows by the kernel of a normalizer, one query tile after another.
+Results normalized_by(const kernels::NormalizerKernel& kernel, const kernels::NormalizerKernel& reference,
+                      const Inputs& in) {
+  Attended a(in);
+  kernels::Normalization stage = *a.call.problem.normalization;
+  stage.kernel = &kernel;
+  stage.reference = &reference;
+  a.call.problem.normalization = &stage;
+  if (in.options.weights.kind != Weights::none) return {};  // the library's ways return them
+  void* scratch = runtime::thread_scratch(normalizer_scratch_bytes(a.call.problem));
+  for_each_sequence(a.call, a.call.problem,
+                    [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
+                      for (std::int64_t h = 0; h < part.q_heads; ++h)
+                        for (std::int64_t row = begin; row < end; row += kernels::query_block)
+                          normalizer_rows(part, {b, h, 1, row, std::min<std::int64_t>(kernels::query_block, end - row)},
+                                          scratch);
+                    });
+  if (stage.op != kernels::NormalizerOp::softmax) a.results.pop_back();  // there is no logsumexp
+  return a.results;
+}
+/// Returns whether scores become weights by more than the plain softmax.
+bool is_normalized(const Inputs& in) { return has_normalizer(in.options); }
+kernels::AttentionProblem asked_of(const Case& c) {
+  kernels::AttentionProblem asked;
+  asked.element = c.dtype == Dtype::f64 ? kernels::Element::f64 : kernels::Element::f32;
+  asked.score = c.score == "additive" ? kernels::ScoreOp::additive : kernels::ScoreOp::dot;
+  return asked;
+}
 
 Results attention_by_reference(const kernels::AttentionReference& reference, const Inputs& in) {
   Attended a(in);
@@ -98,6 +128,11 @@ Results by_build(const kernels::Reference& build, const Case& c, const Inputs& i
   if (size_of(c.dtype) == 2) return {};
   if (c.is_recurrent()) return recurrent_by(kernels::recurrent_reference(build), build.unary, c, in);
   if (c.is_jvp()) return jvp_by(kernels::tangent_reference(build), kernels::gradient_tangent_reference(build), c, in);
+  if (c.is_attention() && is_normalized(in)) {
+    const kernels::NormalizerKernel& kernel = kernels::normalizer_reference(build);
+    const BackwardPlan plan{"ref", &kernel.gradient};
+    return c.is_backward() ? gradients_by(&plan, in) : normalized_by(kernel, kernel, in);
+  }
   if (c.is_backward()) {
     const BackwardPlan plan{"ref", build.gradient};
     return gradients_by(&plan, in);
@@ -185,7 +220,8 @@ Results by_library(const Case& c, const Inputs& in) {
     const AttentionResult r =
         in.cached ? attention_cached(in.q, in.cached->cache, in.cached->sequences, cached_options(in.options))
                   : attention(in.q, in.k, in.v, in.options);
-    Results results{{"output", r.output}, {"logsumexp", r.logsumexp}};
+    Results results{{"output", r.output}};
+    if (r.logsumexp.defined()) results.push_back({"logsumexp", r.logsumexp});
     if (r.weights.defined()) results.push_back({"weights", r.weights});
     // with 16 bits the keys of nearly equal weights may change places, so they are not compared
     if (r.weight_keys.defined() && size_of(c.dtype) > 2) results.push_back({"weight_keys", r.weight_keys});
@@ -265,16 +301,27 @@ std::vector<Way> target_ways(const std::string& name) {
           std::pair{"key splits", Partition::splits}})
       ways.push_back(
           {runtime::format("{} {}", name, how), name, [target, partition = partition](const Case& c, const Inputs& in) {
-             return c.is_attention() ? attention_by_target(*target, partition, c, in) : Results{};
+             return c.is_attention() && !is_normalized(in) ? attention_by_target(*target, partition, c, in) : Results{};
            }});
   if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str()); target != nullptr)
-    ways.push_back({runtime::format("{} backward", name), name,
-                    [target](const Case& c, const Inputs& in) { return gradients_by_target(*target, c, in); }});
+    ways.push_back({runtime::format("{} backward", name), name, [target](const Case& c, const Inputs& in) {
+                      return is_normalized(in) ? Results{} : gradients_by_target(*target, c, in);
+                    }});
   if (const kernels::TangentTarget* target = kernels::tangent_target(name.c_str()); target != nullptr)
     ways.push_back({runtime::format("{} forward mode", name), name, [target](const Case& c, const Inputs& in) {
                       if (!c.is_jvp()) return Results{};
                       return c.dtype == Dtype::f64 ? jvp_by(target->f64, target->gradient_f64, c, in)
                                                    : jvp_by(target->f32, target->gradient_f32, c, in);
+                    }});
+  if (const kernels::NormalizerTarget* target = kernels::normalizer_target(name.c_str()); target != nullptr)
+    ways.push_back({runtime::format("{} normalizer", name), name, [target](const Case& c, const Inputs& in) {
+                      if (!c.is_attention() || !is_normalized(in) || size_of(c.dtype) == 2 || in.cached)
+                        return Results{};
+                      const kernels::NormalizerKernel& kernel = target->of(asked_of(c));
+                      const BackwardPlan plan{target->name, &kernel.gradient};
+                      return c.is_backward()
+                                 ? gradients_by(&plan, in)
+                                 : normalized_by(kernel, kernels::normalizer_reference(kernels::reference()), in);
                     }});
   if (const kernels::GradientTarget* target = kernels::gradient_target(name.c_str());
       target != nullptr && target->bf16.step != nullptr)
@@ -283,7 +330,7 @@ std::vector<Way> target_ways(const std::string& name) {
         ways.push_back({runtime::format("{} bf16 reference {}", name, build->build), name,
                         [kernel = build->bf16_gradient[tiles]](const Case& c, const Inputs& in) {
                           const BackwardPlan plan{"ref", kernel};
-                          return by_pairs(c) ? gradients_by(&plan, in) : Results{};
+                          return by_pairs(c) && !is_normalized(in) ? gradients_by(&plan, in) : Results{};
                         }});
   if (const kernels::GemmTarget* target = kernels::gemm_target(name.c_str()); target != nullptr)
     for (const bool packed : {false, true})

@@ -17,6 +17,7 @@ from attn._tracing import trace
 from attn.torch import _call, _mutations, _score_program
 
 _OPTIONS = _core.attention_options
+_MODS = ("score_mod", "weight_mod")  # expressions
 AT = {name: n for n, name in enumerate(_OPTIONS)}
 _BETWEEN = "\x1f"
 # The version of the texts and of the data that one pass hands to the next. It ends each text, so that cached graphs of
@@ -46,7 +47,7 @@ class _Texts(str):
 
 def _hold(x, name):
     """Puts an object into the table; returns (key, held)."""
-    if name == "score_mod":
+    if name in _MODS:
         x = trace(x)
     # No other process may use the same key, not even a child of this one: a saved graph must not find another object
     # under it.
@@ -77,8 +78,8 @@ def _over(x, tensors):
         notation, tables = x.__reduce__()[1]
     except TypeError as error:
         raise TypeError(
-            "attention: score_mod holds a tensor that wants a gradient or has a tangent, and its text does not read "
-            "back, by which torch.compile, torch.func and forward mode see the tensor; "
+            "attention: an expression holds a tensor that wants a gradient or has a tangent, and its text does not "
+            "read back, by which torch.compile, torch.func and forward mode see the tensor; "
             "give a function, or each table a name of its own: attn.ScoreTable(x, name)"
         ) from error
     return _core._parse_expression(notation,
@@ -91,7 +92,7 @@ def _notation(x, name):
     try:
         if name == "mask" and isinstance(x, _core.Mask) and not x.arrays:
             return f"s{x.__reduce__()[1][0]}"
-        if name == "score_mod" and not (x := trace(x)).arrays:
+        if name in _MODS and not (x := trace(x)).arrays:
             return f"m{x.__reduce__()[1][0]}"
     except TypeError:  # the text of x cannot be parsed back
         pass
@@ -176,7 +177,7 @@ def encode(q, k, v, options):
         elif isinstance(x, AdditiveWeights):
             texts.append(f"a{len(tensors)}")
             tensors.extend(x)
-        elif name == "score_mod" and callable(x):
+        elif name in _MODS and callable(x):
             lines, looked_up = _score_program.of_function(x, len(tensors))
             texts.append(f"p{lines}")
             tensors.extend(looked_up)
@@ -185,7 +186,7 @@ def encode(q, k, v, options):
         elif isinstance(x, (int, float, torch.SymInt, torch.SymFloat)):
             x = _call.plain_number(x)
             texts.append(f"{'i' if isinstance(x, int) else 'f'}{x}")
-        elif isinstance(x, str) and name != "score_mod" and _BETWEEN not in x:
+        elif isinstance(x, str) and name not in _MODS and _BETWEEN not in x:
             texts.append(f"s{x}")
         else:
             if once:

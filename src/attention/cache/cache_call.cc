@@ -9,6 +9,7 @@
 #include "attention/cache/cache_state.h"
 #include "attention/internal.h"
 #include "attention/lower.h"
+#include "attention/normalizer/lowered_normalizer.h"
 #include "attention/score/projection.h"
 #include "tensor/record.h"
 
@@ -101,7 +102,8 @@ AttentionResult attend_cached(const char* function, const Tensor& q, const KvCac
   check_call(function, q, state, batch, options);
   const bool at_end = !options.query_start.defined();
   const AttentionOptions positioned = with_positions(options, batch, q.size(2));
-  if (expand || projects_keys(options.score)) {  // all keys are read as a tensor first
+  // all keys are read as a tensor first
+  if (expand || projects_keys(options.score) || has_normalizer(options)) {
     KvCache::Rows rows = state.gather(batch, state.options.dtype);
     if (expand) rows = expand(rows);
     return attention_call(q, rows.k, rows.v, positioned, {.function = function, .rows_at_end = at_end});
@@ -127,7 +129,8 @@ void refuse_cached_gradient(const char* function, const char* instead, std::vect
   for (const Tensor& x : {options.sinks, options.score.w, options.score.w_q, options.score.w_k})
     if (x.defined()) inputs.push_back(x);
   for (const Tensor& x : tensors_of(options.bias)) inputs.push_back(x);
-  for (const ScoreExpression& lookup : options.score_mod.lookups()) inputs.push_back(lookup.tensor());
+  for (const ScoreExpression& expression : {options.score_mod, options.weight_mod})
+    for (const ScoreExpression& lookup : expression.lookups()) inputs.push_back(lookup.tensor());
   if (cache.state().lost_history) inputs.push_back(zeros({1}).requires_grad_());
   record({"AttentionCachedBackward0", inputs, {}}, {result.output, result.weights, result.logsumexp},
          [function, instead](const Backward&) -> Gradients {

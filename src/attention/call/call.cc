@@ -26,6 +26,8 @@ void for_each_input(const Call& call, F&& f) {
   for (const Tensor& x : call.bias.values) f(x);
   if (call.score_mod)
     for (const Tensor& x : call.score_mod->any_rows.values) f(x);
+  if (call.normalizer)
+    for (const Tensor& x : call.normalizer->weight_mod.values) f(x);
 }
 
 template <class F>
@@ -36,6 +38,9 @@ void for_each_constant(const Call& call, F&& f) {
   if (call.mask.expression()) for_each_of(*call.mask.expression(), f);
   if (call.score_mod)
     for (const Tensor& x : call.score_mod->any_rows.looked_up)
+      if (!is_floating(x.dtype())) f(x);
+  if (call.normalizer)
+    for (const Tensor& x : call.normalizer->weight_mod.looked_up)
       if (!is_floating(x.dtype())) f(x);
 }
 
@@ -62,7 +67,16 @@ Dims Call::shown_rows(std::int64_t width) const {
 bool Call::wants_grad() const {
   using attn::wants_grad;
   return wants_grad(q) || wants_grad(k) || wants_grad(v) || wants_grad(sinks) || wants_grad(additive_w) ||
-         wants_grad(bias.values) || (score_mod && wants_grad(score_mod->any_rows.values));
+         wants_grad(bias.values) || (score_mod && wants_grad(score_mod->any_rows.values)) ||
+         (normalizer && wants_grad(normalizer->weight_mod.values));
+}
+
+std::vector<Tensor> Call::looked_up() const {
+  std::vector<Tensor> values;
+  if (score_mod) values = score_mod->any_rows.values;
+  if (normalizer)
+    values.insert(values.end(), normalizer->weight_mod.values.begin(), normalizer->weight_mod.values.end());
+  return values;
 }
 
 std::vector<Tensor> Call::inputs() const {

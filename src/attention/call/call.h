@@ -3,6 +3,7 @@
 #pragma once
 #include <attn/attention.h>
 
+#include "attention/normalizer/lowered_normalizer.h"
 #include "attention/score/lower_score.h"
 #include "tensor/impl.h"
 
@@ -25,9 +26,10 @@ struct Call {
   ScoreExpression score_expression;
   std::optional<LoweredScore> score_mod;  // the lowered score expression
   std::optional<CallbackGate> score_callback;
-  Weights weights;                           // which weights the caller requested
-  std::vector<kernels::Sequence> sequences;  // packed sequences or documents; empty: batch items
-  kernels::AttentionProblem problem;         // run_attention sets the addresses of the results
+  std::shared_ptr<const LoweredNormalizer> normalizer;  // null: the plain softmax
+  Weights weights;                                      // which weights the caller requested
+  std::vector<kernels::Sequence> sequences;             // packed sequences or documents; empty: batch items
+  kernels::AttentionProblem problem;                    // run_attention sets the addresses of the results
 
   Dtype dtype() const { return q.impl()->dtype; }
   ScoreShape scores() const {
@@ -42,6 +44,8 @@ struct Call {
   /// Return the tensors that a gradient may flow to, and whether one of them requires it.
   std::vector<Tensor> inputs() const;
   bool wants_grad() const;
+  /// Returns the floating tensors that the expressions look up: those of score_mod, then those of weight_mod.
+  std::vector<Tensor> looked_up() const;
   /// Returns the tensors without a gradient that the call reads: lengths, masks, and integer and bool tensors that
   /// score_mod looks up.
   std::vector<Tensor> constants() const;

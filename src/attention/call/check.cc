@@ -208,6 +208,8 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
     throw ShapeError(runtime::format("{}: v has shape {}; its {} rows must be {} to match k {}", function, shape(v),
                                      v_rows, scores.k_rows, shape(k)));
   check_options(function, options, call.compute_dtype());
+  check_normalizer(function, options);
+  if (options.normalizer.kind == Normalizer::Kind::softmax1) call.sinks = zeros({scores.heads}, call.compute_dtype());
   if (options.sinks.defined()) call.sinks = checked_sinks(function, options.sinks, scores.heads, call.compute_dtype());
   if (call.packed) {
     check_packed(function, options, cached);
@@ -241,6 +243,10 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
     problem.score_mod_one_head = call.score_mod->one_head.program;
   }
   if (call.score_callback) problem.score_callback = call.score_callback->describe();
+  if (has_normalizer(options)) {
+    call.normalizer = lower_normalizer(options, scores, call.lengths, call.compute_dtype(), problem);
+    problem.normalization = &call.normalizer->described;
+  }
   return call;
 }
 

@@ -8,7 +8,15 @@
 namespace attn {
 
 /// Whether a kernel accepts a call; if not, why.
-enum class Answer : std::uint8_t { takes, takes_everything, other_dtype, other_storage, additive_score, far_positions };
+enum class Answer : std::uint8_t {
+  takes,
+  takes_everything,
+  other_dtype,
+  other_storage,
+  additive_score,
+  far_positions,
+  other_normalizer
+};
 
 /// A kernel that computes attention: the reference code or a vector kernel.
 struct AttentionKernel {

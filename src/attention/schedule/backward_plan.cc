@@ -3,6 +3,7 @@
 
 #include <attn/runtime.h>
 
+#include "kernels/attention/normalizer_problem.h"
 #include "runtime/cpu.h"
 #include "runtime/once.h"
 
@@ -10,7 +11,9 @@ namespace attn {
 
 bool needs_reference(const kernels::AttentionProblem& p) {
   return p.element != kernels::Element::f64 &&
-         !(p.score_mod.fits_f32 && (p.score_gradient == nullptr || p.score_gradient->program.fits_f32));
+         !(p.score_mod.fits_f32 && (p.score_gradient == nullptr || p.score_gradient->program.fits_f32) &&
+           (p.normalization == nullptr || p.normalization->weight_gradient == nullptr ||
+            p.normalization->weight_gradient->program.fits_f32));
 }
 
 BackwardPlan plan_backward(const kernels::AttentionProblem& problem) {
@@ -18,6 +21,11 @@ BackwardPlan plan_backward(const kernels::AttentionProblem& problem) {
   const kernels::GradientTarget* const target =
       here.get([] { return kernels::gradient_target(runtime::target().c_str()); });
   const bool far = needs_reference(problem);
+  if (const kernels::Normalization* const normalization = problem.normalization) {
+    if (problem.element == kernels::Element::bf16) return {"", nullptr};
+    if (normalization->kernel != nullptr && !far) return {target->name, &normalization->kernel->gradient};
+    return {"ref", &normalization->reference->gradient};
+  }
   if (problem.element == kernels::Element::bf16) {
     if (far || target == nullptr || target->bf16.step == nullptr || !runtime::cpu().avx512_bf16 ||
         problem.score != kernels::ScoreOp::dot)

@@ -2,6 +2,8 @@
 // has, and in which order they must run.
 #include "attention/schedule/backward_steps.h"
 
+#include "kernels/attention/normalizer_problem.h"
+
 #include <algorithm>
 #include <numeric>
 
@@ -13,8 +15,8 @@ using kernels::AttentionProblem;
 BackwardSteps::BackwardSteps(const AttentionGradient& gradient, const BackwardPlan& plan, const Partition& partition,
                              const DropoutTiles* dropout, const RelativeGradients* products)
     : gradient_(gradient), kernel_(*plan.kernel),
-      reference_(plan.reference != nullptr ? *plan.reference : kernels::gradient_reference()), partition_(partition),
-      dropout_(dropout), products_(products) {
+      reference_(plan.reference != nullptr ? *plan.reference : kernels::gradient_reference_of(gradient.problem)),
+      partition_(partition), dropout_(dropout), products_(products) {
   const AttentionProblem& p = gradient.problem;
   shared_heads_ = p.q_heads == 0 ? 0 : std::gcd(p.k_heads, p.v_heads);
   if (shared_heads_ == 0) return;
@@ -46,12 +48,16 @@ void BackwardSteps::for_each_sum(F&& sum) const {
     const kernels::DenseGradient& dense = gradient_.dense[n];
     sum(dense.stride[1] != 0, dense.stride[0] != 0, dense.stride[2] != 0);
   }
-  const kernels::ScoreGradient* const expression = gradient_.problem.score_gradient;
-  for (int n = 0; expression != nullptr && n < expression->lookup_count; ++n) {
-    const kernels::ScoreSlope& lookup = expression->lookups[n];
-    if (lookup.line != kernels::ScoreLine::step)
-      sum(lookup.by_head, lookup.by_item && !has_sequences(), expression->elements == kernels::ElementOrder::by_key);
-  }
+  const auto each_lookup = [&](const kernels::ScoreGradient* expression) {
+    for (int n = 0; expression != nullptr && n < expression->lookup_count; ++n) {
+      const kernels::ScoreSlope& lookup = expression->lookups[n];
+      if (lookup.line != kernels::ScoreLine::step)
+        sum(lookup.by_head, lookup.by_item && !has_sequences(), expression->elements == kernels::ElementOrder::by_key);
+    }
+  };
+  const AttentionProblem& p = gradient_.problem;
+  each_lookup(p.score_gradient);
+  if (p.normalization != nullptr) each_lookup(p.normalization->weight_gradient);
 }
 
 // --- rows and keys --------------------------------------------------------------------------------------------------

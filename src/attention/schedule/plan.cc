@@ -4,6 +4,7 @@
 
 #include "runtime/format.h"
 
+#include "attention/normalizer/lowered_normalizer.h"
 #include "attention/schedule/reference_rows.h"
 #include "attention/schedule/vector_kernels.h"
 #include "kernels/attention/reference.h"
@@ -23,6 +24,7 @@ const char* text_of(Answer answer) {
     case Answer::other_dtype: return "is for another dtype";
     case Answer::other_storage: return "keys or values are stored in a way it cannot read";
     case Answer::additive_score: return "has no additive score";
+    case Answer::other_normalizer: return "takes no weights of this expression";
     case Answer::far_positions: return "holds whole numbers of a score_mod up to 2^24";
   }
   return "";
@@ -50,18 +52,30 @@ std::span<const AttentionKernel> attention_kernels() {
 }
 
 const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, Plan& plan) {
+  // Other normalizers have passes of their own, of the same instruction set and element type.
+  static constexpr AttentionKernel of_normalizer{.name = "normalizer",
+                                                 .computes = kernels::Element::f32,
+                                                 .query_tile_rows = kernels::query_block,
+                                                 .task_tiles = 1,
+                                                 .ask = nullptr,
+                                                 .scratch_bytes = normalizer_scratch_bytes,
+                                                 .rows = normalizer_rows,
+                                                 .vector_kernel = nullptr};
+  const kernels::Normalization* const normalization = problem.normalization;
   const auto kernels = attention_kernels();
   for (const AttentionKernel& kernel : kernels) {
-    const Answer answer = kernel.ask(problem);
+    Answer answer = kernel.ask(problem);
+    if (normalization != nullptr && answer == Answer::takes && normalization->kernel == nullptr)
+      answer = Answer::other_normalizer;
     plan.answers[static_cast<std::size_t>(plan.asked++)] = static_cast<std::uint8_t>(answer);
-    if (takes(answer)) return kernel;
+    if (takes(answer)) return normalization != nullptr ? of_normalizer : kernel;
   }
   return kernels.back();
 }
 
 bool better_in_f32(const AttentionKernel& planned, const kernels::AttentionProblem& problem, bool wide) {
   const bool half = problem.element == kernels::Element::bf16 || problem.element == kernels::Element::f16;
-  if (half && problem.score == kernels::ScoreOp::additive) return true;
+  if (half && (problem.score == kernels::ScoreOp::additive || problem.normalization != nullptr)) return true;
   return half && ((wide && planned.computes != problem.element) ||
                   (planned.vector_kernel == nullptr && attention_kernels().size() > 1));
 }

@@ -15,10 +15,10 @@ std::span<const AttentionKernel> attention_kernels();
 /// answers to `plan`.
 const AttentionKernel& plan_attention(const kernels::AttentionProblem& problem, Plan& plan);
 
-/// Returns whether an f16 or bf16 call should be computed in f32 copies. There are three reasons. No vector kernel
+/// Returns whether an f16 or bf16 call should be computed in f32 copies. There are four reasons. No vector kernel
 /// takes the call as it is, though there are some. Or the planned kernel widens rows while it reads them, and `wide` is
 /// set: autograd needs the widened values, or q is projected and would be rounded first. Or the score is additive,
-/// whose projections are never rounded to 16 bits.
+/// whose projections are never rounded to 16 bits. Or the normalizer is not the plain softmax.
 bool better_in_f32(const AttentionKernel& planned, const kernels::AttentionProblem& problem, bool wide);
 
 }  // namespace attn

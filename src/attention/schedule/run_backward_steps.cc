@@ -163,7 +163,8 @@ bool BackwardSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
   if (begins) step_order.summed = &summed;
   bool good = true;
   const std::int64_t steps = steps_of_unit(unit);
-  const bool all = gradient_.dense_count != 0 || gradient_.problem.score_gradient != nullptr || products_ != nullptr;
+  const bool all = gradient_.dense_count != 0 || gradient_.problem.score_gradient != nullptr ||
+                   gradient_.problem.normalization != nullptr || products_ != nullptr;
   for (std::int64_t n = 0; n < steps && (good || all); ++n) {
     if (wave != nullptr) {
       context.mine = wave->progress + first_step(unit) + n;

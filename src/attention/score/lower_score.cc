@@ -33,8 +33,8 @@ LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& sh
   }
   if (expression.node()->kind == Node::Kind::condition)
     throw ValueError(
-        runtime::format("{}: score_mod \"{}\" is a condition; it must be a number (where(condition, s, -inf) hides)",
-                        shape.function, short_text(expression)));
+        runtime::format("{}: {} \"{}\" is a condition; it must be a number (where(condition, s, -inf) hides)",
+                        shape.function, shape.expression, short_text(expression)));
   ScoreLowering lowering(expression, shape, computed, lowered);
   const bool has_distance = lowering.has_distance();
   LoweredScore result{.any_rows = lowering.run(false), .one_head = {}};

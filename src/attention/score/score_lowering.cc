@@ -145,9 +145,9 @@ void ScoreLowering::check_exactness(const std::vector<ScoreRange>& ranges) {
 
 void ScoreLowering::check_dtype(const Node& node) const {
   if (node.tensor.dtype() == Dtype::f64 && computed_ != Dtype::f64)
-    throw DtypeError(runtime::format(
-        "{}: score_mod looks up {}, which is f64; scores are computed in f32, so it must be f32, bf16 or f16",
-        shape_.function, node.name));
+    throw DtypeError(
+        runtime::format("{}: {} looks up {}, which is f64; scores are computed in f32, so it must be f32, bf16 or f16",
+                        shape_.function, shape_.expression, node.name));
 }
 
 void ScoreLowering::find_rates() {
@@ -168,7 +168,7 @@ ScorePlace ScoreLowering::fresh(ScoreRate rate) {
   int total = 1;  // starts at 1, because `ne` may need one more
   for (int r = 0; r < kernels::score_rates; ++r) total += result_.program.places[r];
   if (total >= kernels::most_score_places)
-    throw ValueError(runtime::format("{}: score_mod needs more than {} values at once", shape_.function,
+    throw ValueError(runtime::format("{}: {} needs more than {} values at once", shape_.function, shape_.expression,
                                      kernels::most_score_places));
   return {rate, static_cast<std::uint16_t>(places_of(rate)++)};
 }

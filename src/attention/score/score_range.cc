@@ -48,7 +48,7 @@ class Ranges {
       case Op::batch: return {0, shape_.items() - 1};
       case Op::head: return {0, shape_.heads - 1};
       case Op::key: return keys();
-      case Op::row: return rows(is_bottom_right(node.align, "score_mod's i", shape_, lengths_));
+      case Op::row: return rows(is_bottom_right(node.align, std::string(shape_.expression) + "'s i", shape_, lengths_));
       case Op::lookup: return held(node);
       default: return arithmetic(value);
     }
@@ -87,15 +87,17 @@ class Ranges {
 
   ScoreRange bounded(const Node& node, Wide low, Wide high) const {
     if (low < -most || high > most)
-      throw ValueError(runtime::format("{}: score_mod: \"{}\" can reach {:.3g}; whole numbers must stay within 2^53",
-                                       shape_.function, text_of(node), static_cast<double>(high > most ? high : low)));
+      throw ValueError(runtime::format("{}: {}: \"{}\" can reach {:.3g}; whole numbers must stay within 2^53",
+                                       shape_.function, shape_.expression, text_of(node),
+                                       static_cast<double>(high > most ? high : low)));
     return {static_cast<std::int64_t>(low), static_cast<std::int64_t>(high)};
   }
 
   void check_divisor(const ScoreValues::Value& value, const ScoreRange& divisor) const {
     if (divisor.low <= 0 && divisor.high >= 0)
-      throw ValueError(runtime::format("{}: score_mod: the divisor of \"{}\" goes from {} to {}; it must not be 0",
-                                       shape_.function, text_of(*value.node), divisor.low, divisor.high));
+      throw ValueError(runtime::format("{}: {}: the divisor of \"{}\" goes from {} to {}; it must not be 0",
+                                       shape_.function, shape_.expression, text_of(*value.node), divisor.low,
+                                       divisor.high));
   }
 
   /// Calls visit(problem, b) for every batch item or packed sequence.
@@ -143,16 +145,17 @@ class Ranges {
       const std::int64_t size = node.tensor.size(static_cast<int>(d));
       const Op op = values_.values[static_cast<std::size_t>(value.parts[d])].node->op;
       if ((op == Op::head && size != shape_.heads) || (op == Op::batch && size != shape_.items()))
-        throw ShapeError(runtime::format(
-            "{}: score_mod looks up {} {} by {} in dim {}; that dim must be {}, one for each {}", shape_.function,
-            node.name, shape, op == Op::head ? "h" : "b", d, op == Op::head ? shape_.heads : shape_.items(),
-            op == Op::head ? "query head" : shape_.item()));
+        throw ShapeError(runtime::format("{}: {} looks up {} {} by {} in dim {}; that dim must be {}, one for each {}",
+                                         shape_.function, shape_.expression, node.name, shape,
+                                         op == Op::head ? "h" : "b", d, op == Op::head ? shape_.heads : shape_.items(),
+                                         op == Op::head ? "query head" : shape_.item()));
       const ScoreRange index = of(value, d);
       if (index.low < 0 || index.high >= size)
-        throw ValueError(runtime::format(
-            "{}: score_mod: the index \"{}\" of {} {} goes from {} to {}; it must stay from 0 to {} (min "
-            "and max hold it there)",
-            shape_.function, text_of(*node.parts[d]), node.name, shape, index.low, index.high, size - 1));
+        throw ValueError(
+            runtime::format("{}: {}: the index \"{}\" of {} {} goes from {} to {}; it must stay from 0 to {} (min "
+                            "and max hold it there)",
+                            shape_.function, shape_.expression, text_of(*node.parts[d]), node.name, shape, index.low,
+                            index.high, size - 1));
     }
   }
 

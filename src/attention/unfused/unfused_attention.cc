@@ -7,6 +7,7 @@
 #include "attention/call/call.h"
 #include "attention/relative/relative_terms.h"
 #include "attention/unfused/masked_sums.h"
+#include "attention/unfused/unfused_normalizer.h"
 #include "attention/unfused/unfused_score.h"
 #include "kernels/attention/mask/mask_program.h"
 
@@ -152,13 +153,17 @@ std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const 
                v = for_heads(needed_rows(widen(inputs[2]), shown), p.q_heads);
 
   // pass 1: scores, -inf for masked pairs. What a masked pair holds reaches neither a score nor a gradient.
-  const std::vector<Tensor> tables(inputs.begin() + static_cast<std::ptrdiff_t>(next), inputs.end());
+  const auto first_weight_table =
+      inputs.end() - static_cast<std::ptrdiff_t>(call.normalizer ? call.normalizer->weight_mod.values.size() : 0);
+  const std::vector<Tensor> tables(inputs.begin() + static_cast<std::ptrdiff_t>(next), first_weight_table),
+      weight_tables(first_weight_table, inputs.end());
   const auto scores = [&](const Tensor& masked) {
     Tensor s = scores_of(p, q, k, w, masked);
     if (p.softcap != 0) s = tanh(s / p.softcap) * p.softcap;
     for (const Tensor& bias : biases) s = s + bias;
     if (!call.score_expression.empty())  // it neither unmasks a pair nor reads its score
-      s = modified_scores(call, masked_fill(s, masked, 0), tables, masked);
+      s = modified_scores(call, call.score_expression, call.score_mod->any_rows, masked_fill(s, masked, 0), tables,
+                          masked);
     if (p.temperature != 1) s = s / p.temperature;
     return masked_fill(s, masked, -infinity);
   };
@@ -168,6 +173,12 @@ std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const 
     masked = eq(scores(masked), -infinity);
   }
   Tensor s = scores(masked);
+
+  if (call.normalizer) {  // pass 2 and 3 with other weights
+    UnfusedWeights made = unfused_weights(call, s, sinks, weight_tables);
+    if (pairs.kept.defined()) made.weights = made.weights * pairs.kept;
+    return {visible_sums(made.weights, v, eq(s.detach(), -infinity)), made.weights, made.logsumexp};
+  }
 
   // pass 2: softmax over the visible pairs; its result does not depend on the maximum, so no gradient flows through the
   // maximum
@@ -225,7 +236,7 @@ Gradients unfused_gradients(const Call& call, const FromForward& forward, const 
   std::vector<Tensor> outputs, grads;
   for (int i = 0; i < static_cast<int>(results.size()); ++i) {
     Tensor plain = results[static_cast<std::size_t>(i)], gradient = at.grad(i);
-    if (!gradient.defined() || !plain.requires_grad()) continue;
+    if (!gradient.defined() || !plain.defined() || !plain.requires_grad()) continue;
     if (i == 0 && call.v.defined()) gradient = call.with_heads(gradient);
     if (i == 1) plain = requested_weights(call.weights, plain, forward.weight_keys);
     outputs.push_back(plain);

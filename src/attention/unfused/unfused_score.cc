@@ -26,9 +26,10 @@ class Evaluation {
  public:
   /// `apart`: lookups of masked pairs are cut off, so that no gradient of theirs, 0 times inf, reaches a table. Else a
   /// table's gradient is one sum where that is possible.
-  Evaluation(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& masked,
-             bool apart)
-      : call_(call), scores_(scores), tables_(tables), masked_(masked), apart_(apart), values_(call.score_expression) {}
+  Evaluation(const Call& call, const ScoreExpression& expression, const LoweredProgram& lowered, const Tensor& scores,
+             const std::vector<Tensor>& tables, const Tensor& masked, bool apart)
+      : call_(call), lowered_(lowered), scores_(scores), tables_(tables), masked_(masked), apart_(apart),
+        values_(expression) {}
 
   Tensor run() {
     for (const ScoreValues::Value& value : values_.values) {
@@ -90,7 +91,7 @@ class Evaluation {
   }
 
   Tensor look_up(const Node& node, const std::vector<int>& parts) const {
-    const std::vector<Tensor>& given = call_.score_mod->any_rows.values;
+    const std::vector<Tensor>& given = lowered_.values;
     Tensor table = node.tensor;
     for (std::size_t n = 0; n < given.size(); ++n)
       if (given[n].impl() == node.tensor.impl()) table = tables_[n];
@@ -152,6 +153,7 @@ class Evaluation {
   }
 
   const Call& call_;
+  const LoweredProgram& lowered_;
   const Tensor scores_;
   const std::vector<Tensor>& tables_;
   const Tensor masked_;
@@ -163,12 +165,13 @@ class Evaluation {
 
 }  // namespace
 
-Tensor modified_scores(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables,
-                       const Tensor& masked) {
+Tensor modified_scores(const Call& call, const ScoreExpression& expression, const LoweredProgram& lowered,
+                       const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& masked) {
   if (scores.numel() == 0) return scores;
-  Evaluation together(call, scores, tables, masked, /*apart=*/false);
+  Evaluation together(call, expression, lowered, scores, tables, masked, /*apart=*/false);
   const Tensor result = together.run();
-  return together.finite() ? result : Evaluation(call, scores, tables, masked, /*apart=*/true).run();
+  return together.finite() ? result
+                           : Evaluation(call, expression, lowered, scores, tables, masked, /*apart=*/true).run();
 }
 
 }  // namespace attn

@@ -5,9 +5,9 @@
 
 namespace attn {
 
-/// Applies the expression to scores [B, H, Tq, Tk] in the compute type. `tables`: the tensors that it looks up, in the
-/// order of call.score_mod->any_rows.values. `masked`: bool, the masked pairs; no gradient flows through them to a
-/// table.
-Tensor modified_scores(const Call& call, const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& masked);
+/// Applies an expression to scores, or weights, [B, H, Tq, Tk] in the compute type. `tables`: the tensors that it looks
+/// up, in the order of lowered.values. `masked`: bool, the masked pairs; no gradient flows through them to a table.
+Tensor modified_scores(const Call& call, const ScoreExpression& expression, const LoweredProgram& lowered,
+                       const Tensor& scores, const std::vector<Tensor>& tables, const Tensor& masked);
 
 }  // namespace attn

@@ -46,7 +46,6 @@ struct BackwardScratch {
     if (p.score_gradient != nullptr) take_expression(arena, p);
   }
 
- private:
   static std::int64_t places_of(const ScoreProgram& program) {
     return static_cast<std::int64_t>(score_place_elements(program, R, 64 / sizeof(T)));
   }

@@ -178,6 +178,8 @@ struct ScheduleHints {
   bool copy_rows = false;        // tasks of many query tiles copy K and V: cache conflicts, or odd rows of bf16
 };
 
+struct Normalization;  // normalizer_problem.h
+
 /// The call: sizes, memory, positions and all operations around the softmax. Strides count elements. `task` and `hints`
 /// are set by the code that splits the call into tasks.
 struct AttentionProblem {
@@ -213,7 +215,8 @@ struct AttentionProblem {
   ScoreProgram score_mod_one_head;
   // The derivatives of the expression, for one head; set in the backward pass if there is an expression.
   const ScoreGradient* score_gradient = nullptr;
-  ScoreCall score_callback;  // the caller's callable
+  ScoreCall score_callback;                      // the caller's callable
+  const Normalization* normalization = nullptr;  // null: the plain softmax
 
   // Counter-based dropout (docs/numerics.md section 6): a weight is kept if its random word is at least drop_least, and
   // multiplied by keep_scale (rounded to the compute type).

@@ -1,8 +1,8 @@
 // src/kernels/ref/attention.cc: computes the forward pass in plain loops. This order of operations is the definition;
 // every kernel has its bits, except those of bf16 products (docs/numerics.md section 3.8).
 #include "kernels/attention/reference.h"
-#include "kernels/philox.h"
 #include "kernels/ref/attention_score.h"
+#include "kernels/ref/dropped.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
@@ -177,18 +177,7 @@ class Rows {
     }
   }
 
-  /// Returns whether dropout drops the weight. Word `position mod 4` of the counter (item, head, row position, key
-  /// position / 4) decides it; if the caller gave `keep`, its byte does.
-  bool dropped(std::int64_t j) const {
-    if (p_.task.keep != nullptr) return p_.task.keep[(i_ - p_.task.first_row) * p_.task.keep_stride + j] == 0;
-    if (!p_.drops()) return false;
-    const std::int64_t position = key_position(p_, b_, j);
-    std::uint32_t words[4] = {static_cast<std::uint32_t>(p_.item(b_)), static_cast<std::uint32_t>(p_.first_head + h_),
-                              static_cast<std::uint32_t>(row_position(p_, b_, i_, false)),
-                              static_cast<std::uint32_t>(position / 4)};
-    Philox(p_.drop_seed).words(words);
-    return words[position % 4] < p_.drop_least;
-  }
+  bool dropped(std::int64_t j) const { return is_dropped(p_, b_, h_, i_, j); }
   T kept(T weight) const { return p_.drops() ? weight * static_cast<T>(p_.keep_scale) : weight; }
 
   T* weights_row() const {

@@ -30,19 +30,19 @@ struct Accumulated {
   }
 };
 
-/// Computes a step: at most 64 rows of one head against all keys. P: computes its pairs.
-template <typename T, class P = Pairs<T>>
+/// Computes a step: at most 64 rows of one head against all keys. PairsOf: computes each pair.
+template <typename T, class PairsOf = Pairs<T>>
 class Step {
  public:
   static std::int64_t elements(const AttentionProblem& p) {
-    return P::elements(p) + Accumulated<T>::elements(p.dim) + block_keys * (p.dim + p.value_dim) +
+    return PairsOf::elements(p) + Accumulated<T>::elements(p.dim) + block_keys * (p.dim + p.value_dim) +
            query_block * parameter_count(p) + 3 * 64 * p.bias_count + Accumulated<T>::elements(additive_channels(p)) +
            Lookups<T>::elements(p);
   }
 
   Step(const AttentionGradient& g, const GradientRows& rows, T* scratch, Bf16Product product = Bf16Product::wide)
       : g_(g), p_(g.problem), rows_(rows), pairs_(g, rows.batch, rows.head, scratch, product),
-        dq_(scratch + P::elements(p_), p_.dim),
+        dq_(scratch + PairsOf::elements(p_), p_.dim),
         dw_(dq_.chain + Accumulated<T>::elements(p_.dim), additive_channels(p_)) {
     dk_ = dw_.chain + Accumulated<T>::elements(additive_channels(p_));
     dv_ = dk_ + block_keys * p_.dim;
@@ -61,6 +61,7 @@ class Step {
       clear(dk_, block_keys * (p_.dim + p_.value_dim));
       begin_dense(step_order, last);
       begin_elements(step_order, last);
+      if constexpr (has_weights) pairs_.weights.wait(step_order, last);
       each_pair(first, last, [&](std::int64_t r, std::int64_t j) {
         T *dk = dk_ + (j - first) * p_.dim, *dv = dv_ + (j - first) * p_.value_dim;
         if (pairs_.additive()) back_through_tanh(r, dk);
@@ -69,9 +70,11 @@ class Step {
         add_to_parameters(r, j);
         add_to_dense(r, j, first);
         add_to_lookups(r, j, first);
+        if constexpr (has_weights) pairs_.add_to_weight_lookups(r, j, first);
       });
       close_dense(first, last);
       lookups_.close(p_);
+      if constexpr (has_weights) pairs_.weights.close();
       const T* const w = pairs_.additive() ? static_cast<const T*>(p_.additive_w) : nullptr;
       dq_.close(w);
       dw_.close(nullptr, T(0.5));
@@ -85,9 +88,13 @@ class Step {
     if (g_.parameters != nullptr) write_parameters();
     finish_dense(step_order);
     finish_lookups(step_order);
+    if constexpr (has_weights) pairs_.weights.finish(step_order);
   }
 
  protected:
+  /// Whether tensors that an expression of the weight looks up get gradients.
+  static constexpr bool has_weights = requires(PairsOf& pairs) { pairs.weights; };
+
   static void clear(T* values, std::int64_t count) {
     for (std::int64_t n = 0; n < count; ++n) values[n] = 0;
   }
@@ -175,6 +182,7 @@ class Step {
     clear(parameters_, query_block * parameter_count(p_));
     clear(dense_, 3 * 64 * p_.bias_count);
     lookups_.begin(p_);
+    if constexpr (has_weights) pairs_.weights.begin();
   }
 
   /// Sums for a dense bias that is broadcast over keys or rows. Per row: a chain over a block of keys, and the total of
@@ -293,7 +301,7 @@ class Step {
   const AttentionGradient& g_;
   const AttentionProblem& p_;
   const GradientRows& rows_;
-  P pairs_;
+  PairsOf pairs_;
   Accumulated<T> dq_;
   Accumulated<T> dw_;  // for additive scores
   T* dk_;              // [64][D]   sums of the step for a block of keys

@@ -122,6 +122,8 @@ HWY_NOINLINE void back_through_tanh(const AdditiveOperands<T>& at, const T* deri
 template <typename T>
 class AdditiveBackwardPass : public BackwardPass<T> {
   using Base = BackwardPass<T>;
+
+ protected:
   using Base::g_, Base::p_, Base::rows_, Base::scratch_, Base::vectors_, Base::at_, Base::k_, Base::v_;
 
  public:
@@ -147,15 +149,26 @@ class AdditiveBackwardPass : public BackwardPass<T> {
     Base::load_rows();
     rows_narrow_ = split_queries(false);
   }
+  void load_queries() {
+    Base::load_queries();
+    rows_narrow_ = split_queries(false);
+  }
 
   HWY_NOINLINE void derive(const KvBlock& keys, bool) {
+    make_products(keys);
+    Base::derive_from_products(keys);
+  }
+  void make_products(const KvBlock& keys) {
+    make_scores(keys);
+    Base::products(keys, v_, p_.value_dim, at_.dout, scratch_.d);
+  }
+  void make_scores(const KvBlock& keys) {
     load_keys(keys);
     if constexpr (sizeof(T) == 4)
       if (wide_) scores<true>(keys);
     if (!wide_) scores<false>(keys);
-    Base::products(keys, v_, p_.value_dim, at_.dout, scratch_.d);
-    Base::derive_from_products(keys);
   }
+  void prefetch_block(const KvBlock&) {}
 
   void add_to_queries(const KvBlock& keys) {
     if (keys.first_of_rows) clear_dq();

@@ -53,20 +53,37 @@ class BackwardPass : public GradientSums<T> {
   /// Loads Q (scaled) and dO, as rows and transposed.
   HWY_NOINLINE void load_rows() {
     Sums::load_saved();
+    load_queries();
+    load_dout();
+    make_delta();
+  }
+  HWY_NOINLINE void load_queries() {
     const auto* q = static_cast<const T*>(p_.q) + rows_.batch * p_.q_stride[0] + rows_.head * p_.q_stride[1] +
                     rows_.row * p_.q_stride[2];
+    copy_rows({q, p_.q_stride[2]}, p_.dim, static_cast<T>(p_.scale), at_.q_rows);
+    transpose_rows(at_.q_rows, p_.dim, at_.q);
+  }
+  HWY_NOINLINE void load_dout() {
     const auto* dout = static_cast<const T*>(g_.dout) + rows_.batch * g_.dout_stride[0] +
                        rows_.head * g_.dout_stride[1] + rows_.row * g_.dout_stride[2];
-    copy_rows({q, p_.q_stride[2]}, p_.dim, static_cast<T>(p_.scale), at_.q_rows);
     copy_rows({dout, g_.dout_stride[2]}, p_.value_dim, T(1), at_.dout_rows);
-    transpose_rows(at_.q_rows, p_.dim, at_.q);
     transpose_rows(at_.dout_rows, p_.value_dim, at_.dout);
-    make_delta();
   }
 
   /// Computes scores and dP, then weights (after dropout) in scores.s and the derivatives by the scores before the
   /// temperature in d; 0 where masked.
   HWY_NOINLINE void derive(const KvBlock& keys, bool) {
+    prefetch_block(keys);
+    make_products(keys);
+    Sums::derive_from_products(keys);
+  }
+  /// Computes scores and dP, before any modifier.
+  void make_products(const KvBlock& keys) {
+    make_scores(keys);
+    products(keys, v_, p_.value_dim, at_.dout, scratch_.d);
+  }
+  void make_scores(const KvBlock& keys) { products(keys, k_, p_.dim, at_.q, scratch_.scores.s); }
+  HWY_NOINLINE void prefetch_block(const KvBlock& keys) {
     const auto sums = [&](const KeyGradient& to, std::int64_t columns) {
       constexpr std::int64_t size = sizeof(T);
       return MemoryPieces{to.data == nullptr ? nullptr : rows_of(to, keys.first), size * columns, size * to.stride[2],
@@ -76,9 +93,6 @@ class BackwardPass : public GradientSums<T> {
     add_block({ahead_.soon, sizeof(T)}, p_, Sums::tile_, keys.first, keys.count,
               {sums({g_.dv, g_.dv_stride, p_.v_heads}, p_.value_dim), sums({g_.dk, g_.dk_stride, p_.k_heads}, p_.dim)});
     ahead_.begin_block();
-    products(keys, k_, p_.dim, at_.q, scratch_.scores.s);
-    products(keys, v_, p_.value_dim, at_.dout, scratch_.d);
-    Sums::derive_from_products(keys);
   }
 
   void back_to_scores(const KvBlock& keys) {

@@ -58,6 +58,15 @@ class ScoreBack {
       if (gradient.lookups[n].line == ScoreLine::distance) place_distances(n, keys);
   }
 
+  /// Changes scratch_.d as `back` does, without the gradients of lookups.
+  [[gnu::cold]] HWY_NOINLINE void back_to_scores(std::int64_t first, int keys, const ActiveRanges& ranges) {
+    if (p_.score_gradient->one) return;
+    slopes_.in_windows(first, keys, ranges, scratch_.before, [&](const Window& w) {
+      T* const d = scratch_.d + w.key * R;
+      times(p_.score_gradient->slope, false, w, d, d);
+    });
+  }
+
   /// Adds the sums that are complete only at the end of a step.
   [[gnu::cold]] HWY_NOINLINE void finish(const StepOrder& step_order) {
     place_rows();

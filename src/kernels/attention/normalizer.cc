@@ -1,0 +1,91 @@
+// src/kernels/attention/normalizer.cc: computes attention with other normalizers than softmax and with functions of the
+// weight, 64 query rows at a time; compiled once for every instruction set.
+#include "kernels/attention/normalizer_problem.h"
+
+#include <string_view>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/attention/normalizer.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include <cstring>
+#include <limits>
+
+#include "kernels/attention/pass/normalizer_backward_pass-inl.h"
+#include "kernels/attention/pass/normalizer_forward_pass-inl.h"
+#include "kernels/targets.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace attn::kernels::HWY_NAMESPACE {
+#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
+
+/// The call as the forward pass reads it. The scratch of a backward pass holds the values of an expression only if
+/// there are derivatives; here there are none to compute.
+inline AttentionGradient forward_call(const AttentionProblem& p) {
+  static constexpr ScoreGradient none;
+  AttentionGradient g;
+  g.problem = p;
+  if (!p.score_mod.empty()) g.problem.score_gradient = &none;
+  return g;
+}
+
+template <typename T, class Base>
+std::size_t normalizer_bytes(const AttentionProblem& p) {
+  return NormalizerForward<T, Base>::bytes(forward_call(p).problem);
+}
+template <typename T, class Base>
+bool normalizer_rows(const AttentionProblem& p, const QueryTile& tile, void* memory) {
+  const AttentionGradient g = forward_call(p);
+  const GradientRows rows{.batch = tile.batch, .head = tile.head, .row = tile.row, .rows = tile.rows};
+  Arena arena(memory);
+  return NormalizerForward<T, Base>(g, rows, arena).run();
+}
+template <typename T, class Base>
+bool normalizer_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* memory) {
+  Arena arena(memory);
+  return NormalizerBackward<T, Base>(g, rows, step_order, arena).step();
+}
+template <typename T, class Base>
+constexpr NormalizerKernel normalizer_kernel{.scratch_bytes = normalizer_bytes<T, Base>,
+                                             .rows = normalizer_rows<T, Base>,
+                                             .gradient = {.scratch_bytes = NormalizerBackward<T, Base>::bytes,
+                                                          .step = normalizer_step<T, Base>,
+                                                          .clear_keys = Base::clear_keys,
+                                                          .draws = true}};
+
+extern const NormalizerTarget normalizer_table;
+const NormalizerTarget normalizer_table = {
+    ATTN_TARGET_NAME, normalizer_kernel<float, BackwardPass<float>>, normalizer_kernel<double, BackwardPass<double>>,
+    normalizer_kernel<float, AdditiveBackwardPass<float>>, normalizer_kernel<double, AdditiveBackwardPass<double>>};
+
+#endif
+}  // namespace attn::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace attn::kernels {
+
+const NormalizerTarget* normalizer_target(const char* name) noexcept {
+  return find_table<NormalizerTarget>({ATTN_TABLES(normalizer_table)},
+                                      name == std::string_view("amx") ? "avx512" : name);
+}
+
+namespace ref_generic {
+extern const NormalizerKernel normalizer_kernel;
+}
+#if defined(ATTN_HAS_REF_FMA)
+namespace ref_fma {
+extern const NormalizerKernel normalizer_kernel;
+}
+#endif
+
+const NormalizerKernel& normalizer_reference([[maybe_unused]] const Reference& build) noexcept {
+#if defined(ATTN_HAS_REF_FMA)
+  if (&build == reference_fma()) return ref_fma::normalizer_kernel;
+#endif
+  return ref_generic::normalizer_kernel;
+}
+
+}  // namespace attn::kernels
+#endif
