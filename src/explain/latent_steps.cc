@@ -23,7 +23,7 @@ class LatentSteps : Mechanism {
       : Mechanism(text, given, "q", {"w_query"}), latent_(latent) {}
 
   Explanation explain() {
-    const Tensor x = result.step("embedding").values, q = values_of("q");
+    const Tensor x = result.step("x").values, q = values_of("q");
     const std::int64_t dim = x.size(-1), heads = q.size(1), dv = options.w_value.defined() ? 4 : options.dv;
     const Tensor w_latent = drawn({dim, latent_}), w_k_rope = drawn({dim, kRotary}),
                  w_q_rope = drawn({heads, dim, kRotary}), w_uk = drawn({heads, q.size(3), latent_}),
@@ -45,7 +45,7 @@ class LatentSteps : Mechanism {
          {"latent rows", "潜在行"},
          "c = x W_DKV",
          {"keys and values of all heads are made of it", "所有头的键和值都由它得出"},
-         {"project", {"embedding", "w_latent"}},
+         {"project", {"x", "w_latent"}},
          from},
         o.latent);
     add(Kind::table,

@@ -35,6 +35,7 @@ class LinearSteps : Mechanism {
     if (deltas()) add_unit_rows();
     add_gates();
     add_row();
+    add_reading();
     const LinearAttentionResult all = run(0, rows_, {});
     add(Kind::table,
         {"context",
@@ -49,6 +50,9 @@ class LinearSteps : Mechanism {
  private:
   bool deltas() const { return rule_ == LinearRule::delta || rule_ == LinearRule::gated_delta; }
   bool decays() const { return rule_ == LinearRule::decay || rule_ == LinearRule::gated_delta; }
+
+  /// The name of the embeddings, with positions added if there are such.
+  const char* placed() const { return options.positions == Positions::sinusoidal ? "x_positions" : "x"; }
 
   void rotate() {
     for (ExplainStep& step : result.steps) {
@@ -74,9 +78,9 @@ class LinearSteps : Mechanism {
   void add_gates() {
     const Dims sizes{1, heads_, rows_, 1};
     const auto by_token = [&](const char* name, const char* title) {
-      const Tensor w = drawn({heads_, result.step("embedding").values.size(-1), 1});
+      const Tensor x = result.step(placed()).values, w = drawn({heads_, x.size(-1), 1});
       add_parameter(name, title, w);
-      return sigmoid(matmul(result.step("embedding").values.unsqueeze(0), w)).unsqueeze(0);
+      return sigmoid(matmul(x.unsqueeze(0), w)).unsqueeze(0);
     };
     if (rule_ == LinearRule::decay) {  // RetNet's: 1 - 2^-(3 + head)
       std::vector<double> values;
@@ -96,7 +100,7 @@ class LinearSteps : Mechanism {
            {"decay", "衰减"},
            "e^g = σ(x w_g)",
            {"what a row leaves of the state, made of its token", "每行保留状态的多少，由词得出"},
-           {"sigmoid", {"embedding", "w_decay"}},
+           {"sigmoid", {placed(), "w_decay"}},
            source("rand")},
           decay_);
     }
@@ -107,7 +111,7 @@ class LinearSteps : Mechanism {
          {"strength of writing", "写入强度"},
          "β = σ(x w_β)",
          {"1: the old value of this key is replaced", "为 1 时，这个键的旧值被完全替换"},
-         {"sigmoid", {"embedding", "w_beta"}},
+         {"sigmoid", {placed(), "w_beta"}},
          source("rand")},
         beta_);
   }
@@ -180,6 +184,32 @@ class LinearSteps : Mechanism {
          {"its context", "即它的上下文"},
          {"read_state", {"state", deltas() ? "q_unit" : "q"}, std::sqrt(static_cast<double>(k_.size(3)))}},
         after.output, one);
+  }
+
+  /// What each row reads of what each row wrote: the same sum without a state, as in softmax attention.
+  void add_reading() {
+    const Tensor query = deltas() ? unit(q_) : q_, key = deltas() ? unit(k_) : k_,
+                 products = matmul(query, key.transpose(2, 3)) / std::sqrt(static_cast<double>(k_.size(3)));
+    std::vector<double> values = products.to_vector(), decay;
+    if (decay_.defined()) decay = decay_.to_vector();
+    std::vector<Hidden> hidden;
+    auto value = values.begin();
+    for (std::int64_t h = 0; h < heads_; ++h)
+      for (std::int64_t i = 0; i < rows_; ++i)
+        for (std::int64_t j = 0; j < rows_; ++j, ++value) {
+          hidden.push_back(j > i ? Hidden::causal : Hidden::visible);
+          for (std::int64_t t = j + 1; t <= i && !decay.empty(); ++t)
+            *value *= decay[static_cast<std::size_t>(h * rows_ + t)];
+        }
+    const char* const what = decays() ? "q · k / √d × e^g …" : "q · k / √d";
+    add(Kind::pairs,
+        {"weights",
+         {"what a row reads of each row", "每行从各行读出的份量"},
+         what,
+         {"the context is their sum, times what each row wrote; the state makes it without the pairs",
+          "上下文是它们与各行写入值的乘积之和；有了状态就不必算出每一对"}},
+        tensor<double>(values, products.sizes()).to(products.dtype()))
+        .hidden = hidden;
   }
 
   LinearRule rule_;

@@ -157,6 +157,7 @@ class Drawing {
   Panel panel(const ExplainStep& step, const Grid& grid, std::int64_t b, std::int64_t h, const SentenceView& view,
               std::string title) const {
     Panel result{&step, &grid, b, h, step.key_rows ? view.keys : view.rows, {}, std::move(title), {}, {}};
+    if (step.kind == Kind::table && result.rows.of != grid.rows()) result.rows = first_of(grid.rows(), grid.rows());
     if (step.kind == Kind::keys)
       for (std::int64_t extra = view.keys.of; extra < grid.rows(); ++extra) result.rows.index.push_back(extra);
     result.columns = is_pairs(step) ? view.keys : first_of(grid.columns(), kMostColumns);

@@ -82,6 +82,7 @@ int pair_cell_width(const Explanation& explanation, const TableStyle& style) {
 
 Selection rows_shown(const ExplainStep& step, const Grid& grid, const SentenceView& view) {
   Selection rows = step.key_rows ? view.keys : view.rows;
+  if (step.kind == Kind::table && rows.of != grid.rows()) return first_of(grid.rows(), grid.rows());  // no tokens
   if (step.kind == Kind::keys)
     for (std::int64_t extra = view.keys.of; extra < grid.rows(); ++extra) rows.index.push_back(extra);
   return rows;

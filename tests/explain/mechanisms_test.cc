@@ -83,7 +83,13 @@ TEST(ExplainLinear, StateAndContextAreTheLibrarysAndFollowFromTheSteps) {
         }
         expect_near(of(e, "state"), held + matmul(key.transpose(2, 3), of(e, "written")), "state");
         expect_near(of(e, "read"), matmul(query, of(e, "state")) / 2.0, "read");
-        expect_drawn(e, {"q", "k", "v", "state_before", "written", "state", "read", "context"});
+        if (!deltas) {  // each row wrote its value
+          const Tensor reads = of(e, "weights").clone();
+          for (std::int64_t i = 0; i + 1 < rows; ++i)
+            for (std::int64_t j = i + 1; j < rows; ++j) reads.slice(2, i, i + 1).slice(3, j, j + 1).fill_(0);
+          expect_near(of(e, "context"), matmul(reads, v), "without a state");
+        }
+        expect_drawn(e, {"q", "k", "v", "weights", "state_before", "written", "state", "read", "context"});
       }
 }
 
@@ -159,7 +165,7 @@ TEST(ExplainMechanisms, RefuseWhatTheyDoNotHaveByName) {
   EXPECT_EQ(error_of<ValueError>([] { explain_linear_attention(text, LinearRule::delta, {.softcap = 2}); }),
             "explain: linear attention has no option softcap; leave it out");
   EXPECT_EQ(error_of<ValueError>([] { explain_linear_attention(text, LinearRule::delta, {.query = 90}); }),
-            "explain: query 90 is not there; the tokens are 0 to 6, or -7 to -1 from the end");
+            "explain: query 90 is not there; the tokens are 0 to 5, or -6 to -1 from the end");
   EXPECT_EQ(error_of<ValueError>([] { explain_latent_attention(text, 4, {.gradients = true}); }),
             "explain: latent attention has no option gradients; leave it out");
   EXPECT_EQ(error_of<ValueError>([] { explain_latent_attention(text, 0); }),

@@ -137,6 +137,13 @@ def gradients(operands, numbers, seed, kind, grad_output, grad_weights):
     return _by_place(places, pull(tuple(x for x in (grad_output, grad_weights) if x is not None)))
 
 
+def _tangents_of(f, inputs, along):
+    """torch.func.jvp by reverse mode twice, because torch's forward mode does not nest."""
+    results, pull = torch.func.vjp(f, *inputs)
+    _, push = torch.func.vjp(lambda *flows: pull(flows), *map(torch.zeros_like, results))
+    return push(tuple(along))
+
+
 def third_gradients(operands, numbers, seed, moves, flows):
     """Differentiates the tangents of `gradients` (those through the output alone) along `moves`: grad_output, then the
     tangents of grad_output and of q, k, v, bias and sinks, or None. Returns the gradients of `moves`, then those of q,
@@ -152,7 +159,7 @@ def third_gradients(operands, numbers, seed, moves, flows):
 
     def tangents(grad_output, *rest):
         leaves, along = rest[: len(places)], rest[len(places) :]
-        return torch.func.jvp(first, (grad_output, *leaves), tuple(along))[1]
+        return _tangents_of(first, (grad_output, *leaves), along)
 
     results, pull = torch.func.vjp(tangents, moves[0], *(operands[n] for n in places), *still)
     given = [dx for n, dx in zip((0, 1, 2, 4, 5), flows) if n in places]
