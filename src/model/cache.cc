@@ -27,14 +27,8 @@ ModelCacheOptions checked(ModelCacheOptions options) {
 
 /// Returns the ranks that share the cache by spans; null if none do.
 std::shared_ptr<const SharedColumns> sharing_spans(const LanguageModel& model, const ModelCacheOptions& options) {
-  if (!model.is_shared() || options.sharing == KvSharing::heads) return nullptr;
   const std::shared_ptr<const SharedColumns>& ranks = model.parts().held.ranks;
-  if (options.sharing == KvSharing::spans && options.window > 0)
-    throw ValueError(runtime::format(
-        "ModelCache: sharing is by spans, with a window of {}; by spans every token is kept", options.window));
-  const bool useful = options.window == 0 && ranks->size() > model.config.key_value_heads() &&
-                      model.config.context > SharedColumns::span;
-  return options.sharing == KvSharing::spans || useful ? ranks : nullptr;
+  return ranks && ranks->by_spans(model.config, options) ? ranks : nullptr;
 }
 
 /// Returns the config with the heads that this rank has.
@@ -135,9 +129,7 @@ void ModelCache::reserve(std::int64_t tokens) {
 
 void ModelCache::truncate(std::int64_t sequence, std::int64_t length) {
   Sequence& found = at(sequence);
-  if (spans_ && (length < 0 || length > this->length(sequence)))
-    throw ValueError(runtime::format("ModelCache: length is {}; it must be from 0 to {}, the length of the sequence",
-                                     length, this->length(sequence)));
+  if (spans_) spans_->check_truncation(length, this->length(sequence));
   if (length > 0 && length < this->length(sequence) && !can_truncate(sequence, length))
     throw ValueError(runtime::format("ModelCache: length is {}; the window of {} tokens before it has been freed",
                                      length, options_.window));

@@ -43,11 +43,13 @@ class SharedColumns {
   /// Returns the output of this rank's heads over a cache by spans, after each rank has appended its keys.
   virtual Tensor attend(const SpanAttention& call) const = 0;
 
+  // What a cache by spans is. It is here because only ranks have one.
+  /// Returns whether they share a cache by spans. ValueError for options that say so and cannot be met.
+  virtual bool by_spans(const ModelConfig& config, const ModelCacheOptions& options) const = 0;
   /// Returns how many of the first `length` keys are of this rank's spans: span s is at rank s mod R.
-  std::int64_t own_keys(std::int64_t length) const {
-    const std::int64_t step = size() * span, left = length - rank() * span;
-    return left <= 0 ? 0 : left / step * span + std::min(left % step, span);
-  }
+  virtual std::int64_t own_keys(std::int64_t length) const = 0;
+  /// Throws a ValueError unless a sequence of `most` tokens can be cut to `length`.
+  virtual void check_truncation(std::int64_t length, std::int64_t most) const = 0;
 };
 
 /// What is cut among the ranks.

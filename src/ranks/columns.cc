@@ -11,6 +11,7 @@
 #include "ranks/spans.h"
 #include "runtime/format.h"
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 #include <span>
@@ -58,6 +59,25 @@ Tensor ColumnExchange::join(const Tensor& mine, const std::vector<std::int64_t>&
 }
 
 Tensor ColumnExchange::attend(const SpanAttention& call) const { return attend_over_spans(call, *this, ranks_); }
+
+bool ColumnExchange::by_spans(const ModelConfig& config, const ModelCacheOptions& options) const {
+  if (options.sharing == KvSharing::spans && options.window > 0)
+    throw ValueError(runtime::format(
+        "ModelCache: sharing is by spans, with a window of {}; by spans every token is kept", options.window));
+  const bool useful = options.window == 0 && size() > config.key_value_heads() && config.context > span;
+  return options.sharing == KvSharing::spans || (options.sharing == KvSharing::automatic && useful);
+}
+
+std::int64_t ColumnExchange::own_keys(std::int64_t length) const {
+  const std::int64_t step = size() * span, left = length - rank() * span;
+  return left <= 0 ? 0 : left / step * span + std::min(left % step, span);
+}
+
+void ColumnExchange::check_truncation(std::int64_t length, std::int64_t most) const {
+  if (length < 0 || length > most)
+    throw ValueError(
+        runtime::format("ModelCache: length is {}; it must be from 0 to {}, the length of the sequence", length, most));
+}
 
 LanguageModel LanguageModel::load(const std::string& path, std::optional<Dtype> dtype, const Ranks& ranks) {
   if (ranks.size() == 1) return load(path, dtype);

@@ -17,6 +17,9 @@ class ColumnExchange final : public SharedColumns {
   void begin(const std::vector<NamedTensor>& tensors, const std::string& text) const override;
   Tensor join(const Tensor& mine, const std::vector<std::int64_t>& cuts) const override;
   Tensor attend(const SpanAttention& call) const override;
+  bool by_spans(const ModelConfig& config, const ModelCacheOptions& options) const override;
+  std::int64_t own_keys(std::int64_t length) const override;
+  void check_truncation(std::int64_t length, std::int64_t most) const override;
 
  private:
   const Ranks ranks_;

@@ -113,6 +113,9 @@ class Dealt final : public SharedColumns {
   void begin(const std::vector<NamedTensor>&, const std::string&) const override {}
   Tensor join(const Tensor& mine, const std::vector<std::int64_t>&) const override { return mine; }
   Tensor attend(const SpanAttention& call) const override { return call.heads.q; }
+  bool by_spans(const ModelConfig&, const ModelCacheOptions&) const override { return false; }
+  std::int64_t own_keys(std::int64_t length) const override { return length; }
+  void check_truncation(std::int64_t, std::int64_t) const override {}
 
  private:
   int rank_, size_;
