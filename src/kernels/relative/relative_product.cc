@@ -181,8 +181,8 @@ class Relative {
     return runs;
   }
 
-  /// Calls piece(key, keys, column, step) for the keys of a row that lie in one row of the picture: their columns of the
-  /// products are column, column + step, ...
+  /// Calls piece(key, keys, column, step) for the keys of a row that lie in one row of the picture: their columns of
+  /// the products are column, column + step, ...
   template <typename F>
   void each_piece(std::int64_t i, std::int64_t count, F&& piece) const {
     const bool by_column = r_.coordinate == RelativeProduct::Coordinate::column;
