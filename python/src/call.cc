@@ -269,8 +269,8 @@ std::vector<Leaf> Call::leaves(nb::handle q_array, nb::handle k_array, nb::handl
     if (!bias.arrays[n].is_none()) leaves.push_back({&bias_values_[n], bias.arrays[n]});
   mod_values_.clear();
   std::vector<nb::object> arrays;
+  std::vector<const void*> seen;  // a tensor that both look up has one gradient
   for (const PyScoreExpression* expression : {&score_mod, &weight_mod}) {
-    std::vector<const void*> seen;
     for (const ScoreExpression& lookup : expression->expression.lookups()) {
       const Tensor& values = lookup.tensor();
       if (std::find(seen.begin(), seen.end(), values.impl()) != seen.end()) continue;

@@ -131,7 +131,7 @@ TEST(NormalizerBits, OfOneRowFromACacheAreThoseOfTheWholeCall) {
     const Tensor q = normal({1, heads, 1, dim}, 1), k = normal({1, 2, keys, dim}, 2), v = normal({1, 2, keys, dim}, 3);
     KvCache cache({.key_heads = 2, .head_dim = dim, .pages = 16});
     const KvSequence sequence = cache.create();
-    cache.append({sequence}, k, v);
+    cache.append(sequence, k.squeeze(0), v.squeeze(0));
     const AttentionOptions options{.normalizer = normalizer};
     EXPECT_TRUE(bits_equal(attention_cached(q, cache, {sequence}, options).output, attention(q, k, v, options).output));
   }
