@@ -30,6 +30,7 @@
 #include <attn/random.h>
 #include <attn/rank_attention.h>
 #include <attn/ranks.h>
+#include <attn/relative.h>
 #include <attn/runtime.h>
 #include <attn/safetensors.h>
 #include <attn/score.h>

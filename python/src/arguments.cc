@@ -45,10 +45,10 @@ void add_refusals(nb::module_& m) {
         "keep_freed_memory", "release_free_memory", "set_trace", "manual_seed", "version"})
     add_refusal(m, name, name);
   for (const char* cls :
-       {"Mask",           "Bias",          "Score",      "ScoreExpression", "ScoreTable",  "Weights",
-        "KvCache",        "KvSequence",    "Plan",       "VerifyReport",    "ExplainStep", "Explanation",
-        "Tokenizer",      "LanguageModel", "ModelCache", "TextGeneration",  "Chat",        "TextEncoder",
-        "EncoderDecoder", "TranslatedText"}) {
+       {"Mask",        "Bias",           "RelativeIndex", "Score",      "ScoreExpression", "ScoreTable",
+        "Weights",     "KvCache",        "KvSequence",    "Plan",       "VerifyReport",    "ExplainStep",
+        "Explanation", "Tokenizer",      "LanguageModel", "ModelCache", "TextGeneration",  "Chat",
+        "TextEncoder", "EncoderDecoder", "TranslatedText"}) {
     const nb::object type = m.attr(cls);
     // a copy, because the class changes during the loop
     const auto members = nb::cast<nb::dict>(nb::module_::import_("builtins").attr("dict")(type.attr("__dict__")));

@@ -65,17 +65,38 @@ PyBias joined(const PyBias& a, const PyBias& b) {
   return sum;
 }
 
+PyBias relative_product(nb::handle table, nb::handle at_index, nb::handle operand, nb::handle of_keys, nb::handle scale,
+                        nb::handle at) {
+  constexpr const char* function = "Bias.relative_product";
+  const RelativeIndex* const index = as<RelativeIndex>(at_index);
+  if (index == nullptr)
+    throw type_error("{}: index is a {}; an attn.RelativeIndex is needed", function, name_of_type(at_index));
+  RelativeProductOptions options{.of_keys = flag(of_keys, {function, "of_keys"}), .align = align(at, function)};
+  if (!operand.is_none()) options.operand = keep(operand, {function, "operand"});
+  if (!scale.is_none()) options.scale = number(scale, {function, "scale"});
+  PyBias bias{Bias::relative_product(keep(table, {function, "table"}), *index, options), {nb::borrow(table)}};
+  if (!operand.is_none()) bias.arrays.push_back(nb::borrow(operand));
+  return bias;
+}
+
 /// Returns the same terms over other arrays; for None a term keeps its array.
 PyBias with_arrays(const PyBias& self, const std::vector<nb::object>& arrays) {
   if (arrays.size() != self.arrays.size())
-    throw ValueError(
-        text("Bias.with_arrays: {} arrays are given; there are {} terms", arrays.size(), self.arrays.size()));
+    throw ValueError(text("Bias.with_arrays: {} arrays are given; there are {}", arrays.size(), self.arrays.size()));
   PyBias result;
-  for (std::size_t n = 0; n < arrays.size(); ++n) {
-    const Bias::Term& term = self.bias.terms()[n];
-    const bool stays = arrays[n].is_none();
-    const Tensor values = stays ? term.values : keep(arrays[n], {"Bias.with_arrays", "an array"});
-    result = joined(result, {with_values(term, values), {stays ? self.arrays[n] : arrays[n]}});
+  std::size_t n = 0;
+  for (const Bias::Term& term : self.bias.terms()) {
+    std::vector<nb::object> own;
+    const auto next = [&](const Tensor& x) {
+      if (!x.defined()) return x;
+      const bool stays = arrays[n].is_none();
+      own.push_back(stays ? self.arrays[n] : arrays[n]);
+      const Tensor values = stays ? x : keep(arrays[n], {"Bias.with_arrays", "an array"});
+      ++n;
+      return values;
+    };
+    const Tensor values = next(term.values), operand = next(term.operand);
+    result = joined(result, {with_values(term, values, operand), own});
   }
   return result;
 }
@@ -94,6 +115,11 @@ nb::tuple reduced_term(const PyBias& self) {
                                 align_word(term.align), term.symmetric);
     case Bias::Kind::relative:
       return made_again<PyBias>("relative", array, term.bidirectional, term.max_distance, align_word(term.align));
+    case Bias::Kind::product:
+      return made_again<PyBias>("relative_product", array, term.index,
+                                term.operand.defined() ? self.arrays[1] : nb::object(nb::none()), term.of_keys,
+                                term.scale ? nb::object(nb::float_(*term.scale)) : nb::object(nb::none()),
+                                align_word(term.align));
     default: return made_again<PyBias>("dense", array);
   }
 }
@@ -101,12 +127,14 @@ nb::tuple reduced_term(const PyBias& self) {
 /// Reduces a bias of several terms to a sum: the bias of all terms but the last, plus the last one.
 nb::tuple reduced(const PyBias& self) {
   if (self.arrays.empty()) return nb::make_tuple(nb::type<PyBias>(), nb::make_tuple());
-  if (self.arrays.size() == 1) return reduced_term(self);
+  const std::vector<Bias::Term>& terms = self.bias.terms();
+  if (terms.size() == 1) return reduced_term(self);
   PyBias before;
-  for (std::size_t n = 0; n < self.arrays.size(); ++n) {
-    const Bias::Term& term = self.bias.terms()[n];
-    PyBias one{with_values(term, term.values), {self.arrays[n]}};
-    if (n + 1 == self.arrays.size())
+  auto array = self.arrays.begin();
+  for (std::size_t n = 0; n < terms.size(); ++n) {
+    PyBias one{with_values(terms[n], terms[n].values, terms[n].operand), {*array++}};
+    if (terms[n].operand.defined()) one.arrays.push_back(*array++);
+    if (n + 1 == terms.size())
       return nb::make_tuple(nb::module_::import_("operator").attr("add"), nb::make_tuple(before, one));
     before = joined(before, one);
   }
@@ -139,6 +167,13 @@ std::string term_text(const Bias::Term& term) {
       return text("attn.Bias.relative({} {}, bidirectional={}, max_distance={}{})", torch_name_of(term.values.dtype()),
                   to_string(term.values.sizes()), term.bidirectional ? "True" : "False", term.max_distance,
                   align_text(term.align));
+    case Bias::Kind::product: {
+      const auto array = [](const Tensor& x) { return text("{} {}", torch_name_of(x.dtype()), to_string(x.sizes())); };
+      return text("attn.Bias.relative_product({}, attn.RelativeIndex.{}{}{}{}{})", array(term.values),
+                  term.index.to_string(), term.operand.defined() ? ", operand=" + array(term.operand) : std::string(),
+                  term.of_keys ? ", of_keys=True" : "", term.scale ? text(", scale={}", *term.scale) : std::string(),
+                  align_text(term.align));
+    }
   }
   return {};
 }
@@ -151,15 +186,71 @@ std::string shown(const PyBias& self) {
 
 }  // namespace
 
-Bias with_values(const Bias::Term& term, const Tensor& values) {
+Bias with_values(const Bias::Term& term, const Tensor& values, const Tensor& operand) {
   switch (term.kind) {
+    case Bias::Kind::product: return Bias::again(term, values, operand);
     case Bias::Kind::alibi: return Bias::alibi(values, term.align, term.symmetric);
     case Bias::Kind::relative: return Bias::relative(values, term.bidirectional, term.max_distance, term.align);
     default: return Bias::dense(values);
   }
 }
 
+namespace {
+
+void add_relative_index(nb::module_& m) {
+  nb::class_<RelativeIndex> c(m, "RelativeIndex",
+                              R"doc(Which row of a table belongs to a query row and a key, by their positions.
+
+    >>> import attn
+    >>> attn.RelativeIndex.distance(2, 2).rows
+    5)doc");
+  const auto size = [](nb::handle x, const char* function, const char* name) { return whole(x, {function, name}); };
+  c.def_static(
+       "distance",
+       [size](nb::handle before, nb::handle after) {
+         return RelativeIndex::distance(size(before, "RelativeIndex.distance", "before"),
+                                        size(after, "RelativeIndex.distance", "after"));
+       },
+       nb::arg("before").none(), nb::arg("after").none(),
+       "Key position minus row position, limited to [-before, after], plus before: a table of before + after + 1 rows. "
+       "Shaw 2018 (1803.02155), Transformer-XL (1901.02860), Conformer (2005.08100).")
+      .def_static(
+          "log_buckets",
+          [size](nb::handle buckets, nb::handle max_position) {
+            return RelativeIndex::log_buckets(size(buckets, "RelativeIndex.log_buckets", "buckets"),
+                                              size(max_position, "RelativeIndex.log_buckets", "max_position"));
+          },
+          nb::arg("buckets").none(), nb::arg("max_position").none(),
+          "Row position minus key position in DeBERTa's buckets (2006.03654): a table of 2 buckets rows.")
+      .def_static(
+          "picture_rows",
+          [size](nb::handle height, nb::handle width) {
+            return RelativeIndex::picture_rows(size(height, "RelativeIndex.picture_rows", "height"),
+                                               size(width, "RelativeIndex.picture_rows", "width"));
+          },
+          nb::arg("height").none(), nb::arg("width").none(),
+          "Positions are pixels, row by row: the row of the query's pixel minus that of the key's, plus height - 1. A "
+          "table of 2 height - 1 rows. MViTv2 (2112.01526), SAM (2304.02643).")
+      .def_static(
+          "picture_columns",
+          [size](nb::handle width) {
+            return RelativeIndex::picture_columns(size(width, "RelativeIndex.picture_columns", "width"));
+          },
+          nb::arg("width").none(), "The same for columns: a table of 2 width - 1 rows.")
+      .def("reversed", &RelativeIndex::reversed, "The same index into a table whose rows are in the opposite order.")
+      .def_prop_ro("rows", &RelativeIndex::rows, "The rows of the table.")
+      .def("__repr__", [](const RelativeIndex& self) { return "attn.RelativeIndex." + self.to_string(); })
+      .def("__reduce__", [](const RelativeIndex& self) {
+        return nb::make_tuple(nb::module_::import_("attn._copies").attr("relative_index"),
+                              nb::make_tuple(self.to_string()));
+      });
+  c.attr("__module__") = "attn";
+}
+
+}  // namespace
+
 void add_bias(nb::module_& m) {
+  add_relative_index(m);
   nb::class_<PyBias> c(m, "Bias", bias_doc);
   c.def(nb::init<>())
       .def_static(
@@ -184,6 +275,13 @@ void add_bias(nb::module_& m) {
           "relative", relative, nb::arg("table").none(), nb::arg("bidirectional").none() = true,
           nb::arg("max_distance").none() = 128, nb::arg("align") = nb::none(),
           "table[bucket(key position - p), h], T5's buckets: table [buckets, Hq]. Source: Raffel 2019 (1910.10683).")
+      .def_static(
+          "relative_product", relative_product, nb::arg("table").none(), nb::arg("index").none(),
+          nb::arg("operand") = nb::none(), nb::arg("of_keys").none() = false, nb::arg("scale") = nb::none(),
+          nb::arg("align") = nb::none(),
+          "A second product, made a query tile at a time: scale * x . table[h, index(p, key position)], x the row of q "
+          "or, with of_keys, of k; or that of `operand`, [B, Hq, Tq, D'] or [B, Hk, Tk, D']. table [Hq, N, D'] or "
+          "[N, D'], N = index.rows. scale=None: that of the scores.")
       .def("__add__", joined, nb::is_operator())
       .def("__repr__", shown)
       .def("__reduce__", reduced)

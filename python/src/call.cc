@@ -245,7 +245,9 @@ std::vector<Leaf> Call::leaves(nb::handle q_array, nb::handle k_array, nb::handl
     leaves.push_back({parts[n], score.arrays[n]});
   }
   bias_values_.clear();
-  for (const Bias::Term& term : bias.bias.terms()) bias_values_.push_back(term.values.detach());
+  for (const Bias::Term& term : bias.bias.terms())
+    for (const Tensor& x : {term.values, term.operand})
+      if (x.defined()) bias_values_.push_back(x.detach());
   for (std::size_t n = 0; n < bias.arrays.size(); ++n)
     if (!bias.arrays[n].is_none()) leaves.push_back({&bias_values_[n], bias.arrays[n]});
   mod_values_.clear();
@@ -262,8 +264,11 @@ std::vector<Leaf> Call::leaves(nb::handle q_array, nb::handle k_array, nb::handl
 
 void Call::join() {
   Bias joined;
-  for (std::size_t n = 0; n < bias_values_.size(); ++n)
-    joined = joined + with_values(bias.bias.terms()[n], bias_values_[n]);
+  auto values = bias_values_.begin();
+  for (const Bias::Term& term : bias.bias.terms()) {
+    const Tensor own = *values++;
+    joined = joined + with_values(term, own, term.operand.defined() ? *values++ : Tensor());
+  }
   options.bias = joined;
 }
 

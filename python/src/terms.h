@@ -34,7 +34,8 @@ struct PyWeights {
   std::vector<nb::object> arrays = {};
 };
 
-/// A bias. `arrays`: for each term the array from which it was made, or None for copied numbers.
+/// A bias. `arrays`: for each term the array from which it was made, or None for copied numbers; behind the table of a
+/// relative product its operand, if it has one.
 struct PyBias {
   Bias bias;
   std::vector<nb::object> arrays;
@@ -73,8 +74,8 @@ struct PyScoreExpression {
   }
 };
 
-/// Returns the same bias term over other values.
-Bias with_values(const Bias::Term& term, const Tensor& values);
+/// Returns the same bias term over other values, and another operand if it has one.
+Bias with_values(const Bias::Term& term, const Tensor& values, const Tensor& operand);
 
 void add_mask(nb::module_& m);
 void add_bias(nb::module_& m);

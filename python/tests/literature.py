@@ -81,7 +81,7 @@ def row(group: str, name: str, formula: str, source: str, cpp: str, plain: Calla
 
 
 def all_rows() -> list[Row]:
-    for module in ("scores", "masks", "chosen", "linear", "models"):
+    for module in ("scores", "relative", "masks", "chosen", "linear", "models"):
         importlib.import_module(f"literature_{module}")
     return ROWS
 
@@ -184,6 +184,8 @@ GIVEN = textwrap.dedent("""\
       const Tensor k1 = randn({2, 1, 24, 16}), v1 = randn({2, 1, 24, 16});  // one head, two heads
       const Tensor k2 = randn({2, 2, 24, 16}), v2 = randn({2, 2, 24, 16});
       const Tensor w = randn({16, 16}), a_q = randn({8, 16}), a_k = randn({8, 16}), a = randn({8});
+      const Tensor r_near = randn({9, 16}), r_far = randn({4, 47, 16}), u = randn({4, 1, 16}), u_r = randn({4, 1, 16});
+      const Tensor r_k = randn({4, 16, 16}), r_q = randn({4, 16, 16}), r_y = randn({7, 16}), r_x = randn({11, 16});
       const Tensor few = randn({2, 4, 6, 16}), one = randn({2, 1, 1, 16}), e = randn({8, 24});
       const Tensor slopes = rand({4}), table = randn({32, 4}), by_distance = randn({4, 47}), logits = zeros({4});
       const Tensor gate = rand({2, 4, 24, 16}), log_n = log(arange(1, 25)).unsqueeze(-1), decay = randn({2, 4, 24});

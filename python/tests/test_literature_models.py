@@ -1,5 +1,5 @@
 # python/tests/test_literature_models.py: recipes of docs/literature.md in tiny random layers of transformers: Swin,
-# Longformer, BigBird, DiffLlama.
+# Longformer, BigBird, DiffLlama, DeBERTa-v2, Wav2Vec2-Conformer, SAM.
 import math
 
 import attn
@@ -157,3 +157,82 @@ def test_differential_llama(one_thread):
         return layer.o_proj(joined((1 - layer.lambda_init) * layer.groupnorm(first - factor * second)))
 
     compare(ours, theirs, torch.randn(2, 24, 32), [layer], "DiffLlama")
+
+
+@pytest.mark.parametrize("buckets, shared", [(8, True), (8, False), (-1, False)])
+def test_deberta(buckets, shared, one_thread):
+    from transformers import DebertaV2Config
+    from transformers.models.deberta_v2.modeling_deberta_v2 import DisentangledSelfAttention
+
+    torch.manual_seed(5)
+    config = DebertaV2Config(hidden_size=16, num_attention_heads=2, relative_attention=True, position_buckets=buckets,
+                             max_relative_positions=20, pos_att_type=["c2p", "p2c"], share_att_key=shared,
+                             attention_probs_dropout_prob=0.0, hidden_dropout_prob=0.0)
+    layer = drawn(DisentangledSelfAttention(config)).eval()
+    span = buckets if buckets > 0 else 20
+    table = torch.nn.Embedding(2 * span, 16)
+
+    def theirs(x):
+        y = layer(x, torch.ones(2, 1, 40, 40, dtype=torch.bool), rel_embeddings=table.weight)
+        return y[0] if isinstance(y, tuple) else y
+
+    def ours(x):
+        q, k, v = (heads_of(x, p, 2) for p in (layer.query_proj, layer.key_proj, layer.value_proj))
+        of_keys, of_queries = (layer.key_proj, layer.query_proj) if shared else (
+            layer.pos_key_proj, layer.pos_query_proj)
+        r_k, r_q = (heads_of(table.weight[None], p, 2)[0] for p in (of_keys, of_queries))
+        near = (attn.RelativeIndex.log_buckets(span, 20) if buckets > 0
+                else attn.RelativeIndex.distance(span - 1, span).reversed())
+        bias = attn.Bias.relative_product(r_k, near) + attn.Bias.relative_product(r_q, near, of_keys=True)
+        return joined(attn.attention(q, k, v, bias=bias, scale=1 / math.sqrt(3 * 8)))
+
+    compare(ours, theirs, torch.randn(2, 40, 16), [layer, table], f"DeBERTa, {buckets} buckets")
+
+
+def test_conformer(one_thread):
+    from transformers import Wav2Vec2ConformerConfig
+    from transformers.models.wav2vec2_conformer import modeling_wav2vec2_conformer as model
+
+    torch.manual_seed(6)
+    config = Wav2Vec2ConformerConfig(hidden_size=16, num_attention_heads=2, position_embeddings_type="relative",
+                                     attention_dropout=0.0)
+    layer = drawn(model.Wav2Vec2ConformerSelfAttention(config)).eval()
+    positions = model.Wav2Vec2ConformerRelPositionalEmbedding(config)(torch.randn(2, 24, 16))
+
+    def theirs(x):
+        return layer(x, relative_position_embeddings=positions.to(x.dtype))[0]
+
+    def ours(x):
+        q, k, v = (heads_of(x, p, 2) for p in (layer.linear_q, layer.linear_k, layer.linear_v))
+        table = heads_of(positions.to(x.dtype), layer.linear_pos, 2)[0]    # T - 1 ... 1 - T: the row minus the key
+        u, w = layer.pos_bias_u[:, None], layer.pos_bias_v[:, None]
+        bias = attn.Bias.relative_product(table, attn.RelativeIndex.distance(23, 23), operand=q + w)
+        return layer.linear_out(joined(attn.attention(q + u, k, v, bias=bias)))
+
+    compare(ours, theirs, torch.randn(2, 24, 16), [layer], "Wav2Vec2-Conformer")
+
+
+def test_sam(one_thread):
+    from transformers import SamVisionConfig
+    from transformers.models.sam.modeling_sam import SamVisionAttention
+
+    torch.manual_seed(7)
+    height, width = 5, 7
+    config = SamVisionConfig(hidden_size=16, num_attention_heads=2, use_rel_pos=True, attention_dropout=0.0,
+                             image_size=8, patch_size=1, attn_implementation="eager")
+    layer = drawn(SamVisionAttention(config, window_size=0))
+    layer.rel_pos_h = torch.nn.Parameter(torch.randn(2 * height - 1, 8))
+    layer.rel_pos_w = torch.nn.Parameter(torch.randn(2 * width - 1, 8))
+    layer.eval()
+
+    def theirs(x):
+        return layer(x.unflatten(1, (height, width)))[0].flatten(1, 2)
+
+    def ours(x):
+        q, k, v = layer.qkv(x).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        product = attn.Bias.relative_product
+        bias = (product(layer.rel_pos_h, attn.RelativeIndex.picture_rows(height, width), scale=1)
+                + product(layer.rel_pos_w, attn.RelativeIndex.picture_columns(width), scale=1))
+        return layer.proj(joined(attn.attention(q, k, v, bias=bias)))
+
+    compare(ours, theirs, torch.randn(2, height * width, 16), [layer], "SAM")

@@ -36,6 +36,7 @@ NUMBERS = text_encoders.ENCODERS.parent / "numbers"
 OBJECTS = {
     "AttnBackend": lambda: sys.modules["attn.integrations.onnx"].AttnBackend,
     "Bias": lambda: attn.Bias.alibi(3),
+    "RelativeIndex": lambda: attn.RelativeIndex.distance(2, 3),
     "Chat": lambda: attn.Chat(small(), format={"user_begin": "Q", "answer_begin": "A"}),
     "EncoderDecoder": lambda: attn.EncoderDecoder.load(NUMBERS),
     "ExplainStep": lambda: attn.explain("a b c")["weights"],

@@ -94,8 +94,8 @@ void notice_reference(const Call& call, const AttentionKernel& kernel, const Pla
       name_of(call.dtype()), call.mask.to_string(), p.batch, p.q_heads, p.q_rows, p.k_rows, reasons));
 }
 
-/// Computes a 16-bit call for which better_in_f32 returned true: converts the operands to f32, computes in f32, and
-/// rounds the results once. Rows of a cache are not copied.
+/// Computes a 16-bit call with relative products, or for which better_in_f32 returned true: converts the operands to
+/// f32, computes in f32, and rounds the results once. Rows of a cache are not copied.
 AttentionResult attention_in_f32(const Tensor& q, const Tensor& k, const Tensor& v, const AttentionOptions& options,
                                  const CallOptions& call_options) {
   const auto wide = [](const Tensor& x) { return x.defined() ? x.to(Dtype::f32) : x; };
@@ -229,7 +229,9 @@ AttentionResult attention_call(const Tensor& q, const Tensor& k, const Tensor& v
   const bool recorded = call_options.saved == nullptr && grad_enabled() && call.wants_grad();
   const bool as_recorded =
       recorded || call_options.resumed != nullptr || (call_options.saved != nullptr && call_options.saved->exact);
-  if (better_in_f32(kernel, call.problem, as_recorded || options.score.kind == Score::Kind::general))
+  const bool halves = call.dtype() != call.compute_dtype();
+  if ((halves && call.bias.products != nullptr) ||
+      better_in_f32(kernel, call.problem, as_recorded || options.score.kind == Score::Kind::general))
     return attention_in_f32(q, k, v, options, call_options);
   if (call_options.resumed != nullptr) return resumed(call, recorded, options, *call_options.resumed);
   return computed(call, {kernel, plan, recorded}, options, call_options);

@@ -8,6 +8,7 @@
 #include "runtime/format.h"
 
 #include "attention/element.h"
+#include "attention/relative/relative_terms.h"
 #include "kernels/attention/kv_rows.h"
 #include "runtime/memory.h"
 #include "runtime/thread_scratch.h"
@@ -129,6 +130,26 @@ void run_steps(const BackwardSteps& steps, int threads, bool wave) {
   runtime::parallel_for(steps.units(), [&](std::int64_t unit) { steps.recompute(all, unit, scratch()); });
 }
 
+/// Computes the same with relative products, whose gradients are summed for a few groups of rows at a time.
+void run_products(const BackwardSteps& steps, int threads, RelativeGradients& products) {
+  const std::size_t bytes = steps.scratch_bytes();
+  const auto unit_of = [&](std::int64_t unit) { steps.unit(unit, static_cast<char*>(runtime::thread_scratch(bytes))); };
+  // steps that add to the same elements of a dense bias or a looked-up tensor run one after another
+  const bool in_turn = threads == 1 || steps.in_order(threads);
+  const std::int64_t together = products.groups_together();
+  for (std::int64_t group = 0; group < steps.groups(); group += together) {
+    const std::int64_t groups = std::min(together, steps.groups() - group), first = group * steps.units_of_group(),
+                       units = groups * steps.units_of_group();
+    products.begin_wave(group);
+    if (in_turn)
+      runtime::parallel_for(1, [&](std::int64_t) {
+        for (std::int64_t n = 0; n < units; ++n) unit_of(first + n);
+      });
+    else runtime::parallel_for_neighbours(units, [&](std::int64_t n) { unit_of(first + n); });
+    products.end_wave(groups);
+  }
+}
+
 /// Sums the contributions to each parameter over a head's blocks of rows and batch items, in ascending order; returns
 /// [parameters][Hq].
 template <typename T>
@@ -143,7 +164,7 @@ std::vector<T> sum_parameters(const Tensor& sums) {
 }
 
 template <typename T>
-void share_parameters(const AttentionProblem& p, const Tensor& sums, FusedGradients& to,
+void share_parameters(const AttentionProblem& p, const Tensor& sums, FusedGradients& to, const LoweredBias& bias,
                       const std::vector<bool>& wanted) {
   const std::vector<T> totals = sum_parameters<T>(sums);
   const T* from = totals.data();
@@ -159,7 +180,7 @@ void share_parameters(const AttentionProblem& p, const Tensor& sums, FusedGradie
     if (p.bias[n].op == BiasOp::dense) continue;
     const Tensor values =
         take(p.bias[n].op == BiasOp::slope ? Dims{p.q_heads} : Dims{p.bias[n].buckets, p.q_heads}, computed);
-    if (wanted[static_cast<std::size_t>(n)]) to.bias[static_cast<std::size_t>(n)] = values;
+    if (wanted[bias.place_of(n)]) to.bias[bias.place_of(n)] = values;
   }
   from += kernels::step_lookups(p) * p.q_heads;
   if (p.score != kernels::ScoreOp::additive) return;
@@ -210,21 +231,22 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
     }
   }
   const bool native = options.plan != nullptr ? options.plan->kernel->finish != nullptr
-                                              : plan_backward(problem).kernel != nullptr && call.dtype() == Dtype::bf16;
+                                              : plan_backward(problem).kernel != nullptr &&
+                                                    call.dtype() == Dtype::bf16 && call.bias.products == nullptr;
   const Dtype stored = native ? call.dtype() : computed;  // the dtype that kernels read and write
   Described described(call, saved, options, stored);
   AttentionGradient& g = described.gradient;
   g.problem.score_gradient = problem.score_gradient;
   const AttentionProblem& p = g.problem;
-  const auto terms = static_cast<std::size_t>(p.bias_count);
   std::vector<bool> bias = options.bias;
-  bias.resize(terms, options.bias.empty());
+  bias.resize(call.bias.values.size(), options.bias.empty());
+  const auto is_dense = [&](int n) { return p.bias[n].op == BiasOp::dense; };
   bool parameters = expression.gradient.step_count != 0 || (options.sinks && p.sinks != nullptr) ||
                     (options.additive_w && p.score == kernels::ScoreOp::additive);
-  for (std::size_t n = 0; n < terms; ++n) parameters = parameters || (bias[n] && p.bias[n].op != BiasOp::dense);
+  for (int n = 0; n < p.bias_count; ++n) parameters = parameters || (bias[call.bias.place_of(n)] && !is_dense(n));
 
   const BackwardPlan plan = options.plan != nullptr ? *options.plan : plan_backward(p);
-  result.bias.resize(terms);
+  result.bias.resize(call.bias.values.size());
   const Segments segments(call);
   // units set every row of dq, and the rows of dk and dv of their keys; keys that belong to no sequence must start as 0
   const auto memory = [&](const Tensor& given, const Tensor& x) {
@@ -240,13 +262,18 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   if (options.k) g.dk = result.k.data(), copy_strides(result.k, g.dk_stride);
   if (options.v) g.dv = result.v.data(), copy_strides(result.v, g.dv_stride);
   std::vector<kernels::DenseGradient> dense;
-  for (std::size_t n = 0; n < terms; ++n) {
-    if (!bias[n] || p.bias[n].op != BiasOp::dense) continue;
-    result.bias[n] = zeros(call.bias.values[n].sizes(), computed);
-    dense.push_back(dense_gradient(call, static_cast<int>(n), result.bias[n]));
+  for (int n = 0; n < p.bias_count; ++n) {
+    const std::size_t place = call.bias.place_of(n);
+    if (!bias[place] || !is_dense(n) || (call.bias.products != nullptr && call.bias.products->has(n))) continue;
+    result.bias[place] = zeros(call.bias.values[place].sizes(), computed);
+    dense.push_back(dense_gradient(call, n, result.bias[place]));
   }
   g.dense = dense.data(), g.dense_count = static_cast<int>(dense.size());
-  const BackwardSteps steps(g, plan, {segments.segments, segments.groups}, saved.dropout.get());
+  std::unique_ptr<RelativeGradients> products;
+  if (call.bias.products != nullptr)
+    products =
+        call.bias.products->gradients(call.bias, g, bias, options.k, static_cast<std::int64_t>(segments.groups.size()));
+  const BackwardSteps steps(g, plan, {segments.segments, segments.groups}, saved.dropout.get(), products.get());
   Tensor sums;
   if (parameters) {
     sums = empty({steps.blocks(), p.q_heads, kernels::parameter_count(p)}, computed);
@@ -255,18 +282,24 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   std::vector<std::int64_t> places(
       static_cast<std::size_t>(steps.blocks() * p.q_heads * expression.gradient.step_count));
   g.places = places.data();
-  const bool wave = steps.is_wave(threads);
+  const bool wave = products == nullptr && steps.is_wave(threads);
   if ((wave || steps.in_order(threads)) && p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads))
     // this thread's next head is `threads` heads later, because the other threads compute those in between
     g.problem.hints.heads_ahead = threads;
   trace(call, plan, wave);
-  run_steps(steps, threads, wave);
+  if (products == nullptr) run_steps(steps, threads, wave);
+  else run_products(steps, threads, *products);
   if (parameters)
-    computed == Dtype::f64 ? share_parameters<double>(p, sums, result, bias)
-                           : share_parameters<float>(p, sums, result, bias);
+    computed == Dtype::f64 ? share_parameters<double>(p, sums, result, call.bias, bias)
+                           : share_parameters<float>(p, sums, result, call.bias, bias);
   if (!places.empty())
     computed == Dtype::f64 ? share_step_lookups<double>(p, sums, places) : share_step_lookups<float>(p, sums, places);
 
+  if (products != nullptr) {
+    const std::vector<Tensor> found = products->finish(result.q, result.k);
+    for (std::size_t n = 0; n < found.size(); ++n)
+      if (found[n].defined()) result.bias[n] = found[n];
+  }
   const auto narrow = [](Tensor& x, Dtype dtype) {
     if (x.defined() && x.dtype() != dtype) x = add(x.to(dtype), 0);  // + 0: values that round to -0 become +0
   };
@@ -276,7 +309,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
     if (given.defined() && given.dtype() != stored && x.defined()) copy_values(given, x.to(given.dtype()));
   };
   into(options.dq, result.q), into(options.dk, result.k), into(options.dv, result.v);
-  for (std::size_t n = 0; n < terms; ++n) narrow(result.bias[n], call.bias.values[n].dtype());
+  for (std::size_t n = 0; n < result.bias.size(); ++n) narrow(result.bias[n], call.bias.values[n].dtype());
   for (std::size_t n = 0; n < result.looked_up.size(); ++n)
     narrow(result.looked_up[n], call.score_mod->any_rows.values[n].dtype());
   return result;

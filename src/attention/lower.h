@@ -6,6 +6,8 @@
 
 #include "kernels/attention/problem.h"
 
+#include <memory>
+
 namespace attn {
 
 /// The offsets of packed sequences: sequence s has rows q[s] ... q[s + 1] - 1 and keys k[s] ... k[s + 1] - 1. Empty:
@@ -52,12 +54,21 @@ struct LoweredBias {
   std::vector<kernels::BiasTerm> terms;
   std::vector<Tensor> values;  // the tensors that the terms read: they get gradients
   std::vector<std::vector<std::int32_t>> buckets;
+  // Relative products; null: none. Their terms are dense ones that the code running a kernel makes for a query tile.
+  std::shared_ptr<RelativeTerms> products;
+  std::vector<std::size_t> places;  // with products: the place of each term's first tensor in `values`
+
+  std::size_t place_of(int term) const {
+    return products == nullptr ? static_cast<std::size_t>(term) : places[static_cast<std::size_t>(term)];
+  }
 };
 /// Checks and lowers a bias. `dtype` is that of q, k, v: a term has that dtype or f32; if q has 16 bits, any 16-bit
 /// type.
 LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths& lowered, Dtype dtype);
-/// Returns one term as a bias, with other values.
-Bias with_values(const Bias::Term& term, const Tensor& values);
+/// Returns one term as a bias, with other values; `operand`: that of a relative product.
+Bias with_values(const Bias::Term& term, const Tensor& values, const Tensor& operand = {});
+/// Returns the tensors of all terms, in the order of LoweredBias::values.
+std::vector<Tensor> tensors_of(const Bias& bias);
 /// Returns the same bias terms with f32 values.
 Bias in_f32(const Bias& bias);
 

@@ -153,7 +153,7 @@ AttentionGradients attention_backward_call(const Tensor& q, const Tensor& k, con
     flows.logsumexp = wanted.grad_logsumexp.detach().reshape({p.batch, p.q_heads, p.q_rows});
   }
   flows.k = wanted.k, flows.v = wanted.v, flows.sinks = wanted.sinks;
-  flows.bias.assign(static_cast<std::size_t>(p.bias_count), wanted.bias);
+  flows.bias.assign(call.bias.values.size(), wanted.bias);
   const std::vector<Tensor> read{wanted.grad_output, wanted.grad_logsumexp, saved.output, saved.max, saved.sum};
   flows.dq = place_for(call, wanted.grad_q, read, {}, "grad_q");
   if (wanted.k) flows.dk = place_for(call, wanted.grad_k, read, {wanted.grad_q}, "grad_k");
@@ -167,9 +167,9 @@ AttentionGradients attention_backward_call(const Tensor& q, const Tensor& k, con
   settle(wanted.grad_v, flows.dv, gradients.v);
   for (std::size_t n = 0; n < fused.looked_up.size(); ++n)
     gradients.score_mod.emplace_back(call.score_mod->any_rows.values[n], fused.looked_up[n]);
-  for (std::size_t n = 0; half && n < gradients.bias.size(); ++n)
-    if (Tensor& values = gradients.bias[n]; values.defined())
-      values = add(values.to(options.bias.terms()[n].values.dtype()), 0);
+  const std::vector<Tensor> given = half ? tensors_of(options.bias) : std::vector<Tensor>();
+  for (std::size_t n = 0; n < given.size(); ++n)
+    if (Tensor& values = gradients.bias[n]; values.defined()) values = add(values.to(given[n].dtype()), 0);
   return gradients;
 }
 

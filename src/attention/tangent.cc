@@ -72,6 +72,8 @@ void check_supported(const char* function, const AttentionOptions& options) {
   const auto no = [&](const char* what) { throw ValueError(runtime::format("{}: {}", function, what)); };
   if (options.score.kind != Score::Kind::scaled_dot && options.score.kind != Score::Kind::dot)
     no("the score is general or additive; it must be the (scaled) dot product, or a score_mod of it");
+  for (const Bias::Term& term : options.bias.terms())
+    if (term.kind == Bias::Kind::product) no("a relative product is given; it has no tangent here");
   if (!(options.weights == Weights::none)) no("weights are requested; they have no tangent here");
   if (options.out.defined()) no("out is given; the results are always new");
 }

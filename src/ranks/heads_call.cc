@@ -102,6 +102,9 @@ HeadsCall check_heads_call(const char* function, const Tensor& q, const Tensor& 
     if (x->size(2) != call.rows.size())
       throw ShapeError(runtime::format("{}: {} has shape {}; of {} rows on {} ranks this one must have {}", function,
                                        name, to_string(x->sizes()), length, ranks.size(), call.rows.size()));
+  for (const Bias::Term& term : options.bias.terms())
+    if (term.kind == Bias::Kind::product)
+      throw ValueError(runtime::format("{}: a relative product is given, which ranks do not do", function));
   const std::string tensors = check_whole(function, q, k, v, length, options, call.wants_grad);
   call.units = std::gcd(call.k_heads, call.v_heads);
   if (ranks.size() > call.units)

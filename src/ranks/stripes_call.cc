@@ -79,6 +79,7 @@ void refuse_options(const char* function, const AttentionOptions& options) {
   refuse_masks(function, options.mask);
   for (const Bias::Term& term : options.bias.terms())
     if (term.kind == Bias::Kind::dense) refuse_in_stripes(function, "a dense bias is given");
+    else if (term.kind == Bias::Kind::product) refuse_in_stripes(function, "a relative product is given");
   if (!options.score_mod.empty()) refuse_in_stripes(function, "a score_mod is given");
   if (options.score_callback.function) refuse_in_stripes(function, "a score_callback is given");
   if (options.key_start.defined()) refuse_in_stripes(function, "key_start is given");

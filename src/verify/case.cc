@@ -184,7 +184,11 @@ Case parse_case(const std::string& line) {
   }
   if (c.op == "matmul" && c.layout == "plain") c.layout = "nn";
   one_of("score", c.score, {"dot", "general", "additive"});
-  one_of("bias", c.bias, {"none", "dense", "pairs", "item", "key", "alibi", "relative", "alibi_symmetric"});
+  one_of("bias", c.bias,
+         {"none", "dense", "pairs", "item", "key", "alibi", "relative", "alibi_symmetric", "relative_keys", "conformer",
+          "disentangled", "picture"});
+  if (c.has_relative_products() && (size_of(c.dtype) == 2 || c.score != "dot" || c.is_cached()))
+    throw ValueError(runtime::format("case: bias={} needs f32 or f64, score=dot and no cache", c.bias));
   one_of("lengths", c.lengths, {"none", "keys", "rows", "starts", "all", "packed"});
   one_of("hidden", c.hidden, {"plain", "nan"});
   one_of("weights", c.weights, {"none", "full", "head_average", "column_sums", "rows", "top_k"});

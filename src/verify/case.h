@@ -27,7 +27,8 @@ struct Case {
   std::string score = "dot";  // dot (scaled), general, or additive with A channels
   std::int64_t channels = 0;  // A(D)
   // The bias: none, dense [Hq, Tq, Tk], pairs [Tq, Tk], item [B, 1, Tq, Tk], key [B, 1, 1, Tk] with -inf for padding,
-  // alibi, relative, alibi_symmetric
+  // alibi, relative, alibi_symmetric; relative products as in Shaw's relative_keys, conformer, DeBERTa's disentangled
+  // terms, and a picture
   std::string bias = "none";
   // The score expression: none, or one without spaces that uses slope [Hq], table [32, Hq], bucket [257] (T5's)
   std::string score_mod = "none";
@@ -60,6 +61,9 @@ struct Case {
   std::int64_t idle_us = 0;  // only for the bench: the caller sleeps before each call
 
   bool is_attention() const { return op == "attention" || op == "attention_decode" || is_backward(); }
+  bool has_relative_products() const {
+    return bias == "relative_keys" || bias == "conformer" || bias == "disentangled" || bias == "picture";
+  }
   bool is_cached() const { return cache != "none"; }
   bool is_backward() const { return op == "attention_backward"; }
   bool is_recurrent() const { return op.starts_with("linear_attention") || op == "causal_conv"; }

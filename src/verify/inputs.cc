@@ -138,6 +138,20 @@ Mask mask_of(const Case& c, std::uint64_t seed) {
   return Mask::parse(c.mask);
 }
 
+Bias products_of(const Case& c, const std::string& bias, std::uint64_t seed) {
+  const auto product = [&](const RelativeIndex& index, bool of_keys, std::uint64_t own) {
+    return Bias::relative_product(integers({c.q_heads, index.rows(), c.dim}, c.dtype, own), index,
+                                  {.of_keys = of_keys, .align = Align::bottom_right});
+  };
+  if (bias == "relative_keys") return product(RelativeIndex::distance(16, 16), false, seed);
+  if (bias == "conformer") return product(RelativeIndex::distance(c.k_rows - 1, c.k_rows - 1), false, seed);
+  if (bias == "disentangled")
+    return product(RelativeIndex::log_buckets(32, farthest), false, seed) +
+           product(RelativeIndex::log_buckets(32, farthest), true, seed + 100);
+  return product(RelativeIndex::picture_rows(c.k_rows / 8 + 1, 8), false, seed) +
+         product(RelativeIndex::picture_columns(8), false, seed + 100);
+}
+
 Bias bias_of(const Case& c, const std::string& bias, std::uint64_t seed) {
   const Dtype dtype = c.dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
   if (bias == "dense") return Bias::dense(integers({c.q_heads, c.q_rows, c.k_rows}, dtype, seed));
@@ -156,7 +170,7 @@ Bias bias_of(const Case& c, const std::string& bias, std::uint64_t seed) {
   }
   if (bias == "relative")
     return Bias::relative(integers({32, c.q_heads}, dtype, seed), true, farthest, Align::bottom_right);
-  return {};
+  return c.has_relative_products() ? products_of(c, bias, seed) : Bias();
 }
 
 /// Returns T5's bucket of a distance: 32 buckets in both directions up to 128. With d = |distance|: d below 8, from

@@ -3,6 +3,7 @@
 #include "verify/query_tiles.h"
 
 #include "attention/call/call.h"
+#include "attention/relative/relative_terms.h"
 #include "kernels/attention/reference.h"
 #include "runtime/memory.h"
 
@@ -39,7 +40,10 @@ bool attend_splits(const ForwardKernel& kernel, const AttentionProblem& p, const
 
 void attend_by_query_tiles(const ForwardKernel& kernel, const Call& call, Partition partition) {
   const kernels::AttentionReference& reference = kernels::attention_reference();
-  const Memory memory(std::max(kernel.scratch_bytes(call.problem), reference.scratch_bytes(call.problem)));
+  const RelativeTerms* const products = call.bias.products.get();
+  const std::size_t bytes =
+      runtime::aligned(std::max(kernel.scratch_bytes(call.problem), reference.scratch_bytes(call.problem)));
+  const Memory memory(bytes + (products == nullptr ? 0 : products->scratch_bytes(call.problem, kernel.rows)));
   const std::int64_t q_heads = call.problem.q_heads,
                      group = std::gcd(q_heads / call.problem.k_heads, q_heads / call.problem.v_heads);
   for_each_sequence(
@@ -48,18 +52,22 @@ void attend_by_query_tiles(const ForwardKernel& kernel, const Call& call, Partit
             partition == Partition::heads_together && group * (last - first) <= kernel.rows ? group : 1;
         const std::int64_t end = std::clamp<std::int64_t>(p.rows_end(b), first, last);
         for (std::int64_t h = 0; h < q_heads; h += heads) {
-          const auto by_reference = [&](std::int64_t from, std::int64_t to) {
-            for (std::int64_t n = 0; n < heads; ++n) reference.rows(p, b, h + n, from, to, memory.get());
+          const auto by_reference = [&](const AttentionProblem& of, std::int64_t from, std::int64_t to) {
+            for (std::int64_t n = 0; n < heads; ++n) reference.rows(of, b, h + n, from, to, memory.get());
+          };
+          const auto compute = [&](const AttentionProblem& of, const QueryTile& tile) {
+            const bool done = partition == Partition::splits ? attend_splits(kernel, of, tile, memory.get())
+                                                             : kernel.attend(of, tile, memory.get());
+            if (done) return;
+            if (kernel.nan_safe_rows != nullptr) kernel.nan_safe_rows(of, tile, memory.get());
+            else by_reference(of, tile.row, tile.row + tile.rows);
           };
           for (std::int64_t row = first; row < end; row += kernel.rows) {
             const QueryTile tile{b, h, heads, row, std::min<std::int64_t>(kernel.rows, end - row)};
-            const bool done = partition == Partition::splits ? attend_splits(kernel, p, tile, memory.get())
-                                                             : kernel.attend(p, tile, memory.get());
-            if (done) continue;
-            if (kernel.nan_safe_rows != nullptr) kernel.nan_safe_rows(p, tile, memory.get());
-            else by_reference(tile.row, tile.row + tile.rows);
+            if (products == nullptr) compute(p, tile);
+            else products->rows(compute, kernel.rows, p, tile, memory.get() + bytes);
           }
-          by_reference(end, last);
+          by_reference(p, end, last);
         }
       });
 }

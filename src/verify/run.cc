@@ -8,6 +8,7 @@
 #include "runtime/format.h"
 
 #include "attention/call/call.h"
+#include "attention/relative/relative_terms.h"
 #include "kernels/attention/reference.h"
 #include "kernels/attention/dispatch.h"
 #include "kernels/gemm/product.h"
@@ -16,6 +17,7 @@
 #include "kernels/reference.h"
 #include "kernels/rows/target.h"
 #include "runtime/cpu.h"
+#include "runtime/memory.h"
 #include "runtime/thread_scratch.h"
 #include "verify/attended.h"
 #include "verify/backward.h"
@@ -36,10 +38,20 @@ Element element_of_compute(Dtype dtype) { return dtype == Dtype::f64 ? Element::
 Results attention_by_reference(const kernels::AttentionReference& reference, const Inputs& in) {
   Attended a(in);
   const kernels::AttentionProblem& p = a.call.problem;
-  void* scratch = runtime::thread_scratch(reference.scratch_bytes(p));
+  const RelativeTerms* const products = a.call.bias.products.get();
+  const std::size_t bytes = runtime::aligned(reference.scratch_bytes(p));
+  auto* const scratch = static_cast<char*>(
+      runtime::thread_scratch(bytes + (products == nullptr ? 0 : products->scratch_bytes(p, kernels::query_block))));
   for_each_sequence(a.call, p,
                     [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(part, b, h, begin, end, scratch);
+                      for (std::int64_t h = 0; h < p.q_heads; ++h) {
+                        const auto rows = [&](const kernels::AttentionProblem& of, const kernels::QueryTile& tile) {
+                          reference.rows(of, b, h, tile.row, tile.row + tile.rows, scratch);
+                        };
+                        const kernels::QueryTile all{b, h, 1, begin, end - begin};
+                        if (products == nullptr) rows(part, all);
+                        else products->rows(rows, kernels::query_block, part, all, scratch + bytes);
+                      }
                     });
   if (a.weights.defined())
     for (Result& result : weights_asked_for(in.options.weights, a.weights, in.options.cu_seqlens_q))

@@ -8,6 +8,7 @@
 #include "attention/cache/cache_call.h"
 #include "attention/cache/cache_state.h"
 #include "attention/internal.h"
+#include "attention/lower.h"
 #include "attention/score/projection.h"
 #include "tensor/record.h"
 
@@ -119,7 +120,7 @@ void refuse_cached_gradient(const char* function, const char* instead, std::vect
   if (!grad_enabled()) return;
   for (const Tensor& x : {options.sinks, options.score.w, options.score.w_q, options.score.w_k})
     if (x.defined()) inputs.push_back(x);
-  for (const Bias::Term& term : options.bias.terms()) inputs.push_back(term.values);
+  for (const Tensor& x : tensors_of(options.bias)) inputs.push_back(x);
   for (const ScoreExpression& lookup : options.score_mod.lookups()) inputs.push_back(lookup.tensor());
   if (cache.state().lost_history) inputs.push_back(zeros({1}).requires_grad_());
   record({"AttentionCachedBackward0", inputs, {}}, {result.output, result.weights, result.logsumexp},

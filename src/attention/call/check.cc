@@ -7,6 +7,7 @@
 #include "runtime/format.h"
 
 #include "attention/element.h"
+#include "attention/relative/relative_terms.h"
 #include "attention/sequences.h"
 #include "attention/score/projection.h"
 #include "tensor/build.h"
@@ -231,6 +232,10 @@ Call check(const char* function, const Tensor& q, const Tensor& k, const Tensor&
   problem.sinks = call.sinks.defined() ? call.sinks.data() : nullptr;
   problem.bias = call.bias.terms.data();
   problem.bias_count = static_cast<int>(call.bias.terms.size());
+  if (call.bias.products != nullptr)
+    call.bias.products->bind({function, call.q, call.k, problem.scale,
+                              options.score.kind == Score::Kind::scaled_dot || options.score.kind == Score::Kind::dot,
+                              cached != nullptr, call.packed});
   if (call.score_mod) {
     problem.score_mod = call.score_mod->any_rows.program;
     problem.score_mod_one_head = call.score_mod->one_head.program;

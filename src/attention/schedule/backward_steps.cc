@@ -11,8 +11,8 @@ using kernels::AttentionGradient;
 using kernels::AttentionProblem;
 
 BackwardSteps::BackwardSteps(const AttentionGradient& gradient, const BackwardPlan& plan, const Partition& partition,
-                             const DropoutTiles* dropout)
-    : gradient_(gradient), kernel_(*plan.kernel), partition_(partition), dropout_(dropout) {
+                             const DropoutTiles* dropout, const RelativeGradients* products)
+    : gradient_(gradient), kernel_(*plan.kernel), partition_(partition), dropout_(dropout), products_(products) {
   const AttentionProblem& p = gradient.problem;
   shared_heads_ = p.q_heads == 0 ? 0 : std::gcd(p.k_heads, p.v_heads);
   if (shared_heads_ == 0) return;

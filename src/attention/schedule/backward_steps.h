@@ -1,6 +1,7 @@
 // src/attention/schedule/backward_steps.h: splits the backward pass into steps of 64 rows and decides which steps may
 // run at the same time.
 #pragma once
+#include "attention/relative/relative_terms.h"
 #include "attention/schedule/backward_plan.h"
 #include "attention/score/dropout.h"
 #include "kernels/attention/backward_problem.h"
@@ -35,11 +36,16 @@ class BackwardSteps {
     std::span<const BackwardSegment> segments;
     std::span<const GradientGroup> groups;
   };
-  /// `dropout` may be null. `gradient` and the kernel of `plan` must outlive this object.
+  /// `dropout` and `products` may be null. `gradient` and the kernel of `plan` must outlive this object.
   BackwardSteps(const kernels::AttentionGradient& gradient, const BackwardPlan& plan, const Partition& partition,
-                const DropoutTiles* dropout);
+                const DropoutTiles* dropout, const RelativeGradients* products = nullptr);
 
-  std::size_t scratch_bytes() const { return kernel_bytes_ + keep_bytes_ + totals_bytes_ + copy_bytes_; }
+  std::size_t scratch_bytes() const {
+    return products_begin() + (products_ == nullptr ? 0 : products_->scratch_bytes());
+  }
+  /// Returns the groups of rows, and the units of one: those of group g are g times as many, and the following.
+  std::int64_t groups() const { return static_cast<std::int64_t>(partition_.groups.size()); }
+  std::int64_t units_of_group() const { return shared_heads_; }
   std::int64_t units() const { return static_cast<std::int64_t>(partition_.groups.size()) * shared_heads_; }
   std::int64_t steps() const {
     return partition_.groups.empty() || shared_heads_ == 0 ? 0 : blocks() * gradient_.problem.q_heads;
@@ -106,6 +112,7 @@ class BackwardSteps {
   /// Recomputes the whole unit by the reference code, except the gradients of dense biases and of the looked-up tensors
   /// to which steps add: these are valid already.
   void run_again(std::int64_t unit, char* scratch) const;
+  std::size_t products_begin() const { return kernel_bytes_ + keep_bytes_ + totals_bytes_ + copy_bytes_; }
   /// Returns the index of the unit's first step among the steps of the call.
   std::int64_t first_step(std::int64_t unit) const;
   /// Sets to 0 the rows of dq that no step computes. With `keys_too` it also clears the sums of the unit's keys:
@@ -159,6 +166,7 @@ class BackwardSteps {
   const kernels::GradientKernel& kernel_;
   Partition partition_;
   const DropoutTiles* dropout_;
+  const RelativeGradients* products_;                  // null: none
   std::int64_t heads_of_unit_ = 1, shared_heads_ = 0;  // query heads of a unit; units of a group
   Order order_ = Order::any;
   // If units run in order, each step of unit n stays behind the same step of unit n - unit_before_, the last earlier

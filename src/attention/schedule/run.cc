@@ -4,6 +4,7 @@
 #include <attn/runtime.h>
 
 #include "attention/call/call.h"
+#include "attention/relative/relative_terms.h"
 #include "attention/schedule/task_order.h"
 #include "attention/schedule/vector_kernels.h"
 #include "runtime/memory.h"
@@ -29,7 +30,8 @@ class Run {
       const ReturnedWeights* weights)
       : call_(call), kernel_(kernel), schedule_(schedule), dropout_(dropout), weights_(weights), problem_(call.problem),
         partition_(schedule.partition), kernel_bytes_(aligned(kernel.scratch_bytes(problem_))),
-        keep_bytes_(dropout == nullptr ? 0 : aligned(dropout->tile_bytes())) {
+        keep_bytes_(dropout == nullptr ? 0 : aligned(dropout->tile_bytes())), products_(call.bias.products.get()) {
+    if (products_ != nullptr) products_bytes_ = aligned(products_->scratch_bytes(problem_, kernel.query_tile_rows));
     if (weights_ == nullptr) return;
     row_bytes_ = aligned(static_cast<std::size_t>(problem_.k_rows) * sizeof(T));
     lanes_bytes_ = aligned(static_cast<std::size_t>(partition_.most_keys() * kernel.query_tile_rows) * sizeof(T));
@@ -107,7 +109,16 @@ class Run {
   }
 
   char* scratch() const {
-    return static_cast<char*>(runtime::thread_scratch(kernel_bytes_ + keep_bytes_ + row_bytes_ + 2 * lanes_bytes_));
+    return static_cast<char*>(
+        runtime::thread_scratch(kernel_bytes_ + keep_bytes_ + row_bytes_ + 2 * lanes_bytes_ + products_bytes_));
+  }
+  /// Computes the rows of a query tile by the kernel; relative products are made for it first. `scratch`: scratch().
+  void rows(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile, char* scratch) const {
+    if (products_ == nullptr) return kernel_.rows(problem, tile, scratch);
+    const auto kernel = [&](const kernels::AttentionProblem& p, const kernels::QueryTile& part) {
+      kernel_.rows(p, part, scratch);
+    };
+    products_->rows(kernel, kernel_.query_tile_rows, problem, tile, lanes_of(scratch) + 2 * lanes_bytes_);
   }
   char* lanes_of(char* scratch) const { return scratch + kernel_bytes_ + keep_bytes_ + row_bytes_; }
 
@@ -118,7 +129,7 @@ class Run {
     char* const memory = scratch();
     const bool wanted = weights_ != nullptr && weights_->wants(task.tile);
     // without a sequence, weights and torch's dropout, the problem of the whole call serves
-    if (task.sequence == nullptr && !wanted && dropout_ == nullptr) return kernel_.rows(problem_, task.tile, memory);
+    if (task.sequence == nullptr && !wanted && dropout_ == nullptr) return rows(problem_, task.tile, memory);
     kernels::AttentionProblem problem = problem_of(call_, problem_, task.sequence);
     problem.task.first_row = task.tile.row;
     if (task.sequence != nullptr)
@@ -136,7 +147,7 @@ class Run {
       problem.task.keep_stride = problem.k_rows;
       problem.keep_scale = dropout_->scale(sizeof(T) == sizeof(double));
     }
-    kernel_.rows(problem, task.tile, memory);
+    rows(problem, task.tile, memory);
     if (wanted) write(WeightsTile{problem, task.tile, kernel_.vector_kernel});
   }
   void one_query_tile(const Task& task, void* average) const {
@@ -203,15 +214,17 @@ class Run {
   const kernels::AttentionProblem& problem_;
   const TaskPartition& partition_;
   std::size_t kernel_bytes_, keep_bytes_, row_bytes_ = 0, lanes_bytes_ = 0;
+  const RelativeTerms* products_;  // null: none
+  std::size_t products_bytes_ = 0;
 };
 
 }  // namespace
 
 void run_attention(Call& call, const AttentionKernel& kernel, const DropoutTiles* dropout,
                    const ReturnedWeights* weights) {
-  const Schedule split =
-      schedule({call.problem, call.sequences, dropout != nullptr, weights ? weights->kind : Weights::none}, kernel,
-               num_threads());
+  const Schedule split = schedule({call.problem, call.sequences, dropout != nullptr,
+                                   weights ? weights->kind : Weights::none, call.bias.products != nullptr},
+                                  kernel, num_threads());
   call.problem.hints = split.hints;
   if (call.compute_dtype() == Dtype::f64) Run<double>(call, kernel, split, dropout, weights).all();
   else Run<float>(call, kernel, split, dropout, weights).all();

@@ -83,8 +83,12 @@ bool BackwardSteps::run(const AttentionGradient& gradient, const Step& step, con
                         char* totals) const {
   bool good = true;
   if (step.rows.rows > 0)
-    with_rows(gradient, kernel_, step, scratch, totals,
-              [&](const AttentionGradient& g) { good = kernel_.step(g, step.rows, step_order, scratch); });
+    with_rows(gradient, kernel_, step, scratch, totals, [&](const AttentionGradient& g) {
+      good = products_ == nullptr
+                 ? kernel_.step(g, step.rows, step_order, scratch)
+                 : products_->run(g, {kernel_, step.rows, step_order, step.unit / shared_heads_, false}, scratch,
+                                  scratch + products_begin());
+    });
   if (step.rows.rows == 0 && gradient_.parameters != nullptr) {
     const std::size_t bytes = (gradient_.problem.element == kernels::Element::f64 ? 8 : 4) *
                               static_cast<std::size_t>(kernels::parameter_count(gradient_.problem));
@@ -159,8 +163,8 @@ bool BackwardSteps::run_unit(std::int64_t unit, char* scratch, Wave* wave) const
   if (begins) step_order.summed = &summed;
   bool good = true;
   const std::int64_t steps = steps_of_unit(unit);
-  for (std::int64_t n = 0;
-       n < steps && (good || gradient_.dense_count != 0 || gradient_.problem.score_gradient != nullptr); ++n) {
+  const bool all = gradient_.dense_count != 0 || gradient_.problem.score_gradient != nullptr || products_ != nullptr;
+  for (std::int64_t n = 0; n < steps && (good || all); ++n) {
     if (wave != nullptr) {
       context.mine = wave->progress + first_step(unit) + n;
       context.before = unit < unit_before_ ? nullptr : wave->progress + first_step(unit - unit_before_) + n;
@@ -184,9 +188,14 @@ void BackwardSteps::run_again(std::int64_t unit, char* scratch) const {
     const Step step = step_of_unit(unit, n);
     if (step.rows.rows == 0) continue;
     with_rows(gradient_, kernels::gradient_reference(), step, scratch, nullptr, [&](AttentionGradient g) {
+      const kernels::GradientKernel& kernel = kernels::gradient_reference();
+      if (products_ != nullptr) {
+        products_->run(g, {kernel, step.rows, {}, 0, true}, scratch, scratch + products_begin());
+        return;
+      }
       g.dense_count = 0;
       g.adds_lookups = false;
-      kernels::gradient_reference().step(g, step.rows, {}, scratch);
+      kernel.step(g, step.rows, {}, scratch);
     });
   }
 }

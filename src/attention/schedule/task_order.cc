@@ -67,7 +67,7 @@ Schedule schedule(const Workload& work, const AttentionKernel& kernel, int threa
   Schedule s{.partition = partition(heads_of_task(work), 1)};
   s.splits = (s.partition.most_keys() + kernels::kv_split - 1) / kernels::kv_split;
   if (work.weights == Weights::none && !work.torch_dropout) {
-    if (kernel.vector_kernel != nullptr && s.splits > 1 && s.partition.tasks() < most_split_tasks) {
+    if (kernel.vector_kernel != nullptr && s.splits > 1 && s.partition.tasks() < most_split_tasks && !work.products) {
       constexpr std::int64_t most_together = 4, shares_of_thread = 4;
       s.order = Schedule::Order::splits;
       s.splits_together =

@@ -13,6 +13,7 @@ struct Workload {
   std::span<const kernels::Sequence> sequences = {};
   bool torch_dropout = false;             // dropout that is drawn from torch's stream, query tile by query tile
   Weights::Kind weights = Weights::none;  // which weights are returned; they too are written query tile by query tile
+  bool products = false;                  // relative products, which are made for a query tile and all of its keys
 };
 
 struct Schedule {

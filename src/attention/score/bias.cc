@@ -86,31 +86,56 @@ Bias operator+(const Bias& a, const Bias& b) {
 std::string Bias::to_string() const {
   std::string text;
   for (const Term& term : terms_) {
-    const char* name = term.kind == Kind::dense ? "dense" : term.kind == Kind::alibi ? "alibi" : "relative";
+    const char* name = term.kind == Kind::dense     ? "dense"
+                       : term.kind == Kind::alibi   ? "alibi"
+                       : term.kind == Kind::product ? "relative_product"
+                                                    : "relative";
     const std::string align = name_of(term.align);
     text += runtime::format("{}{}({}{}{}", text.empty() ? "" : " + ", name, shape_of(term.values),
                             align.empty() ? "" : ", ", align);
     if (term.kind == Kind::relative)
       text += runtime::format(", max_distance {}{}", term.max_distance, term.bidirectional ? "" : ", one way");
     if (term.symmetric) text += ", symmetric";
+    if (term.kind == Kind::product)
+      text += runtime::format(", {}{}", term.index.to_string(), term.of_keys ? ", of keys" : "");
     text += ')';
   }
   return text;
 }
 
-Bias with_values(const Bias::Term& term, const Tensor& values) {
+Bias with_values(const Bias::Term& term, const Tensor& values, const Tensor& operand) {
   switch (term.kind) {
     case Bias::Kind::dense: return Bias::dense(values);
     case Bias::Kind::alibi: return Bias::alibi(values, term.align, term.symmetric);
+    case Bias::Kind::product: return Bias::again(term, values, operand);
     case Bias::Kind::relative: break;
   }
   return Bias::relative(values, term.bidirectional, term.max_distance, term.align);
 }
 
+Bias Bias::again(const Term& term, const Tensor& values, const Tensor& operand) {
+  Bias bias;
+  bias.terms_.push_back(term);
+  bias.terms_.back().values = values;
+  bias.terms_.back().operand = operand;
+  return bias;
+}
+
 Bias in_f32(const Bias& bias) {
   Bias wide;
-  for (const Bias::Term& term : bias.terms()) wide = wide + with_values(term, term.values.to(Dtype::f32));
+  for (const Bias::Term& term : bias.terms())
+    wide = wide + with_values(term, term.values.to(Dtype::f32),
+                              term.operand.defined() ? term.operand.to(Dtype::f32) : Tensor());
   return wide;
+}
+
+std::vector<Tensor> tensors_of(const Bias& bias) {
+  std::vector<Tensor> tensors;
+  for (const Bias::Term& term : bias.terms()) {
+    tensors.push_back(term.values);
+    if (term.operand.defined()) tensors.push_back(term.operand);
+  }
+  return tensors;
 }
 
 std::ostream& operator<<(std::ostream& out, const Bias& bias) { return out << bias.to_string(); }

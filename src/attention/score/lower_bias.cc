@@ -4,6 +4,7 @@
 
 #include "attention/element.h"
 #include "attention/lower.h"
+#include "attention/relative/relative_terms.h"
 #include "kernels/reference.h"
 
 #include <algorithm>
@@ -81,9 +82,16 @@ LoweredBias lower_bias(const Bias& bias, const ScoreShape& shape, const Lengths&
         to.bucket_of = result.buckets.back().data();
         to.bottom_right = is_bottom_right(term.align, "relative", shape, lowered);
         break;
+      case Bias::Kind::product:
+        if (result.products == nullptr) result.products = term.products();
+        result.products->add(term, static_cast<int>(result.terms.size()), shape, lowered, dtype);
+        to.element = element_of(dtype == Dtype::f64 ? dtype : Dtype::f32);
+        break;
     }
     result.terms.push_back(to);
+    result.places.push_back(result.values.size());
     result.values.push_back(values);
+    if (term.operand.defined()) result.values.push_back(term.operand);
   }
   return result;
 }

@@ -5,6 +5,7 @@
 #include <attn/ops.h>
 
 #include "attention/call/call.h"
+#include "attention/relative/relative_terms.h"
 #include "attention/unfused/masked_sums.h"
 #include "attention/unfused/unfused_score.h"
 #include "kernels/attention/mask/mask_program.h"
@@ -20,9 +21,10 @@ using kernels::BiasTerm;
 
 /// What the call says about each pair before scores are computed, for every batch item, head, row and key.
 struct Pairs {
-  Tensor visible;              // bool [B, Hq, Tq, Tk]
-  Tensor kept;                 // dropout's factor of each weight, 0 or 1 / (1 - p); undefined without dropout
-  std::vector<Tensor> places;  // per bias term, [B, 1, Tq, Tk]: ALiBi's distances, or row indices of the relative table
+  Tensor visible;  // bool [B, Hq, Tq, Tk]
+  Tensor kept;     // dropout's factor of each weight, 0 or 1 / (1 - p); undefined without dropout
+  // per bias term, [B, 1, Tq, Tk]: ALiBi's distances, or row indices of the table of a relative bias or product
+  std::vector<Tensor> places;
 };
 
 template <typename F>
@@ -31,34 +33,41 @@ void for_pairs(const AttentionProblem& p, std::int64_t b, F&& visit) {
     for (std::int64_t j = p.keys_begin(b); j < p.keys_end(b); ++j) visit(i, j);
 }
 
-void fill(const AttentionProblem& p, std::int64_t b, const Pairs& pairs) {
+void fill(const Call& call, const AttentionProblem& p, std::int64_t b, const Pairs& pairs) {
   for (std::int64_t h = 0; h < p.q_heads; ++h) {
     bool* visible = pairs.visible.data<bool>() + (b * p.q_heads + h) * p.q_rows * p.k_rows;
     for_pairs(p, b, [&](std::int64_t i, std::int64_t j) { visible[i * p.k_rows + j] = kernels::sees(p, b, h, i, j); });
   }
   for (int n = 0; n < p.bias_count; ++n) {
     const BiasTerm& term = p.bias[n];
-    if (term.op == BiasOp::dense) continue;
+    if (!pairs.places[static_cast<std::size_t>(n)].defined()) continue;
     std::int64_t* places = pairs.places[static_cast<std::size_t>(n)].data<std::int64_t>() + b * p.q_rows * p.k_rows;
     for_pairs(p, b, [&](std::int64_t i, std::int64_t j) {
+      if (term.op == BiasOp::dense) {
+        places[i * p.k_rows + j] = call.bias.products->row_of(n, p, b, i, j);
+        return;
+      }
       const std::int64_t distance = kernels::key_position(p, b, j) - kernels::row_position(p, b, i, term.bottom_right);
       places[i * p.k_rows + j] = term.op == BiasOp::slope ? term.times(distance) : term.bucket(distance);
     });
   }
 }
 
+bool is_product(const Call& call, int n) { return call.bias.products != nullptr && call.bias.products->has(n); }
+
 Pairs pairs_of(const Call& call, const DropoutTiles* dropout) {
   AttentionProblem p = call.problem;
   const Dims sizes{p.batch, p.q_heads, p.q_rows, p.k_rows};
   Pairs pairs{.visible = zeros(sizes, Dtype::boolean), .kept = {}, .places = {}};
   for (int n = 0; n < p.bias_count; ++n)
-    pairs.places.push_back(p.bias[n].op == BiasOp::dense ? Tensor()
-                                                         : zeros({p.batch, 1, p.q_rows, p.k_rows}, Dtype::i64));
+    pairs.places.push_back(p.bias[n].op == BiasOp::dense && !is_product(call, n)
+                               ? Tensor()
+                               : zeros({p.batch, 1, p.q_rows, p.k_rows}, Dtype::i64));
   if (call.sequences.empty())
-    for (std::int64_t b = 0; b < p.batch; ++b) fill(p, b, pairs);
+    for (std::int64_t b = 0; b < p.batch; ++b) fill(call, p, b, pairs);
   for (const kernels::Sequence& sequence : call.sequences) {
     p.task.sequence = &sequence;
-    fill(p, sequence.batch, pairs);
+    fill(call, p, sequence.batch, pairs);
   }
   const bool by_stream = dropout != nullptr;
   if (!by_stream && !p.drops()) return pairs;
@@ -125,7 +134,18 @@ std::vector<Tensor> attend(const Call& call, const DropoutTiles* dropout, const 
   std::vector<Tensor> biases;
   Tensor shown = pairs.visible;  // the visible pairs that no bias masks
   for (int n = 0; n < p.bias_count; ++n) {
-    biases.push_back(bias_of(call, n, inputs[next++].to(q.dtype()), pairs));
+    const Tensor values = inputs[next++].to(q.dtype());
+    if (is_product(call, n)) {
+      const RelativeTerms& products = *call.bias.products;
+      Tensor x = products.has_operand(n) ? call.with_heads(inputs[next++].to(q.dtype()))
+                 : products.of_keys(n)   ? widen(inputs[1])
+                                         : q;
+      if (products.of_keys(n)) x = needed_rows(x, pairs.visible);
+      biases.push_back(
+          products.matrix(n, values, x, pairs.places[static_cast<std::size_t>(n)].expand(pairs.visible.sizes())));
+    } else {
+      biases.push_back(bias_of(call, n, values, pairs));
+    }
     shown = logical_and(shown, ne(biases.back().detach(), -infinity));
   }
   const Tensor k = for_heads(needed_rows(widen(inputs[1]), shown), p.q_heads),

@@ -1,0 +1,356 @@
+// src/kernels/relative/relative_product.cc: computes relative products by matrix products of rows and the part of the
+// table that they need; gathers the results, and scatters derivatives (docs/numerics.md section 12).
+#include "kernels/relative/relative_product.h"
+
+#include <attn/runtime.h>
+
+#include "kernels/gemm/target.h"
+#include "runtime/cpu.h"
+#include "runtime/once.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <tuple>
+
+namespace attn::kernels {
+namespace {
+
+constexpr std::int64_t most_rows = 64;  // of a tile, and keys of a part for products of the keys
+
+const GemmTarget* gemm_here() {
+  constinit static runtime::Once<const GemmTarget*> target;
+  return target.get([] { return gemm_target(runtime::target().c_str()); });
+}
+
+/// Rows of a matrix, `stride` elements apart; `transposed`: its columns are.
+struct Matrix {
+  const void* data;
+  std::int64_t stride;
+  bool transposed = false;
+};
+
+std::size_t whole_lines(std::int64_t count, std::size_t size) {
+  return (static_cast<std::size_t>(count) * size + 63) / 64 * 64;
+}
+
+template <typename T>
+class Relative {
+ public:
+  Relative(const RelativeProduct& product, const AttentionProblem& problem, std::int64_t rows, bool backward,
+           void* scratch)
+      : r_(product), p_(problem), keys_(product.of_keys ? kv_block : kv_split) {
+    columns_ = listed() ? r_.table_rows : std::min(r_.table_rows, std::min(keys_, problem.k_rows) + rows);
+    auto* at = static_cast<char*>(scratch);
+    const auto take = [&]<typename E>(E*& place, std::int64_t count) {
+      if (at != nullptr) place = reinterpret_cast<E*>(at + bytes_);
+      bytes_ += whole_lines(count, sizeof(E));
+    };
+    take(x_, most_rows * r_.dim);
+    take(products_, most_rows * columns_);
+    take(of_keys_, keys_);
+    const bool picture = r_.coordinate != RelativeProduct::Coordinate::position;
+    if (picture) take(columns_of_, keys_);
+    if (listed()) take(entry_columns_, picture ? r_.entries : keys_ + rows);
+    if (backward) take(sums_, std::max(columns_, most_rows) * r_.dim);
+    take(gemm_, 0);
+    gemm_bytes_ = gemm_bytes(backward);
+    bytes_ += whole_lines(static_cast<std::int64_t>(gemm_bytes_), 1);
+  }
+  std::size_t bytes() const { return bytes_; }
+
+  void values(const QueryTile& tile, T* pairs, std::int64_t stride) {
+    for (std::int64_t n = 0; n < tile.heads; ++n, pairs += tile.rows * stride) {
+      begin(tile, tile.head + n);
+      if (!r_.of_keys) load_rows(tile.row, tile.rows);
+      each_part([&](std::int64_t key, std::int64_t count) {
+        if (r_.of_keys) load_rows(key, count);
+        multiply({x_, r_.dim}, {table_ + low_ * r_.dim, r_.dim, true}, r_.of_keys ? count : tile.rows, width_, r_.dim,
+                 products_);
+        T* const to = pairs + key - p_.keys_begin(tile.batch);
+        for (std::int64_t i = 0; i < tile.rows; ++i) {
+          const Runs runs = runs_of(i, count);
+          const T* const from = products_ + (r_.of_keys ? 0 : i * width_);
+          T* const place = to + i * stride;
+          const std::int64_t next = r_.of_keys ? width_ : 0;
+          for (std::int64_t k = 0; k < runs.before; ++k) place[k] = from[k * next + runs.first];
+          if (runs.columns != nullptr)
+            for (std::int64_t k = runs.before; k < runs.after; ++k)
+              place[k] = from[k * next + runs.columns[runs.line + k]];
+          else if (next == 0 && !r_.backwards)
+            std::copy_n(from + runs.line + runs.before, runs.after - runs.before, place + runs.before);
+          else
+            for (std::int64_t k = runs.before; k < runs.after; ++k) place[k] = from[runs.line + k * (next + runs.step)];
+          for (std::int64_t k = runs.after; k < count; ++k) place[k] = from[k * next + runs.last];
+        }
+      });
+    }
+  }
+
+  void gradients(const QueryTile& tile, const T* pairs, std::int64_t stride, const RelativeGradient& to) {
+    begin(tile, tile.head);
+    if (!r_.of_keys) load_rows(tile.row, tile.rows);
+    const T scale = static_cast<T>(r_.scale);
+    each_part([&](std::int64_t key, std::int64_t count) {
+      if (r_.of_keys) load_rows(key, count);
+      const std::int64_t rows = r_.of_keys ? count : tile.rows;
+      std::fill_n(products_, rows * width_, T(0));
+      const T* const from = pairs + key - p_.keys_begin(tile.batch);
+      scatter(from, stride, tile.rows, count);
+      if (to.operand != nullptr) {
+        multiply_nonzero({products_, width_}, {table_ + low_ * r_.dim, r_.dim}, rows, r_.dim, width_);
+        add(static_cast<T*>(to.operand) + (r_.of_keys ? key : tile.row) * r_.dim, rows, scale);
+      }
+      if (to.table != nullptr) {
+        multiply_nonzero({products_, width_, true}, {x_, r_.dim}, width_, r_.dim, rows);
+        add(static_cast<T*>(to.table) + low_ * r_.dim, width_, T(1));
+      }
+    });
+  }
+
+ private:
+  /// Whether the columns of entries are listed: they do not follow each other from key to key.
+  bool listed() const { return r_.steps != nullptr || r_.coordinate != RelativeProduct::Coordinate::position; }
+  void begin(const QueryTile& tile, std::int64_t head) {
+    batch_ = tile.batch;
+    head_ = head / (p_.q_heads / r_.operand_heads);
+    table_ = static_cast<const T*>(r_.table) + head * r_.table_stride;
+    const std::int64_t offset = p_.row_offset(batch_, r_.bottom_right);
+    for (std::int64_t i = 0; i < tile.rows; ++i) of_rows_[i] = r_.coordinate_of(tile.row + i + offset);
+    rows_ = tile.rows;
+  }
+  /// Loads rows of the operand, scaled.
+  void load_rows(std::int64_t row, std::int64_t count) {
+    const T scale = static_cast<T>(r_.scale);
+    const T* from = static_cast<const T*>(r_.operand) + batch_ * r_.operand_stride[0] + head_ * r_.operand_stride[1];
+    for (std::int64_t i = 0; i < count; ++i)
+      for (std::int64_t d = 0; d < r_.dim; ++d) x_[i * r_.dim + d] = from[(row + i) * r_.operand_stride[2] + d] * scale;
+  }
+  /// Calls visit(first key, keys) for every part of the keys, counted from their origin, and sets the rows of the table
+  /// that it needs: [low_, low_ + width_).
+  template <typename F>
+  void each_part(F&& visit) {
+    const std::int64_t begin = p_.keys_begin(batch_), end = p_.keys_end(batch_);
+    if (rows_ == 0) return;
+    const auto [least, most] = std::minmax_element(of_rows_, of_rows_ + rows_);
+    for (std::int64_t key = begin; key < end; key += keys_) {
+      const std::int64_t count = std::min(keys_, end - key);
+      for (std::int64_t k = 0; k < count; ++k) of_keys_[k] = r_.coordinate_of(p_.key_position(batch_, key + k));
+      const auto [first, last] = std::minmax_element(of_keys_, of_keys_ + count);
+      const std::int64_t a = r_.row_of_entry(r_.entry_of(*first - *most)),
+                         b = r_.row_of_entry(r_.entry_of(*last - *least));
+      const std::int64_t last_entry = r_.entry_of(*last - *least);
+      low_entry_ = r_.entry_of(*first - *most);
+      low_ = std::min(a, b);
+      width_ = std::max(a, b) - low_ + 1;
+      if (listed())
+        for (std::int64_t e = low_entry_; e <= last_entry; ++e)
+          entry_columns_[e - low_entry_] = static_cast<std::int32_t>(r_.row_of_entry(e) - low_);
+      visit(key, count);
+    }
+  }
+  /// The columns of the products that the keys of a row have: `first` for the keys below `before`, `last` from `after`
+  /// on; between them columns[line + k], or without these line + k step.
+  struct Runs {
+    std::int64_t before = 0, after = 0, first = 0, last = 0, line = 0, step = 0;
+    const std::int32_t* columns = nullptr;
+  };
+  Runs runs_of(std::int64_t i, std::int64_t count) {
+    const std::int64_t shift = of_rows_[i] + r_.first;
+    const auto column = [&](std::int64_t entry) { return r_.row_of_entry(entry) - low_; };
+    if (r_.coordinate != RelativeProduct::Coordinate::position) {
+      for (std::int64_t k = 0; k < count; ++k)
+        columns_of_[k] = entry_columns_[std::clamp<std::int64_t>(of_keys_[k] - shift, 0, r_.entries - 1) - low_entry_];
+      Runs listed;
+      listed.after = count, listed.columns = columns_of_;
+      return listed;
+    }
+    const std::int64_t entry = of_keys_[0] - shift;  // keys follow each other
+    Runs runs;
+    runs.before = std::clamp<std::int64_t>(-entry, 0, count);
+    runs.after = std::clamp<std::int64_t>(r_.entries - entry, runs.before, count);
+    if (runs.before > 0) runs.first = column(0);
+    if (runs.after < count) runs.last = column(r_.entries - 1);
+    if (r_.steps != nullptr) {
+      runs.columns = entry_columns_;
+      runs.line = entry - low_entry_;
+    } else {
+      runs.step = r_.backwards ? -1 : 1;
+      runs.line = (r_.backwards ? r_.table_rows - 1 - entry : entry) - low_;
+    }
+    return runs;
+  }
+
+  /// Adds the derivatives of a part, rows `stride` elements apart, to the products that they are of.
+  void scatter(const T* from, std::int64_t stride, std::int64_t rows, std::int64_t count) {
+    const std::int64_t next = r_.of_keys ? width_ : 0;
+    constexpr std::int64_t together = 8;  // rows whose chains run side by side
+    for (std::int64_t begin = 0; begin < rows; begin += together) {
+      const std::int64_t end = std::min(begin + together, rows);
+      Runs runs[together];
+      const auto side_by_side = [&](auto&& range) {  // the keys that have one column, for all of these rows
+        const T* at[together];
+        T sum[together];
+        std::int64_t left[together], common = count;
+        for (std::int64_t n = 0; n < end - begin; ++n) {
+          const auto [first, last, column] = range(runs[n]);
+          at[n] = from + (begin + n) * stride + first, left[n] = last - first;
+          sum[n] = products_[(begin + n) * width_ + column];
+          common = std::min(common, left[n]);
+        }
+        if (end - begin == together)
+          for (std::int64_t k = 0; k < common; ++k)
+            for (std::int64_t n = 0; n < together; ++n) sum[n] += at[n][k];
+        else common = 0;
+        for (std::int64_t n = 0; n < end - begin; ++n) {
+          for (std::int64_t k = common; k < left[n]; ++k) sum[n] += at[n][k];
+          if (left[n] > 0) products_[(begin + n) * width_ + std::get<2>(range(runs[n]))] = sum[n];
+        }
+      };
+      const bool picture = r_.coordinate != RelativeProduct::Coordinate::position;
+      for (std::int64_t n = 0; n < end - begin; ++n) {
+        runs[n] = runs_of(begin + n, count);
+        if (picture) scatter_row(from, stride, begin + n, runs[n]);
+      }
+      if (picture) continue;
+      if (next == 0) side_by_side([](const Runs& r) { return std::tuple(std::int64_t{0}, r.before, r.first); });
+      for (std::int64_t n = 0; n < end - begin; ++n) {
+        T* const place = products_;
+        const T* const g = from + (begin + n) * stride;
+        if (next != 0)
+          for (std::int64_t k = 0; k < runs[n].before; ++k) place[k * next + runs[n].first] += g[k];
+        scatter_row(from, stride, begin + n, runs[n]);
+        if (next != 0)
+          for (std::int64_t k = runs[n].after; k < count; ++k) place[k * next + runs[n].last] += g[k];
+      }
+      if (next == 0) side_by_side([count](const Runs& r) { return std::tuple(r.after, count, r.last); });
+    }
+  }
+  /// The keys of a row between those with the first and the last entry.
+  void scatter_row(const T* from, std::int64_t stride, std::int64_t i, const Runs& runs) const {
+    const std::int64_t next = r_.of_keys ? width_ : 0;
+    T* const place = products_ + (r_.of_keys ? 0 : i * width_);
+    const T* const g = from + i * stride;
+    if (runs.columns != nullptr)
+      for (std::int64_t k = runs.before; k < runs.after; ++k) place[k * next + runs.columns[runs.line + k]] += g[k];
+    else if (next + runs.step == 1)
+      for (std::int64_t k = runs.before; k < runs.after; ++k) place[runs.line + k] += g[k];
+    else
+      for (std::int64_t k = runs.before; k < runs.after; ++k) place[runs.line + k * (next + runs.step)] += g[k];
+  }
+
+  static GemmProblem problem_of(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t n, std::int64_t k,
+                                T* y) {
+    GemmProblem g{.m = m,
+                  .n = n,
+                  .k = k,
+                  .a = a.data,
+                  .b = b.data,
+                  .y = y,
+                  .element = sizeof(T) == 8 ? Element::f64 : Element::f32};
+    g.a_stride[a.transposed] = a.stride, g.a_stride[!a.transposed] = 1;
+    g.b_stride[b.transposed] = b.stride, g.b_stride[!b.transposed] = 1;
+    g.y_stride[0] = n, g.y_stride[1] = 1;
+    return g;
+  }
+  /// Computes y = a b, [m, n], contiguous.
+  void multiply(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t n, std::int64_t k, T* y) const {
+    const GemmProblem g = problem_of(a, b, m, n, k, y);
+    const GemmTarget* const target = gemm_here();
+    if (target == nullptr || target->scratch_bytes(g, false) > gemm_bytes_) return reference().gemm(g, 0, m);
+    const std::int64_t parts = target->parts(g, false);
+    for (std::int64_t part = 0; part < parts; ++part) target->run(g, part, gemm_, nullptr);
+  }
+  /// Computes sums_ = a b, in which the zeros of a add nothing, whatever b is: a masked key may hold NaN.
+  void multiply_nonzero(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t n, std::int64_t k) const {
+    multiply(a, b, m, n, k, sums_);
+    T worst = 0;
+    for (std::int64_t at = 0; at < m * n; ++at) worst = worst + (sums_[at] - sums_[at]);  // NaN if one is not finite
+    if (worst == worst) return;
+    const GemmProblem g = problem_of(a, b, m, n, k, sums_);
+    for (std::int64_t i = 0; i < m; ++i)
+      for (std::int64_t j = 0; j < n; ++j) {
+        T total = 0, chain = 0;
+        for (std::int64_t c = 0; c < k; ++c) {
+          const T left = static_cast<const T*>(a.data)[i * g.a_stride[0] + c * g.a_stride[1]],
+                  right = static_cast<const T*>(b.data)[c * g.b_stride[0] + j * g.b_stride[1]];
+          if (left != 0) chain = std::fma(left, right, chain);
+          if (c % 256 == 255 || c + 1 == k) total = total + chain, chain = 0;
+        }
+        sums_[i * n + j] = total;
+      }
+  }
+  /// Adds sums_ times `factor` to rows of a gradient; NaN becomes the canonical one.
+  void add(T* to, std::int64_t rows, T factor) const {
+    for (std::int64_t n = 0; n < rows * r_.dim; ++n) {
+      const T sum = to[n] + sums_[n] * factor;
+      to[n] = sum == sum ? sum : std::numeric_limits<T>::quiet_NaN();
+    }
+  }
+
+  std::size_t gemm_bytes(bool backward) const {
+    const GemmTarget* const target = gemm_here();
+    if (target == nullptr) return 0;
+    std::size_t bytes = 0;
+    const auto need = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool a, bool b) {
+      if (m > 0 && n > 0)
+        bytes =
+            std::max(bytes, target->scratch_bytes(
+                                problem_of({nullptr, a ? m : k, a}, {nullptr, b ? k : n, b}, m, n, k, nullptr), false));
+    };
+    for (std::int64_t m = 1; m <= most_rows; m = m < 16 ? m + 1 : 2 * m)
+      for (const std::int64_t n :
+           {columns_, std::min<std::int64_t>(columns_, 512), std::min<std::int64_t>(columns_, 64)}) {
+        need(m, n, r_.dim, false, true);
+        if (!backward) continue;
+        need(m, r_.dim, n, false, false);
+        need(n, r_.dim, m, true, false);
+      }
+    return bytes;
+  }
+
+  const RelativeProduct& r_;
+  const AttentionProblem& p_;
+  std::int64_t keys_;         // of a part
+  std::int64_t columns_ = 0;  // the most rows of the table that a part needs
+  std::size_t bytes_ = 0, gemm_bytes_ = 0;
+  T* x_ = nullptr;                         // [64][dim]      rows of the operand, scaled
+  T* products_ = nullptr;                  // [64][columns]  their products with the table; or the derivatives by these
+  std::int64_t* of_keys_ = nullptr;        // [keys]         coordinates
+  std::int32_t* columns_of_ = nullptr;     // [keys]  the columns of a row's keys
+  std::int32_t* entry_columns_ = nullptr;  // the column of each entry from low_entry_ on
+  T* sums_ = nullptr;                      // [columns or 64][dim]
+  char* gemm_ = nullptr;
+  std::int64_t of_rows_[most_rows] = {};  // coordinates
+  std::int64_t batch_ = 0, head_ = 0, rows_ = 0, low_ = 0, width_ = 0, low_entry_ = 0;
+  const T* table_ = nullptr;
+};
+
+bool is_f64(const AttentionProblem& p) { return p.element == Element::f64; }
+
+}  // namespace
+
+std::size_t relative_scratch_bytes(const RelativeProduct& product, const AttentionProblem& problem, std::int64_t rows,
+                                   bool backward) {
+  return is_f64(problem) ? Relative<double>(product, problem, rows, backward, nullptr).bytes()
+                         : Relative<float>(product, problem, rows, backward, nullptr).bytes();
+}
+
+void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
+                     void* pairs, std::int64_t stride, void* scratch) {
+  if (is_f64(problem))
+    Relative<double>(product, problem, tile.rows, false, scratch).values(tile, static_cast<double*>(pairs), stride);
+  else Relative<float>(product, problem, tile.rows, false, scratch).values(tile, static_cast<float*>(pairs), stride);
+}
+
+void relative_gradients(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
+                        const void* pairs, std::int64_t stride, const RelativeGradient& to, void* scratch) {
+  if (is_f64(problem))
+    Relative<double>(product, problem, tile.rows, true, scratch)
+        .gradients(tile, static_cast<const double*>(pairs), stride, to);
+  else
+    Relative<float>(product, problem, tile.rows, true, scratch)
+        .gradients(tile, static_cast<const float*>(pairs), stride, to);
+}
+
+}  // namespace attn::kernels
