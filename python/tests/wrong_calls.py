@@ -182,7 +182,7 @@ def targets():
                 continue
             good, own = arguments_for(path, name), ["attn:"] if "integrations" in path else []
             if path == "attn.integrations.onnx":
-                own += ["FlexAttention", "RotaryEmbedding"]
+                own += ["CausalConvWithState", "FlexAttention", "LinearAttention", "RotaryEmbedding"]
             if name == "attention" and path == "attn":
                 found += [Target([name, *PARTS], x, [*attn._core.attention_options, "return_plan"])] * 5
             if not inspect.isclass(x):

@@ -41,10 +41,13 @@ struct Product {
 /// Memory of a query tile: the bias terms, with products as dense ones, and of each product one number for each pair.
 class TileProducts {
  public:
-  TileProducts(const AttentionProblem& p, const std::vector<Product>& products, std::int64_t rows, bool backward)
+  /// `work`: the bytes that another object for such tiles has found; 0: none.
+  TileProducts(const AttentionProblem& p, const std::vector<Product>& products, std::int64_t rows, bool backward,
+               std::size_t work = 0)
       : p_(p), products_(products), size_(p.element == kernels::Element::f64 ? 8 : 4),
         stride_((p.k_rows + 15) / 16 * 16), pairs_(whole_lines(rows * stride_, size_)),
-        terms_(whole_lines(p.bias_count, sizeof(BiasTerm))) {
+        terms_(whole_lines(p.bias_count, sizeof(BiasTerm))), work_(work) {
+    if (work_ != 0) return;
     for (const Product& product : products)
       work_ = std::max(work_, kernels::relative_scratch_bytes(product.form, p, rows, backward));
     work_ = whole_lines(static_cast<std::int64_t>(work_), 1);
@@ -53,6 +56,7 @@ class TileProducts {
   std::size_t bytes(std::size_t copies) const { return terms_ + work_ + copies * pairs_ * products_.size(); }
   char* pairs(void* memory, std::size_t n) const { return static_cast<char*>(memory) + terms_ + work_ + n * pairs_; }
   void* work(void* memory) const { return static_cast<char*>(memory) + terms_; }
+  std::size_t work_bytes() const { return work_; }
   std::size_t pairs_bytes() const { return pairs_; }
   std::int64_t stride() const { return stride_; }
 
@@ -61,7 +65,7 @@ class TileProducts {
     auto* const terms = static_cast<BiasTerm*>(memory);
     std::copy_n(problem.bias, problem.bias_count, terms);
     for (std::size_t n = 0; n < products_.size(); ++n) {
-      kernels::relative_values(products_[n].form, problem, tile, pairs(memory, n), stride_, work(memory));
+      kernels::relative_values(products_[n].form, problem, tile, pairs(memory, n), stride_, work(memory), work_);
       kernels::Broadcast4& dense = terms[products_[n].term].dense;
       dense.data = place(dense.stride, problem, tile, pairs(memory, n));
     }
@@ -79,7 +83,7 @@ class TileProducts {
   const AttentionProblem& p_;
   const std::vector<Product>& products_;
   std::int64_t size_, stride_;
-  std::size_t pairs_, terms_, work_ = 0;
+  std::size_t pairs_, terms_, work_;
 };
 
 /// The gradients of one product: shaped as the operand, and for each group of a wave and head a table.
@@ -171,7 +175,7 @@ class Gradients final : public RelativeGradients {
         to.table = static_cast<char*>(of.sums.data()) +
                    ((step.group - first_group_) * of.sums.stride(0) + rows.head * of.sums.stride(1)) * size;
       kernels::relative_gradients(form, p, tile, tiles_.pairs(memory, count + n), tiles_.stride(), to,
-                                  tiles_.work(memory));
+                                  tiles_.work(memory), tiles_.work_bytes());
     }
     return good;
   }
@@ -291,11 +295,13 @@ class Terms final : public RelativeTerms {
   }
 
   std::size_t scratch_bytes(const AttentionProblem& problem, std::int64_t tile_rows) const override {
-    return TileProducts(problem, products_, tile_rows, false).bytes(1);
+    const TileProducts tiles(problem, products_, tile_rows, false);
+    work_ = tiles.work_bytes();
+    return tiles.bytes(1);
   }
   void rows(const Kernel& kernel, std::int64_t tile_rows, const AttentionProblem& problem, const QueryTile& tile,
             void* memory) const override {
-    const TileProducts tiles(problem, products_, tile_rows, false);
+    const TileProducts tiles(problem, products_, tile_rows, false, work_);
     AttentionProblem p = problem;
     for (std::int64_t row = 0; row < tile.rows; row += tile_rows) {
       QueryTile part = tile;
@@ -352,6 +358,7 @@ class Terms final : public RelativeTerms {
 
   std::vector<Product> products_;
   bool packed_ = false;
+  mutable std::size_t work_ = 0;  // of a tile; scratch_bytes, which a call asks first, keeps it for `rows`
 };
 
 }  // namespace

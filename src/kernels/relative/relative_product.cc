@@ -38,9 +38,10 @@ template <typename T>
 class Relative {
  public:
   Relative(const RelativeProduct& product, const AttentionProblem& problem, std::int64_t rows, bool backward,
-           void* scratch)
+           void* scratch, std::size_t bytes = 0)
       : r_(product), p_(problem), keys_(product.of_keys ? kv_block : kv_split) {
-    columns_ = listed() ? r_.table_rows : std::min(r_.table_rows, std::min(keys_, problem.k_rows) + rows);
+    columns_ = r_.steps != nullptr || is_picture() ? r_.table_rows
+                                                   : std::min(r_.table_rows, std::min(keys_, problem.k_rows) + rows);
     auto* at = static_cast<char*>(scratch);
     const auto take = [&]<typename E>(E*& place, std::int64_t count) {
       if (at != nullptr) place = reinterpret_cast<E*>(at + bytes_);
@@ -49,12 +50,10 @@ class Relative {
     take(x_, most_rows * r_.dim);
     take(products_, most_rows * columns_);
     take(of_keys_, keys_);
-    const bool picture = r_.coordinate != RelativeProduct::Coordinate::position;
-    if (picture) take(columns_of_, keys_);
-    if (listed()) take(entry_columns_, picture ? r_.entries : keys_ + rows);
+    if (r_.steps != nullptr) take(entry_columns_, keys_ + rows);
     if (backward) take(sums_, std::max(columns_, most_rows) * r_.dim);
     take(gemm_, 0);
-    gemm_bytes_ = gemm_bytes(backward);
+    gemm_bytes_ = scratch == nullptr ? gemm_bytes(backward) : bytes - bytes_;
     bytes_ += whole_lines(static_cast<std::int64_t>(gemm_bytes_), 1);
   }
   std::size_t bytes() const { return bytes_; }
@@ -69,10 +68,17 @@ class Relative {
                  products_);
         T* const to = pairs + key - p_.keys_begin(tile.batch);
         for (std::int64_t i = 0; i < tile.rows; ++i) {
-          const Runs runs = runs_of(i, count);
           const T* const from = products_ + (r_.of_keys ? 0 : i * width_);
           T* const place = to + i * stride;
           const std::int64_t next = r_.of_keys ? width_ : 0;
+          if (is_picture()) {
+            each_piece(i, count, [&](std::int64_t k, std::int64_t keys, std::int64_t column, std::int64_t step) {
+              if (next + step == 0) return void(std::fill_n(place + k, keys, from[column]));
+              for (std::int64_t r = 0; r < keys; ++r) place[k + r] = from[(k + r) * next + column + r * step];
+            });
+            continue;
+          }
+          const Runs runs = runs_of(i, count);
           for (std::int64_t k = 0; k < runs.before; ++k) place[k] = from[k * next + runs.first];
           if (runs.columns != nullptr)
             for (std::int64_t k = runs.before; k < runs.after; ++k)
@@ -109,8 +115,7 @@ class Relative {
   }
 
  private:
-  /// Whether the columns of entries are listed: they do not follow each other from key to key.
-  bool listed() const { return r_.steps != nullptr || r_.coordinate != RelativeProduct::Coordinate::position; }
+  bool is_picture() const { return r_.coordinate != RelativeProduct::Coordinate::position; }
   void begin(const QueryTile& tile, std::int64_t head) {
     batch_ = tile.batch;
     head_ = head / (p_.q_heads / r_.operand_heads);
@@ -136,6 +141,8 @@ class Relative {
     for (std::int64_t key = begin; key < end; key += keys_) {
       const std::int64_t count = std::min(keys_, end - key);
       for (std::int64_t k = 0; k < count; ++k) of_keys_[k] = r_.coordinate_of(p_.key_position(batch_, key + k));
+      const std::int64_t at = p_.key_position(batch_, key) % r_.width;
+      picture_column_ = at < 0 ? at + r_.width : at;
       const auto [first, last] = std::minmax_element(of_keys_, of_keys_ + count);
       const std::int64_t a = r_.row_of_entry(r_.entry_of(*first - *most)),
                          b = r_.row_of_entry(r_.entry_of(*last - *least));
@@ -143,7 +150,7 @@ class Relative {
       low_entry_ = r_.entry_of(*first - *most);
       low_ = std::min(a, b);
       width_ = std::max(a, b) - low_ + 1;
-      if (listed())
+      if (r_.steps != nullptr)
         for (std::int64_t e = low_entry_; e <= last_entry; ++e)
           entry_columns_[e - low_entry_] = static_cast<std::int32_t>(r_.row_of_entry(e) - low_);
       visit(key, count);
@@ -155,16 +162,9 @@ class Relative {
     std::int64_t before = 0, after = 0, first = 0, last = 0, line = 0, step = 0;
     const std::int32_t* columns = nullptr;
   };
-  Runs runs_of(std::int64_t i, std::int64_t count) {
+  Runs runs_of(std::int64_t i, std::int64_t count) const {
     const std::int64_t shift = of_rows_[i] + r_.first;
     const auto column = [&](std::int64_t entry) { return r_.row_of_entry(entry) - low_; };
-    if (r_.coordinate != RelativeProduct::Coordinate::position) {
-      for (std::int64_t k = 0; k < count; ++k)
-        columns_of_[k] = entry_columns_[std::clamp<std::int64_t>(of_keys_[k] - shift, 0, r_.entries - 1) - low_entry_];
-      Runs listed;
-      listed.after = count, listed.columns = columns_of_;
-      return listed;
-    }
     const std::int64_t entry = of_keys_[0] - shift;  // keys follow each other
     Runs runs;
     runs.before = std::clamp<std::int64_t>(-entry, 0, count);
@@ -179,6 +179,18 @@ class Relative {
       runs.line = (r_.backwards ? r_.table_rows - 1 - entry : entry) - low_;
     }
     return runs;
+  }
+
+  /// Calls piece(key, keys, column, step) for the keys of a row that lie in one row of the picture: their columns of
+  /// the products are column, column + step, ...
+  template <typename F>
+  void each_piece(std::int64_t i, std::int64_t count, F&& piece) const {
+    const bool by_column = r_.coordinate == RelativeProduct::Coordinate::column;
+    const std::int64_t step = !by_column ? 0 : r_.backwards ? -1 : 1;
+    for (std::int64_t k = 0, keys = r_.width - picture_column_; k < count; k += keys, keys = r_.width) {
+      keys = std::min(keys, count - k);
+      piece(k, keys, r_.row_of_entry(r_.entry_of(of_keys_[k] - of_rows_[i])) - low_, step);
+    }
   }
 
   /// Adds the derivatives of a part, rows `stride` elements apart, to the products that they are of.
@@ -207,12 +219,11 @@ class Relative {
           if (left[n] > 0) products_[(begin + n) * width_ + std::get<2>(range(runs[n]))] = sum[n];
         }
       };
-      const bool picture = r_.coordinate != RelativeProduct::Coordinate::position;
       for (std::int64_t n = 0; n < end - begin; ++n) {
-        runs[n] = runs_of(begin + n, count);
-        if (picture) scatter_row(from, stride, begin + n, runs[n]);
+        if (is_picture()) scatter_pieces(from, stride, begin + n, count);
+        else runs[n] = runs_of(begin + n, count);
       }
-      if (picture) continue;
+      if (is_picture()) continue;
       if (next == 0) side_by_side([](const Runs& r) { return std::tuple(std::int64_t{0}, r.before, r.first); });
       for (std::int64_t n = 0; n < end - begin; ++n) {
         T* const place = products_;
@@ -225,6 +236,20 @@ class Relative {
       }
       if (next == 0) side_by_side([count](const Runs& r) { return std::tuple(r.after, count, r.last); });
     }
+  }
+  void scatter_pieces(const T* from, std::int64_t stride, std::int64_t i, std::int64_t count) const {
+    const std::int64_t next = r_.of_keys ? width_ : 0;
+    T* const place = products_ + (r_.of_keys ? 0 : i * width_);
+    const T* const g = from + i * stride;
+    each_piece(i, count, [&](std::int64_t key, std::int64_t keys, std::int64_t column, std::int64_t step) {
+      if (next + step == 0) {
+        T sum = place[column];
+        for (std::int64_t r = 0; r < keys; ++r) sum += g[key + r];
+        place[column] = sum;
+        return;
+      }
+      for (std::int64_t r = 0; r < keys; ++r) place[(key + r) * next + column + r * step] += g[key + r];
+    });
   }
   /// The keys of a row between those with the first and the last entry.
   void scatter_row(const T* from, std::int64_t stride, std::int64_t i, const Runs& runs) const {
@@ -298,14 +323,14 @@ class Relative {
             std::max(bytes, target->scratch_bytes(
                                 problem_of({nullptr, a ? m : k, a}, {nullptr, b ? k : n, b}, m, n, k, nullptr), false));
     };
-    for (std::int64_t m = 1; m <= most_rows; m = m < 16 ? m + 1 : 2 * m)
-      for (const std::int64_t n :
-           {columns_, std::min<std::int64_t>(columns_, 512), std::min<std::int64_t>(columns_, 64)}) {
+    for (const std::int64_t m : {std::int64_t{1}, std::int64_t{8}, std::int64_t{16}, std::int64_t{32}, most_rows})
+      for (std::int64_t n = columns_; n > 0; n = n > 16 ? n * 3 / 4 : n - 15) {
         need(m, n, r_.dim, false, true);
         if (!backward) continue;
         need(m, r_.dim, n, false, false);
         need(n, r_.dim, m, true, false);
       }
+    bytes *= 2;  // shapes between those have a little more; what has still more is computed by the reference code
     return bytes;
   }
 
@@ -317,12 +342,11 @@ class Relative {
   T* x_ = nullptr;                         // [64][dim]      rows of the operand, scaled
   T* products_ = nullptr;                  // [64][columns]  their products with the table; or the derivatives by these
   std::int64_t* of_keys_ = nullptr;        // [keys]         coordinates
-  std::int32_t* columns_of_ = nullptr;     // [keys]  the columns of a row's keys
   std::int32_t* entry_columns_ = nullptr;  // the column of each entry from low_entry_ on
   T* sums_ = nullptr;                      // [columns or 64][dim]
   char* gemm_ = nullptr;
   std::int64_t of_rows_[most_rows] = {};  // coordinates
-  std::int64_t batch_ = 0, head_ = 0, rows_ = 0, low_ = 0, width_ = 0, low_entry_ = 0;
+  std::int64_t batch_ = 0, head_ = 0, rows_ = 0, low_ = 0, width_ = 0, low_entry_ = 0, picture_column_ = 0;
   const T* table_ = nullptr;
 };
 
@@ -337,19 +361,23 @@ std::size_t relative_scratch_bytes(const RelativeProduct& product, const Attenti
 }
 
 void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                     void* pairs, std::int64_t stride, void* scratch) {
+                     void* pairs, std::int64_t stride, void* scratch, std::size_t bytes) {
   if (is_f64(problem))
-    Relative<double>(product, problem, tile.rows, false, scratch).values(tile, static_cast<double*>(pairs), stride);
-  else Relative<float>(product, problem, tile.rows, false, scratch).values(tile, static_cast<float*>(pairs), stride);
+    Relative<double>(product, problem, tile.rows, false, scratch, bytes)
+        .values(tile, static_cast<double*>(pairs), stride);
+  else
+    Relative<float>(product, problem, tile.rows, false, scratch, bytes)
+        .values(tile, static_cast<float*>(pairs), stride);
 }
 
 void relative_gradients(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                        const void* pairs, std::int64_t stride, const RelativeGradient& to, void* scratch) {
+                        const void* pairs, std::int64_t stride, const RelativeGradient& to, void* scratch,
+                        std::size_t bytes) {
   if (is_f64(problem))
-    Relative<double>(product, problem, tile.rows, true, scratch)
+    Relative<double>(product, problem, tile.rows, true, scratch, bytes)
         .gradients(tile, static_cast<const double*>(pairs), stride, to);
   else
-    Relative<float>(product, problem, tile.rows, true, scratch)
+    Relative<float>(product, problem, tile.rows, true, scratch, bytes)
         .gradients(tile, static_cast<const float*>(pairs), stride, to);
 }
 

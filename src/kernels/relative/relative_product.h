@@ -53,17 +53,19 @@ struct RelativeGradient {
   void* table = nullptr;    // [table_rows, dim]
 };
 
-/// Returns the bytes of scratch that the functions below need for tiles of up to `rows` rows.
+/// Returns the bytes of scratch that the functions below need for tiles of up to `rows` rows; they are told how many
+/// there are.
 std::size_t relative_scratch_bytes(const RelativeProduct& product, const AttentionProblem& problem, std::int64_t rows,
                                    bool backward);
 
 /// Computes the product of every row of the tile and every existing key, visible or not: pairs[lane][j - keys_begin],
 /// the lanes `stride` elements apart.
 void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                     void* pairs, std::int64_t stride, void* scratch);
+                     void* pairs, std::int64_t stride, void* scratch, std::size_t bytes);
 
 /// Adds the gradients of a step, whose tile has up to 64 rows of one head, from the derivatives by the products.
 void relative_gradients(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                        const void* pairs, std::int64_t stride, const RelativeGradient& to, void* scratch);
+                        const void* pairs, std::int64_t stride, const RelativeGradient& to, void* scratch,
+                        std::size_t bytes);
 
 }  // namespace attn::kernels
