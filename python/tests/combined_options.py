@@ -220,6 +220,23 @@ def _relative(d: Draw, z: Sizes) -> Part:
                 operands={"table": d.normal(8, z.H)})
 
 
+def _relative_product(d: Draw, z: Sizes) -> Part:
+    before, after, of_keys = d.one_of(2, 9), d.one_of(1, 7), d.one_of(True, False)
+    heads = d.one_of((z.H,), ())
+
+    def apply(s: torch.Tensor, x: dict, call: Any) -> torch.Tensor:
+        rows = ((call.at.j - call.at.i).clamp(-before, after) + before).expand_as(s)
+        if of_keys:
+            return s + 0.3 * (call.k @ x["r"].mT).gather(3, rows.mT).mT
+        return s + 0.3 * (call.q @ x["r"].mT).gather(3, rows)
+
+    def made(call: Any, x: dict) -> dict[str, Any]:
+        index = attn.RelativeIndex.distance(before, after)
+        return {"bias": attn.Bias.relative_product(x["r"], index, of_keys=of_keys, scale=0.3, align=BOTTOM)}
+
+    return Part(made, "bias", apply, operands={"r": d.normal(*heads, before + after + 1, z.D)})
+
+
 def _score_mod(d: Draw, z: Sizes) -> Part:
     def traced(call: Any, x: dict) -> dict[str, Any]:
         slope = attn.ScoreTable(x["slope"])
@@ -300,6 +317,7 @@ OPTIONS = [
     Option("bias", _dense),
     Option("position bias", _alibi),
     Option("position bias", _relative),
+    Option("relative product", _relative_product),
     Option("score_mod", _score_mod),
     Option("score_mod", _table_of_items),
     Option("score", _general),

@@ -11,7 +11,7 @@ G = "Other normalizers"
 
 @row(G, "Sigmoid attention", "sigmoid(s - log n), n keys", "Ramapuram 2024, 2409.04431",
      "attention(q, k, v, {.normalizer = Normalizer::sigmoid()}).output",
-     lambda q, k, v: torch.sigmoid(scaled(q, k) - math.log(24)) @ v)
+     lambda q, k, v: torch.sigmoid(scaled(q, k) - math.log(k.shape[2])) @ v)
 def sigmoid_attention(q, k, v):
     return attn.attention(q, k, v, normalizer="sigmoid")
 
@@ -51,6 +51,6 @@ def entmax15(q, k, v):
 
 @row(G, "ReLU squared", "max(s, 0)^2 / n, n keys", "Primer, So 2021, 2109.08668; Wortsman 2023, 2309.08586",
      "attention(q, k, v, {.normalizer = Normalizer::relu_squared()}).output",
-     lambda q, k, v: torch.relu(scaled(q, k)).square() / 24 @ v)
+     lambda q, k, v: torch.relu(scaled(q, k)).square() / k.shape[2] @ v)
 def relu_squared(q, k, v):
     return attn.attention(q, k, v, normalizer="relu_squared")

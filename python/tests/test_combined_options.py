@@ -17,7 +17,7 @@ CALLS_AGAIN = 64  # docs/numerics.md section 7
 PAD = 5
 BESIDE_DELTA = 1.6   # times the bound: what delta costs where one key has most of the weight (numerics section 7)
 GRADIENTS_OF_SCORES = {f"gradient of {name}" for name in ("q", "k", "w", "w_q", "w_k", "bias", "slopes", "table",
-                                                          "slope", "c")}
+                                                          "slope", "c", "r")}
 F = torch.nn.functional
 
 

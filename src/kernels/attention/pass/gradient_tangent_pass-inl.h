@@ -92,7 +92,7 @@ class GradientTangentPass : public BackwardPass<T> {
     Pass::apply_modifiers(keys);
     move_scores(keys);
     if (keys.visible) clear_trimmed(keys.ranges);
-    if (Pass::dropped()) {
+    if (p_.drops()) {
       alignas(64) Word kept[64];
       kept_rows(p_, Pass::tile_, keys.first, keys.count, kept);
       weigh<true>(keys, kept);

@@ -130,7 +130,7 @@ class NormalizerBackward : public Base {
     const ActiveRanges& ranges = keys.ranges;
     const auto keep_scale = hn::Set(d, static_cast<T>(p_.keep_scale));
     alignas(64) Word kept[64];
-    const bool drops = Base::dropped();
+    const bool drops = p_.drops();
     if (drops) kept_rows(p_, tile_, keys.first, keys.count, kept);
     for (int g = 0; g < ranges.count; ++g)
       for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r)

@@ -143,13 +143,13 @@ class NormalizerForward : public Base {
     const ActiveRanges& ranges = keys.ranges;
     const auto keep_scale = hn::Set(d, static_cast<T>(p_.keep_scale));
     alignas(64) Word kept[64];
-    if (Base::dropped()) kept_rows(p_, tile_, keys.first, keys.count, kept);
+    if (p_.drops()) kept_rows(p_, tile_, keys.first, keys.count, kept);
     for (int g = 0; g < ranges.count; ++g)
       for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r)
         for (int v = ranges.first[g]; v < ranges.last[g]; ++v) {
           T* const place = scratch_.scores.s + r * R + v * N;
           auto weight = hn::Load(d, scratch_.d + r * R + v * N);
-          if (Base::dropped()) weight = hn::IfThenElseZero(lanes_of<T>(kept[r], v), hn::Mul(weight, keep_scale));
+          if (p_.drops()) weight = hn::IfThenElseZero(lanes_of<T>(kept[r], v), hn::Mul(weight, keep_scale));
           hn::Store(hn::IfThenZeroElse(hn::Eq(hn::Load(d, place), minus_infinity<T>()), weight), d, place);
         }
   }
