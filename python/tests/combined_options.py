@@ -8,8 +8,12 @@ from typing import Any
 import attn
 import torch
 
+from literature_normalizers import plain_entmax15, plain_sparsemax
+
 BOTTOM = "bottom_right"
 STAGES = ("score", "softcap", "bias", "score_mod", "temperature")  # of the scores, in this order
+WEIGHTS = ("weight_mod", "weights")  # of the weights
+MASKED = -1e4  # of a score, for the plain forms of normalizers, which cannot take an infinity
 
 
 @dataclasses.dataclass
@@ -297,6 +301,22 @@ def _dropout(d: Draw, z: Sizes) -> Part:
                 lambda w, x, call: w * call.kept / (1 - p), alone=False)
 
 
+def _normalizer(made: str, plain: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Draw, Sizes], Part]:
+    return lambda d, z: Part(lambda call, x: {"normalizer": made, "return_logsumexp": False}, "normalizer",
+                             lambda s, x, call: plain(s))
+
+
+def _weight_mod(d: Draw, z: Sizes) -> Part:
+    def traced(call: Any, x: dict) -> dict[str, Any]:
+        decay = attn.ScoreTable(x["decay"])
+        mod = attn.ScoreExpression(lambda w, b, h, i, j: w * attn.exp(-decay[h] * abs(i - j)))
+        return {"weight_mod": mod.aligned(BOTTOM)}
+
+    return Part(traced, "weight_mod",
+                lambda w, x, call: w * torch.exp(-x["decay"][:, None, None] * (call.at.i - call.at.j).abs()),
+                operands={"decay": 0.1 * d.normal(z.H).abs()})
+
+
 def _returned(kind: str) -> Callable[[Draw, Sizes], Part]:
     return lambda d, z: Part(lambda call, x: {"weights": kind}, alone=kind not in ("head_average", "column_sums"))
 
@@ -326,6 +346,11 @@ OPTIONS = [
     Option("softcap", _number("softcap", 1.5, 20.0, apply=lambda s, c: c * torch.tanh(s / c))),
     Option("temperature", _number("temperature", 0.5, 3.0, apply=lambda s, t: s / t)),
     Option("sinks", _sinks),
+    Option("normalizer", _normalizer("sigmoid(-2)", lambda s: torch.sigmoid(s - 2))),
+    Option("normalizer", _normalizer("sparsemax", plain_sparsemax)),
+    Option("normalizer", _normalizer("entmax15", plain_entmax15)),
+    Option("normalizer", _normalizer("relu_squared(0.1)", lambda s: 0.1 * torch.relu(s).square())),
+    Option("weight_mod", _weight_mod),
     Option("dropout", _dropout),
     Option("weights", _returned("full")),
     Option("weights", _returned("rows(0, -1)")),

@@ -1,7 +1,7 @@
 // src/explain/mechanism.h: builds the steps of a mechanism that `explain` does not run. Its texts stand beside the
 // steps, in both languages, so that a program that explains softmax attention alone does not carry them.
 #pragma once
-#include "explain/matrices.h"
+#include "explain/random_parameters.h"
 #include "explain/tokens.h"
 
 #include <attn/explain_mechanisms.h>

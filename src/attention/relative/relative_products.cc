@@ -195,7 +195,7 @@ class Gradients final : public RelativeGradients {
       }
       if (Tensor table = to_[n].table; table.defined()) {
         if (product.form.table_stride == 0) {  // one table: the heads' gradients, ascending
-          Tensor sum = zeros(table.select(0, 0).sizes(), table.dtype());
+          Tensor sum = zeros({product.form.table_rows, product.form.dim}, table.dtype());
           for (std::int64_t h = 0; h < table.size(0); ++h) sum = sum + table.select(0, h);
           table = sum;
         }
