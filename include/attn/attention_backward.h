@@ -45,10 +45,13 @@ struct AttentionBackwardOptions {
 };
 
 struct AttentionGradients {
-  Tensor q, k, v;            ///< [B, H, T, D], in the dtype of the operands
-  Tensor sinks;              ///< [Hq], in the compute type
-  std::vector<Tensor> bias;  ///< the gradient of each bias term's values, in their shape and dtype
-  /// Each floating tensor that score_mod looks up, as given, with its gradient in the same shape and dtype.
+  Tensor q, k, v;  ///< [B, H, T, D], in the dtype of the operands
+  Tensor sinks;    ///< [Hq], in the compute type
+  /// The gradients of the bias, in order, in the shape and dtype of their tensors: one for each term; two, of the table
+  /// and of the operand, for a relative product with an operand.
+  std::vector<Tensor> bias;
+  /// Each floating tensor that score_mod or weight_mod looks up, as given, with its gradient in the same shape and
+  /// dtype.
   std::vector<std::pair<Tensor, Tensor>> score_mod;
 };
 

@@ -22,7 +22,7 @@ class ATTN_API Normalizer {
   static Normalizer sparsemax();
   /// max(s / 2 - t, 0)^2, t such that the weights sum to 1. Source: Peters, Niculae and Martins 2019 (1905.05702).
   static Normalizer entmax15();
-  /// scale * max(s, 0)^2, each pair by itself; default 1 / n. Source: So 2021 (2109.08668), Wortsman 2023.
+  /// scale * max(s, 0)^2, each pair by itself; scale >= 0, default 1 / n. Source: So 2021 (2109.08668), Wortsman 2023.
   static Normalizer relu_squared(std::optional<double> scale = std::nullopt);
 
   /// Reads what `to_string` writes: "softmax", "softmax1", "sigmoid", "sigmoid(-3.5)", "sparsemax", "entmax15",

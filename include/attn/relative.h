@@ -17,7 +17,7 @@ class ATTN_API RelativeIndex {
   /// with before = after; Transformer-XL (1901.02860) with before = Tk - 1, after = 0; Conformer (2005.08100) with both
   /// Tk - 1.
   static RelativeIndex distance(std::int64_t before, std::int64_t after);
-  /// The row's position minus the key's, in DeBERTa's buckets: a table of 2 buckets rows. Distances below buckets / 2
+  /// The row's position minus the key's, in DeBERTa's buckets: a table of 2 buckets rows. Distances up to buckets / 2
   /// have a row each; larger ones share the rest evenly in log(distance) up to max_position. Source: He 2021
   /// (2006.03654), as transformers computes it.
   static RelativeIndex log_buckets(std::int64_t buckets, std::int64_t max_position);

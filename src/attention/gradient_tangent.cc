@@ -82,12 +82,12 @@ AttentionGradients attention_backward_tangent(const Tensor& q, const Tensor& k, 
     wide.bias = in_f32(options.bias);
     if (options.dropout_p > 0) wide.dropout_seed = saved.dropout_seed;
     AttentionBackwardOptions flow = wanted;
-    flow.grad_output = widened(wanted.grad_output);
+    flow.grad_output = detached_f32(wanted.grad_output);
     AttentionSaved rows;
-    attention_forward(widened(q), widened(k), widened(v), wide, rows);
+    attention_forward(detached_f32(q), detached_f32(k), detached_f32(v), wide, rows);
     AttentionGradients found =
-        attention_backward_tangent(widened(q), widened(k), widened(v), wide, rows, flow, widened(tangents),
-                                   {widened(flows.grad_output), flows.grad_logsumexp});
+        attention_backward_tangent(detached_f32(q), detached_f32(k), detached_f32(v), wide, rows, flow,
+                                   detached_f32(tangents), {detached_f32(flows.grad_output), flows.grad_logsumexp});
     const auto narrow = [](Tensor& x, Dtype dtype) {
       if (x.defined() && x.dtype() != dtype) x = add(x.to(dtype), 0);  // + 0: values that round to -0 become +0
     };

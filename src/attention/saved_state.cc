@@ -149,6 +149,9 @@ AttentionGradients attention_backward_call(const Tensor& q, const Tensor& k, con
   AttentionBackward flows;
   flows.output = call.with_heads(wanted.grad_output.detach());
   if (wanted.grad_logsumexp.defined()) {
+    if (call.normalizer && call.normalizer->described.op != kernels::NormalizerOp::softmax)
+      throw ValueError(runtime::format("{}: grad_logsumexp is given; weights of the normalizer {} have no logsumexp",
+                                       function, options.normalizer.to_string()));
     check_shape(wanted.grad_logsumexp, call.shown({p.batch, p.q_heads, p.q_rows}), "grad_logsumexp");
     flows.logsumexp = wanted.grad_logsumexp.detach().reshape({p.batch, p.q_heads, p.q_rows});
   }

@@ -143,11 +143,12 @@ void refuse_lost(const char* function, const Call& call, const AttentionTangents
         function));
 }
 
-Tensor widened(const Tensor& x) { return x.defined() ? x.detach().to(Dtype::f32) : x; }
+Tensor detached_f32(const Tensor& x) { return x.defined() ? x.detach().to(Dtype::f32) : x; }
 
-AttentionTangents widened(const AttentionTangents& tangents) {
-  AttentionTangents wide{widened(tangents.q), widened(tangents.k), widened(tangents.v), tangents.sinks, {}};
-  for (const Tensor& x : tangents.bias) wide.bias.push_back(widened(x));
+AttentionTangents detached_f32(const AttentionTangents& tangents) {
+  AttentionTangents wide{
+      detached_f32(tangents.q), detached_f32(tangents.k), detached_f32(tangents.v), tangents.sinks, {}};
+  for (const Tensor& x : tangents.bias) wide.bias.push_back(detached_f32(x));
   return wide;
 }
 
@@ -241,8 +242,9 @@ AttentionJvp attention_jvp(const Tensor& q, const Tensor& k, const Tensor& v, co
   // 16 bits: the tangent in f32, by a forward pass in f32
   same.bias = in_f32(options.bias);
   AttentionSaved in_f32;
-  attention_forward(widened(q), widened(k), widened(v), same, in_f32);
-  result.tangent = attention_tangent(widened(q), widened(k), widened(v), same, in_f32, widened(tangents));
+  attention_forward(detached_f32(q), detached_f32(k), detached_f32(v), same, in_f32);
+  result.tangent =
+      attention_tangent(detached_f32(q), detached_f32(k), detached_f32(v), same, in_f32, detached_f32(tangents));
   result.tangent.output = add(result.tangent.output.to(q.dtype()), 0);  // + 0: values that round to -0 become +0
   return result;
 }

@@ -23,8 +23,8 @@ void check_supported(const char* function, const AttentionOptions& options);
 void refuse_lost(const char* function, const Call& call, const AttentionTangents& tangents);
 
 /// Returns a tensor in f32; undefined stays undefined.
-Tensor widened(const Tensor& x);
-AttentionTangents widened(const AttentionTangents& tangents);
+Tensor detached_f32(const Tensor& x);
+AttentionTangents detached_f32(const AttentionTangents& tangents);
 
 /// Returns rows as kernels read them, [B, H, T, D] with a contiguous last dim, and describes them; nothing if `x` is
 /// undefined.

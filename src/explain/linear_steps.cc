@@ -149,10 +149,9 @@ class LinearSteps : Mechanism {
           {held, {"the state fades", "状态衰减"}, "S = e^g S", {"", ""}, {"scale_row", {"state_before", "decay"}}},
           state, channels);
     }
-    const Tensor key = deltas() ? unit(row_of(k_)) : row_of(k_), query = deltas() ? unit(row_of(q_)) : row_of(q_);
     Tensor written = row_of(v_);
     if (deltas()) {
-      const Tensor found = matmul(key, state);
+      const Tensor found = matmul(unit(row_of(k_)), state);
       add(Kind::table,
           {"found",
            {"what the state holds for this key", "状态里这个键已有的值"},

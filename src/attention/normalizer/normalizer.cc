@@ -74,6 +74,9 @@ void check_normalizer(const char* function, const AttentionOptions& options) {
     throw ValueError(
         runtime::format("{}: the number of the normalizer {} is {}; sigmoid and relu_squared take a finite one",
                         function, name, *options.normalizer.number));
+  if (options.normalizer.number && kind == Kind::relu_squared && *options.normalizer.number < 0)
+    throw ValueError(
+        runtime::format("{}: the scale of the normalizer {} is negative; it must be at least 0", function, name));
   if (options.sinks.defined() && kind == Kind::softmax1)
     throw ValueError(runtime::format(
         "{}: sinks are given with the normalizer softmax1, which is softmax with sinks of 0", function));

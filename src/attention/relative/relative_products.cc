@@ -5,6 +5,7 @@
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
+#include "runtime/alignment.h"
 #include "runtime/format.h"
 
 #include "attention/element.h"
@@ -26,7 +27,7 @@ using kernels::QueryTile;
 using kernels::RelativeProduct;
 
 std::size_t whole_lines(std::int64_t count, std::size_t size) {
-  return (static_cast<std::size_t>(count) * size + 63) / 64 * 64;
+  return runtime::aligned(static_cast<std::size_t>(count) * size);
 }
 
 /// A product of the call; `term`: its number among the bias terms.
@@ -44,9 +45,8 @@ class TileProducts {
   /// `work`: the bytes that another object for such tiles has found; 0: none.
   TileProducts(const AttentionProblem& p, const std::vector<Product>& products, std::int64_t rows, bool backward,
                std::size_t work = 0)
-      : p_(p), products_(products), size_(p.element == kernels::Element::f64 ? 8 : 4),
-        stride_((p.k_rows + 15) / 16 * 16), pairs_(whole_lines(rows * stride_, size_)),
-        terms_(whole_lines(p.bias_count, sizeof(BiasTerm))), work_(work) {
+      : products_(products), size_(p.element == kernels::Element::f64 ? 8 : 4), stride_((p.k_rows + 15) / 16 * 16),
+        pairs_(whole_lines(rows * stride_, size_)), terms_(whole_lines(p.bias_count, sizeof(BiasTerm))), work_(work) {
     if (work_ != 0) return;
     for (const Product& product : products)
       work_ = std::max(work_, kernels::relative_scratch_bytes(product.form, p, rows, backward));
@@ -80,7 +80,6 @@ class TileProducts {
   }
 
  private:
-  const AttentionProblem& p_;
   const std::vector<Product>& products_;
   std::int64_t size_, stride_;
   std::size_t pairs_, terms_, work_;
@@ -372,6 +371,8 @@ Bias Bias::relative_product(const Tensor& table, const RelativeIndex& index, con
   };
   if (!table.defined()) throw ValueError(runtime::format("{}: the table is undefined", function));
   check("the table", table);
+  if (index.rows() == 0)
+    throw ValueError(runtime::format("{}: the index is empty; RelativeIndex::distance makes one", function));
   if ((table.dim() != 2 && table.dim() != 3) || table.size(-2) != index.rows())
     throw ShapeError(runtime::format(
         "{}: the table has shape {}; {} needs [Hq, {}, D] or [{}, D]", function, attn::to_string(table.sizes()),

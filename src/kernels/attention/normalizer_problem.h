@@ -20,7 +20,7 @@ struct NormalizerKernel {
   GradientKernel gradient;
 };
 
-/// From scores to weights (docs/numerics.md section 12). The forward pass saves two numbers of each row, `max` and
+/// From scores to weights (docs/numerics.md section 13). The forward pass saves two numbers of each row, `max` and
 /// `sum`: of softmax m and l; of sparsemax and entmax-1.5 m and the threshold, which is below 0; else 0 and 1. `sum` is
 /// 0 if the row sees no key.
 struct Normalization {

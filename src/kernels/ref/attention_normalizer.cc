@@ -1,5 +1,5 @@
 // src/kernels/ref/attention_normalizer.cc: computes attention with other normalizers than softmax and with functions of
-// the weight, in plain loops. This order of operations is the definition (docs/numerics.md section 12); every kernel
+// the weight, in plain loops. This order of operations is the definition (docs/numerics.md section 13); every kernel
 // has its bits.
 #include "kernels/ref/attention_gradient.h"
 #include "kernels/ref/dropped.h"

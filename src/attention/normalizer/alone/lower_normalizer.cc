@@ -7,7 +7,10 @@
 
 namespace attn {
 
-Normalizer Normalizer::parse(const std::string&) { return {}; }
+Normalizer Normalizer::parse(const std::string& text) {
+  if (text == "softmax") return {};
+  throw ValueError(runtime::format("Normalizer::parse: \"{}\" is given; this build has softmax only", text));
+}
 std::string Normalizer::to_string() const { return "softmax"; }
 
 void check_normalizer(const char* function, const AttentionOptions& options) {

@@ -109,7 +109,7 @@ struct ScoreStrip {
     hn::Store(total, d, l + v * N);
   }
 
-  /// Computes the threshold by Newton's method from below (docs/numerics.md section 12): a row stops when its threshold
+  /// Computes the threshold by Newton's method from below (docs/numerics.md section 13): a row stops when its threshold
   /// rises no more.
   template <NormalizerOp OP>
   HWY_NOINLINE void threshold(int v, const T* m, T* t) const {
