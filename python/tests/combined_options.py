@@ -8,7 +8,7 @@ from typing import Any
 import attn
 import torch
 
-from literature_normalizers import plain_entmax15, plain_sparsemax
+from plain_normalizers import plain_entmax15, plain_sparsemax
 
 BOTTOM = "bottom_right"
 STAGES = ("score", "softcap", "bias", "score_mod", "temperature")  # of the scores, in this order

@@ -5,6 +5,7 @@ import attn
 import torch
 
 from literature import row, scaled
+from plain_normalizers import plain_entmax15, plain_sparsemax
 
 G = "Other normalizers"
 
@@ -16,30 +17,11 @@ def sigmoid_attention(q, k, v):
     return attn.attention(q, k, v, normalizer="sigmoid")
 
 
-def plain_sparsemax(s):
-    """By sorting, as the paper gives it."""
-    z = s.sort(-1, descending=True).values
-    n = torch.arange(1, s.shape[-1] + 1, dtype=s.dtype)
-    count = (1 + n * z > z.cumsum(-1)).sum(-1, keepdim=True)
-    return torch.clamp(s - (z.cumsum(-1).gather(-1, count - 1) - 1) / count, min=0)
-
-
 @row(G, "Sparsemax", "max(s - t, 0), t such that the sum is 1", "Martins and Astudillo 2016, 1602.02068",
      "attention(q, k, v, {.normalizer = Normalizer::sparsemax()}).output",
      lambda q, k, v: plain_sparsemax(scaled(q, k)) @ v)
 def sparsemax(q, k, v):
     return attn.attention(q, k, v, normalizer="sparsemax")
-
-
-def plain_entmax15(s):
-    """By sorting, as the paper gives it."""
-    s = (s - s.max(-1, keepdim=True).values.detach()) / 2
-    z = s.sort(-1, descending=True).values
-    n = torch.arange(1, s.shape[-1] + 1, dtype=s.dtype)
-    mean, square = z.cumsum(-1) / n, z.square().cumsum(-1) / n
-    t = mean - torch.sqrt(torch.clamp((1 - n * (square - mean.square())) / n, min=1e-12))
-    count = (t <= z).sum(-1, keepdim=True)
-    return torch.clamp(s - t.gather(-1, count - 1), min=0).square()
 
 
 @row(G, "Entmax-1.5", "max(s / 2 - t, 0)^2, t such that the sum is 1", "Peters 2019, 1905.05702",
