@@ -10,12 +10,11 @@ torch = pytest.importorskip("torch")
 import attn  # noqa: E402
 from combined_options import MASKED, OPTIONS, STAGES, WEIGHTS, Draw, Positions, Sizes  # noqa: E402
 from conftest import SEED  # noqa: E402
-from error_rule import assert_as_close_as  # noqa: E402
+from error_rule import BESIDE_DELTA, assert_as_close_as  # noqa: E402
 
 COUNT, PARTS = (4000 if os.environ.get("ATTN_TEST_FULL") == "1" else 48), 8
 CALLS_AGAIN = 64  # docs/numerics.md section 7
 PAD = 5
-BESIDE_DELTA = 1.6   # times the bound: what delta costs where one key has most of the weight (numerics section 7)
 GRADIENTS_OF_SCORES = {f"gradient of {name}" for name in ("q", "k", "w", "w_q", "w_k", "bias", "slopes", "table",
                                                           "slope", "c", "r")}
 F = torch.nn.functional

@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 import attn
 import attn.torch
-from error_rule import assert_as_close_as
+from error_rule import BESIDE_DELTA, assert_as_close_as
 from random_tensors import draw
 
 B, H, T, D = 2, 3, 6, 4
@@ -173,7 +173,8 @@ def test_autograd_around_a_transform_reaches_what_the_transform_did_not_ask_of(n
         return torch.softmax(x @ x.transpose(-1, -2) * D**-0.5 + p, -1) @ x
 
     theirs, truth = found(torch.float32, False, plain), found(torch.float64, False, plain)
-    assert_as_close_as(found(torch.float32, True), theirs, truth, name)
+    # each row has most of its weight at itself
+    assert_as_close_as(found(torch.float32, True), theirs, truth, name, most=BESIDE_DELTA)
 
 
 def test_each_thread_gets_the_key_of_its_own_object(monkeypatch):
