@@ -8,14 +8,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import attn
-from error_rule import assert_as_close_as
+from error_rule import CALLS_AGAIN, assert_as_close_as, assert_rule_holds
 
 F = torch.nn.functional
 SEEDS, A_TEST = 2100, 150
 DTYPES = (torch.float32, torch.float32, torch.float64, torch.bfloat16)
-
-
-CALLS_AGAIN = 256
 
 # Further from the truth than the rule allows even so, and not beyond so many times its bound (numerics section 7).
 # torch's error depends on the processor, by which MKL chooses its products: a miss of one is none of another.
@@ -201,28 +198,18 @@ def compared(seed, again=0):
 
 
 def check(seed):
-    """By the error rule, each tensor, beside torch's plain call; where one call does not hold it, as numerics section 7
-    says: 256 calls like it, with other numbers, as one tensor. The names of the tensors that were asked again."""
-    case, found = compared(seed)
-    label = f"seed {seed}: {case}"
-    again = []
-    for name, tensors in found.items():
-        try:
-            assert_as_close_as(*tensors, f"{label}: {name}")
-        except AssertionError:
-            again.append(name)
-    calls = [compared(seed, n)[1] for n in range(1, CALLS_AGAIN + 1)] if again else []
-    for name in again:
-        together = [torch.cat([x.detach().flatten() for x in way]) for way in zip(*(call[name] for call in calls))]
-        assert_as_close_as(*together, f"{label}: {name}, {CALLS_AGAIN} calls", most=MISSES.get((seed, name), 1))
-    return again
+    """By the error rule, each tensor, beside torch's plain call. The names of the tensors of which 256 calls were
+    compared."""
+    label = f"seed {seed}: {Case(seed)}"
+    most = {name: times for (of, name), times in MISSES.items() if of == seed}
+    return assert_rule_holds(lambda n: compared(seed, n)[1], label, most)
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, A_TEST))
 def test_random_calls_are_as_close_to_the_truth_as_torch(first):
     print(f"seeds {first} to {first + A_TEST - 1}")
     again = [name for seed in range(first, first + A_TEST) for name in check(seed)]
-    print(f"asked again, {CALLS_AGAIN} calls each: {len(again)} tensors")
+    print(f"compared over {CALLS_AGAIN} calls each: {len(again)} tensors")
     assert len(again) < A_TEST // 5
 
 
