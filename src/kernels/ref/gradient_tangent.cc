@@ -61,7 +61,7 @@ class TangentPairs {
     if (!seen_ || !scores_.visible(j, masked, s)) return false;
     const std::int64_t group = h_ / (p_.q_heads / p_.v_heads);
     const AttentionTangent& t = t_.operands;
-    const T p = weight_of(s);
+    const T p = weight_of(s, m_) * inverse_;
     const T score_move = tangent_.of(scores_, j) - mu_;
     load_row(p_.v, p_.v_stride, b_, group, j, p_.value_dim, v_);
     T dp = dot(v_, dout_), dp_tangent = 0;
@@ -100,7 +100,7 @@ class TangentPairs {
   T sink() const {
     if (!seen_) return T(0);
     const T moved = t_.operands.sinks != nullptr ? static_cast<const T*>(t_.operands.sinks)[h_] : T(0);
-    return weight_of(static_cast<const T*>(p_.sinks)[h_]) * fma(mu_ - moved, delta_, 0 - delta_tangent_);
+    return weight_of(static_cast<const T*>(p_.sinks)[h_], m_) * inverse_ * fma(mu_ - moved, delta_, 0 - delta_tangent_);
   }
   template <typename F>
   void each_lookup(std::int64_t, F&&) const {}
@@ -115,7 +115,6 @@ class TangentPairs {
   static bool additive() { return false; }
 
  private:
-  T weight_of(T s) const { return exp2((s - m_) * Constants<T>::log2e) * inverse_; }
   void row_of(const void* data, const std::int64_t (&stride)[3], std::int64_t head, std::int64_t at, T* to) const {
     load_tangent(data, stride, p_.element, b_, head, at, p_.value_dim, to);
   }
