@@ -81,8 +81,8 @@ class ATTN_API Bias {
     std::shared_ptr<RelativeTerms> (*products)() = nullptr;  // what computes it: linked where such a term is made
   };
   const std::vector<Term>& terms() const { return terms_; }
-  /// Returns a relative product over other tensors; an undefined operand stands for the rows of q or k.
-  static Bias again(const Term& term, const Tensor& values, const Tensor& operand);
+  /// Returns the relative product `term` with other tensors; an undefined operand stands for the rows of q or k.
+  static Bias with_tensors(const Term& term, const Tensor& values, const Tensor& operand);
 
  private:
   std::vector<Term> terms_;

@@ -188,7 +188,7 @@ std::string shown(const PyBias& self) {
 
 Bias with_values(const Bias::Term& term, const Tensor& values, const Tensor& operand) {
   switch (term.kind) {
-    case Bias::Kind::product: return Bias::again(term, values, operand);
+    case Bias::Kind::product: return Bias::with_tensors(term, values, operand);
     case Bias::Kind::alibi: return Bias::alibi(values, term.align, term.symmetric);
     case Bias::Kind::relative: return Bias::relative(values, term.bidirectional, term.max_distance, term.align);
     default: return Bias::dense(values);

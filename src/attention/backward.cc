@@ -140,13 +140,13 @@ void run_products(const BackwardSteps& steps, int threads, RelativeGradients& pr
   for (std::int64_t group = 0; group < steps.groups(); group += together) {
     const std::int64_t groups = std::min(together, steps.groups() - group), first = group * steps.units_of_group(),
                        units = groups * steps.units_of_group();
-    products.begin_wave(group);
+    products.begin_groups(group);
     if (in_turn)
       runtime::parallel_for(1, [&](std::int64_t) {
         for (std::int64_t n = 0; n < units; ++n) unit_of(first + n);
       });
     else runtime::parallel_for_neighbours(units, [&](std::int64_t n) { unit_of(first + n); });
-    products.end_wave(groups);
+    products.end_groups(groups);
   }
 }
 

@@ -12,6 +12,7 @@
 #include "attention/element.h"
 #include "attention/internal.h"
 #include "attention/lower.h"
+#include "attention/normalizer/lowered_normalizer.h"
 #include "attention/schedule/backward_plan.h"
 #include "attention/score/dropout.h"
 #include "runtime/cpu.h"
@@ -125,8 +126,7 @@ void check_supported(const char* function, const AttentionOptions& options) {
   for (const Bias::Term& term : options.bias.terms())
     if (term.kind == Bias::Kind::product) no("a relative product is given; it has no tangent here");
   if (!(options.weights == Weights::none)) no("weights are requested; they have no tangent here");
-  if (options.normalizer.kind != Normalizer::Kind::softmax || !options.weight_mod.empty())
-    no("a normalizer or a weight_mod is given; it has no tangent here");
+  if (!is_plain_softmax(options)) no("a normalizer or a weight_mod is given; it has no tangent here");
   if (options.out.defined()) no("out is given; the results are always new");
 }
 

@@ -5,6 +5,7 @@
 #include <attn/ops.h>
 
 #include "attention/call/check.h"
+#include "attention/normalizer/lowered_normalizer.h"
 #include "attention/score/projection.h"
 #include "ranks/digest.h"
 #include "ranks/products.h"
@@ -85,7 +86,7 @@ std::string text_of_call(const HeadsCall& call, const AttentionOptions& options,
 HeadsCall check_heads_call(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
                            const Ranks& ranks, const AttentionOptions& options) {
   for (const auto& [x, name] : {std::pair{&q, "q"}, {&k, "k"}, {&v, "v"}}) check_operand(function, *x, name);
-  if (options.normalizer.kind != Normalizer::Kind::softmax || !options.weight_mod.empty())
+  if (!is_plain_softmax(options))
     throw ValueError(
         runtime::format("{}: a normalizer or a weight_mod is given; ranks that share heads have softmax", function));
   HeadsCall call{.function = function,

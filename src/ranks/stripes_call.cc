@@ -7,6 +7,7 @@
 
 #include "attention/call/check.h"
 #include "attention/mask/mask_expression.h"
+#include "attention/normalizer/lowered_normalizer.h"
 #include "ranks/digest.h"
 #include "ranks/products.h"
 #include "runtime/format.h"
@@ -82,8 +83,7 @@ void refuse_options(const char* function, const AttentionOptions& options) {
     else if (term.kind == Bias::Kind::product) refuse_in_stripes(function, "a relative product is given");
   if (!options.score_mod.empty()) refuse_in_stripes(function, "a score_mod is given");
   if (options.score_callback.function) refuse_in_stripes(function, "a score_callback is given");
-  if (options.normalizer.kind != Normalizer::Kind::softmax || !options.weight_mod.empty())
-    refuse_in_stripes(function, "a normalizer or a weight_mod is given");
+  if (!is_plain_softmax(options)) refuse_in_stripes(function, "a normalizer or a weight_mod is given");
   if (options.key_start.defined()) refuse_in_stripes(function, "key_start is given");
   if (options.cu_seqlens_q.defined() || options.cu_seqlens_k.defined())
     refuse_in_stripes(function, "cu_seqlens is given");

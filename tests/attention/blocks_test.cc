@@ -5,10 +5,10 @@
 #include <attn/cache.h>
 #include <attn/latent_attention.h>
 
+#include "attention/own_cases.h"
 #include "attention/truth.h"
 #include "support/errors.h"
 #include "support/golden.h"
-#include "verify/compare.h"
 
 #include <gtest/gtest.h>
 
@@ -17,21 +17,11 @@
 namespace attn::testing {
 namespace {
 
-struct FixedCase {
-  const char *line, *digest;
-};
-const FixedCase fixed_cases[] = {
+const OwnCase own_cases[] = {
 #include "cases/blocks.inc"
 };
 
-TEST(Blocks, CasesHaveTheDigestsOfTheirTableOnEveryTarget) {
-  for (const FixedCase& c : fixed_cases) {
-    const VerifyReport report = cases::compare({c.line}, cases::all_ways());
-    EXPECT_TRUE(report.passed()) << report.difference << "; again: attn verify '" << report.line << "'";
-    const Dtype dtype = cases::parse_case(c.line).dtype;
-    if (dtype == Dtype::f32 || dtype == Dtype::f64) { EXPECT_EQ(report.digest, c.digest) << c.line; }
-  }
-}
+TEST(Blocks, CasesHaveTheDigestsOfTheirTableOnEveryTarget) { expect_digests(own_cases); }
 
 Tensor random_lists(std::mt19937_64& random, const Dims& sizes, std::int64_t blocks) {
   Tensor indices = empty(sizes, Dtype::i64);

@@ -6,11 +6,11 @@
 
 #include "attention/gradient_trial.h"
 #include "attention/normalizers.h"
+#include "attention/own_cases.h"
 #include "kernels/attention/normalizer_problem.h"
 #include "kernels/reference.h"
 #include "runtime/cpu.h"
 #include "support/golden.h"
-#include "verify/compare.h"
 
 #include <gtest/gtest.h>
 
@@ -137,21 +137,11 @@ TEST(NormalizerBits, OfOneRowFromACacheAreThoseOfTheWholeCall) {
   }
 }
 
-struct FixedCase {
-  const char *line, *digest;
-};
-const FixedCase normalizer_cases[] = {
+const OwnCase own_cases[] = {
 #include "cases/normalizer.inc"
 };
 
-TEST(NormalizerBits, CasesHaveTheDigestsOfTheirTableOnEveryTarget) {
-  for (const FixedCase& c : normalizer_cases) {
-    const VerifyReport report = cases::compare({c.line}, cases::all_ways());
-    EXPECT_TRUE(report.passed()) << report.difference << "; again: attn verify '" << report.line << "'";
-    const Dtype dtype = cases::parse_case(c.line).dtype;
-    if (dtype == Dtype::f32 || dtype == Dtype::f64) { EXPECT_EQ(report.digest, c.digest) << c.line; }
-  }
-}
+TEST(NormalizerBits, CasesHaveTheDigestsOfTheirTableOnEveryTarget) { expect_digests(own_cases); }
 
 }  // namespace
 }  // namespace attn::testing

@@ -22,6 +22,11 @@ struct LoweredNormalizer {
   LoweredNormalizer& operator=(const LoweredNormalizer&) = delete;
 };
 
+/// Returns whether weights are those of softmax, without a function of the weight. Softmax-1 is another normalizer.
+inline bool is_plain_softmax(const AttentionOptions& options) {
+  return options.normalizer.kind == Normalizer::Kind::softmax && options.weight_mod.empty();
+}
+
 /// Returns whether the options ask for more than the plain softmax, with or without sinks.
 inline bool has_normalizer(const AttentionOptions& options) {
   return (options.normalizer.kind != Normalizer::Kind::softmax &&

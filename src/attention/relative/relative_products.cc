@@ -25,10 +25,7 @@ using kernels::BiasTerm;
 using kernels::DenseGradient;
 using kernels::QueryTile;
 using kernels::RelativeProduct;
-
-std::size_t whole_lines(std::int64_t count, std::size_t size) {
-  return runtime::aligned(static_cast<std::size_t>(count) * size);
-}
+using runtime::aligned;
 
 /// A product of the call; `term`: its number among the bias terms.
 struct Product {
@@ -46,11 +43,12 @@ class TileProducts {
   TileProducts(const AttentionProblem& p, const std::vector<Product>& products, std::int64_t rows, bool backward,
                std::size_t work = 0)
       : products_(products), size_(p.element == kernels::Element::f64 ? 8 : 4), stride_((p.k_rows + 15) / 16 * 16),
-        pairs_(whole_lines(rows * stride_, size_)), terms_(whole_lines(p.bias_count, sizeof(BiasTerm))), work_(work) {
+        pairs_(aligned(static_cast<std::size_t>(rows * stride_ * size_))),
+        terms_(aligned(static_cast<std::size_t>(p.bias_count) * sizeof(BiasTerm))), work_(work) {
     if (work_ != 0) return;
     for (const Product& product : products)
       work_ = std::max(work_, kernels::relative_scratch_bytes(product.form, p, rows, backward));
-    work_ = whole_lines(static_cast<std::int64_t>(work_), 1);
+    work_ = aligned(work_);
   }
   /// `copies`: the tiles that each product has.
   std::size_t bytes(std::size_t copies) const { return terms_ + work_ + copies * pairs_ * products_.size(); }
@@ -85,10 +83,10 @@ class TileProducts {
   std::size_t pairs_, terms_, work_;
 };
 
-/// The gradients of one product: shaped as the operand, and for each group of a wave and head a table.
+/// The gradients of one product: shaped as the operand, and for each group and head a table.
 struct ProductGradient {
   Tensor operand;  // [B, heads, T, D]; undefined: not wanted
-  Tensor sums;     // [groups of a wave, Hq, N, D]; undefined: not wanted
+  Tensor sums;     // [groups together, Hq, N, D]; undefined: not wanted
   Tensor table;    // [Hq, N, D]
   bool wanted() const { return operand.defined() || sums.defined(); }
 };
@@ -121,15 +119,15 @@ class Gradients final : public RelativeGradients {
   }
 
   std::size_t scratch_bytes() const override {
-    return tiles_.bytes(2) + whole_lines(dense_ + static_cast<std::int64_t>(products_.size()), sizeof(DenseGradient));
+    return tiles_.bytes(2) + aligned((static_cast<std::size_t>(dense_) + products_.size()) * sizeof(DenseGradient));
   }
   std::int64_t groups_together() const override { return together_; }
-  void begin_wave(std::int64_t first_group) override {
+  void begin_groups(std::int64_t first_group) override {
     first_group_ = first_group;
     for (ProductGradient& to : to_)
       if (to.sums.defined()) to.sums.zero_();
   }
-  void end_wave(std::int64_t groups) override {
+  void end_groups(std::int64_t groups) override {
     const NoGrad no_grad;
     for (ProductGradient& to : to_)
       for (std::int64_t n = 0; to.sums.defined() && n < groups; ++n) to.table = to.table + to.sums.select(0, n);
@@ -293,14 +291,13 @@ class Terms final : public RelativeTerms {
     }
   }
 
-  std::size_t scratch_bytes(const AttentionProblem& problem, std::int64_t tile_rows) const override {
+  TileMemory tile_memory(const AttentionProblem& problem, std::int64_t tile_rows) const override {
     const TileProducts tiles(problem, products_, tile_rows, false);
-    work_ = tiles.work_bytes();
-    return tiles.bytes(1);
+    return {.bytes = tiles.bytes(1), .work = tiles.work_bytes()};
   }
   void rows(const Kernel& kernel, std::int64_t tile_rows, const AttentionProblem& problem, const QueryTile& tile,
-            void* memory) const override {
-    const TileProducts tiles(problem, products_, tile_rows, false, work_);
+            const TileMemory& sizes, void* memory) const override {
+    const TileProducts tiles(problem, products_, tile_rows, false, sizes.work);
     AttentionProblem p = problem;
     for (std::int64_t row = 0; row < tile.rows; row += tile_rows) {
       QueryTile part = tile;
@@ -357,7 +354,6 @@ class Terms final : public RelativeTerms {
 
   std::vector<Product> products_;
   bool packed_ = false;
-  mutable std::size_t work_ = 0;  // of a tile; scratch_bytes, which a call asks first, keeps it for `rows`
 };
 
 }  // namespace

@@ -19,17 +19,18 @@ struct RelativeOperands {
   bool packed;          // tensors of rank 3 are [total, H, D]
 };
 
-/// The gradients of a call's relative products. Units of BackwardSteps are computed in waves of row groups; all units
-/// of a wave may run at the same time.
+/// The gradients of a call's relative products. Units of BackwardSteps are computed for several row groups together;
+/// all units of these groups may run at the same time.
 class RelativeGradients {
  public:
   virtual ~RelativeGradients() = default;
   /// Returns the bytes of scratch that a step needs beside the kernel's.
   virtual std::size_t scratch_bytes() const = 0;
-  /// Returns the groups of a wave. begin_wave must be called before its units, end_wave after them.
+  /// Returns how many row groups are summed at a time. begin_groups must be called before their units, end_groups
+  /// after them.
   virtual std::int64_t groups_together() const = 0;
-  virtual void begin_wave(std::int64_t first_group) = 0;
-  virtual void end_wave(std::int64_t groups) = 0;
+  virtual void begin_groups(std::int64_t first_group) = 0;
+  virtual void end_groups(std::int64_t groups) = 0;
 
   /// A step whose rows are those of `group`.
   struct Step {
@@ -55,13 +56,16 @@ class RelativeTerms {
   /// Sets the rows that products of q and k multiply, when the call has them.
   virtual void bind(const RelativeOperands& operands) = 0;
 
-  /// Returns the bytes of scratch that `rows` needs beside the kernel's.
-  virtual std::size_t scratch_bytes(const kernels::AttentionProblem& problem, std::int64_t tile_rows) const = 0;
-  /// Computes a task of the forward pass, `tile_rows` rows at a time: the products, then the kernel. `memory`:
-  /// scratch_bytes() bytes.
+  /// The bytes of scratch that `rows` needs beside the kernel's, and how many of them are for making a product.
+  struct TileMemory {
+    std::size_t bytes = 0, work = 0;
+  };
+  virtual TileMemory tile_memory(const kernels::AttentionProblem& problem, std::int64_t tile_rows) const = 0;
+  /// Computes a task of the forward pass, `tile_rows` rows at a time: the products, then the kernel. `sizes`: of
+  /// tile_memory() for the call. `memory`: sizes.bytes bytes.
   using Kernel = std::function<void(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile)>;
   virtual void rows(const Kernel& kernel, std::int64_t tile_rows, const kernels::AttentionProblem& problem,
-                    const kernels::QueryTile& tile, void* memory) const = 0;
+                    const kernels::QueryTile& tile, const TileMemory& sizes, void* memory) const = 0;
   /// `wanted`: which of the tensors in LoweredBias::values need a gradient; `k`: whether k does. `groups`: of rows.
   virtual std::unique_ptr<RelativeGradients> gradients(const LoweredBias& bias,
                                                        const kernels::AttentionGradient& gradient,

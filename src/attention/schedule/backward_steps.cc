@@ -3,6 +3,7 @@
 #include "attention/schedule/backward_steps.h"
 
 #include "kernels/attention/normalizer_problem.h"
+#include "runtime/alignment.h"
 
 #include <algorithm>
 #include <numeric>
@@ -11,6 +12,7 @@ namespace attn {
 
 using kernels::AttentionGradient;
 using kernels::AttentionProblem;
+using runtime::aligned;
 
 BackwardSteps::BackwardSteps(const AttentionGradient& gradient, const BackwardPlan& plan, const Partition& partition,
                              const DropoutTiles* dropout, const RelativeGradients* products)
@@ -22,7 +24,6 @@ BackwardSteps::BackwardSteps(const AttentionGradient& gradient, const BackwardPl
   if (shared_heads_ == 0) return;
   heads_of_unit_ = p.q_heads / shared_heads_;
   unit_before_ = shared_heads_;
-  const auto aligned = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
   kernel_bytes_ = aligned(std::max(kernel_.scratch_bytes(gradient), reference_.scratch_bytes(gradient)));
   keep_bytes_ =
       dropout_ != nullptr || p.drops() ? aligned(static_cast<std::size_t>(kernels::query_block * p.k_rows)) : 0;

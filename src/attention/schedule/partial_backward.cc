@@ -4,6 +4,7 @@
 #include "attention/score/dropout.h"
 #include "kernels/attention/mask/mask_program.h"
 #include "kernels/attention/mask/masked_values.h"
+#include "runtime/alignment.h"
 
 #include <algorithm>
 #include <cmath>
@@ -18,22 +19,20 @@ using kernels::AttentionGradient;
 using kernels::AttentionProblem;
 using kernels::GradientKernel;
 using kernels::GradientRows;
+using runtime::aligned;
 
 constexpr std::int64_t block = CallPart::block;
 static_assert(kernels::query_block == block && kernels::kv_block == block);
 
-std::size_t whole_lines(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
-
 std::size_t step_bytes(const AttentionGradient& g, const GradientKernel& kernel) {
-  const std::size_t steps =
-      whole_lines(std::max(kernel.scratch_bytes(g), kernels::gradient_reference().scratch_bytes(g)));
-  return steps + (g.problem.drops() ? whole_lines(static_cast<std::size_t>(block * g.problem.k_rows)) : 0);
+  const std::size_t steps = aligned(std::max(kernel.scratch_bytes(g), kernels::gradient_reference().scratch_bytes(g)));
+  return steps + (g.problem.drops() ? aligned(static_cast<std::size_t>(block * g.problem.k_rows)) : 0);
 }
 
 /// Runs one step by the reference code, which reads dropout as bytes at the end of the scratch.
 bool reference_step(AttentionGradient g, const GradientRows& rows, std::size_t bytes, void* scratch) {
   if (g.problem.drops()) {
-    const std::size_t kept = whole_lines(static_cast<std::size_t>(block * g.problem.k_rows));
+    const std::size_t kept = aligned(static_cast<std::size_t>(block * g.problem.k_rows));
     auto* keep = static_cast<std::uint8_t*>(scratch) + bytes - kept;
     draw_by_counter(g.problem, {rows.batch, rows.head, 1, rows.row, rows.rows}, keep);
     g.problem.drop_least = 0;
@@ -121,7 +120,7 @@ std::int64_t PartialKeys::units(const AttentionProblem& problem) {
 
 std::size_t PartialKeys::totals_bytes(const AttentionGradient& gradient, const BackwardPlan& plan) {
   if (plan.kernel->totals_bytes == nullptr) return 0;
-  return whole_lines(plan.kernel->totals_bytes(gradient, gradient.problem.k_rows));
+  return aligned(plan.kernel->totals_bytes(gradient, gradient.problem.k_rows));
 }
 
 PartialKeys::PartialKeys(const AttentionGradient& gradient, const BackwardPlan& plan, const CallPart& part,
@@ -210,7 +209,7 @@ void PartialKeys::run(std::int64_t task, void* scratch) const {
   g.totals_begin = 0, g.totals_end = g.problem.k_rows;
   if (kernel_.totals_bytes != nullptr && pieces_.totals != nullptr)
     g.totals = pieces_.totals + static_cast<std::size_t>(b * units_ + unit) *
-                                    (whole_lines(kernel_.totals_bytes(g, g.problem.k_rows)) / sizeof(float));
+                                    (aligned(kernel_.totals_bytes(g, g.problem.k_rows)) / sizeof(float));
   if (pieces_.begins) clear(g, b, unit, begin, end);
   // the keys of the range that exist
   kernels::Sequence keys = part_.sequence(gradient_.problem, b, 0);

@@ -31,7 +31,7 @@ class Run {
       : call_(call), kernel_(kernel), schedule_(schedule), dropout_(dropout), weights_(weights), problem_(call.problem),
         partition_(schedule.partition), kernel_bytes_(aligned(kernel.scratch_bytes(problem_))),
         keep_bytes_(dropout == nullptr ? 0 : aligned(dropout->tile_bytes())), products_(call.bias.products.get()) {
-    if (products_ != nullptr) products_bytes_ = aligned(products_->scratch_bytes(problem_, kernel.query_tile_rows));
+    if (products_ != nullptr) products_memory_ = products_->tile_memory(problem_, kernel.query_tile_rows);
     if (weights_ == nullptr) return;
     row_bytes_ = aligned(static_cast<std::size_t>(problem_.k_rows) * sizeof(T));
     lanes_bytes_ = aligned(static_cast<std::size_t>(partition_.most_keys() * kernel.query_tile_rows) * sizeof(T));
@@ -110,7 +110,7 @@ class Run {
 
   char* scratch() const {
     return static_cast<char*>(
-        runtime::thread_scratch(kernel_bytes_ + keep_bytes_ + row_bytes_ + 2 * lanes_bytes_ + products_bytes_));
+        runtime::thread_scratch(kernel_bytes_ + keep_bytes_ + row_bytes_ + 2 * lanes_bytes_ + products_memory_.bytes));
   }
   /// Computes the rows of a query tile by the kernel; relative products are made for it first. `scratch`: scratch().
   void rows(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile, char* scratch) const {
@@ -118,7 +118,8 @@ class Run {
     const auto kernel = [&](const kernels::AttentionProblem& p, const kernels::QueryTile& part) {
       kernel_.rows(p, part, scratch);
     };
-    products_->rows(kernel, kernel_.query_tile_rows, problem, tile, lanes_of(scratch) + 2 * lanes_bytes_);
+    products_->rows(kernel, kernel_.query_tile_rows, problem, tile, products_memory_,
+                    lanes_of(scratch) + 2 * lanes_bytes_);
   }
   char* lanes_of(char* scratch) const { return scratch + kernel_bytes_ + keep_bytes_ + row_bytes_; }
 
@@ -215,7 +216,7 @@ class Run {
   const TaskPartition& partition_;
   std::size_t kernel_bytes_, keep_bytes_, row_bytes_ = 0, lanes_bytes_ = 0;
   const RelativeTerms* products_;  // null: none
-  std::size_t products_bytes_ = 0;
+  RelativeTerms::TileMemory products_memory_;
 };
 
 }  // namespace

@@ -107,13 +107,13 @@ Bias with_values(const Bias::Term& term, const Tensor& values, const Tensor& ope
   switch (term.kind) {
     case Bias::Kind::dense: return Bias::dense(values);
     case Bias::Kind::alibi: return Bias::alibi(values, term.align, term.symmetric);
-    case Bias::Kind::product: return Bias::again(term, values, operand);
+    case Bias::Kind::product: return Bias::with_tensors(term, values, operand);
     case Bias::Kind::relative: break;
   }
   return Bias::relative(values, term.bidirectional, term.max_distance, term.align);
 }
 
-Bias Bias::again(const Term& term, const Tensor& values, const Tensor& operand) {
+Bias Bias::with_tensors(const Term& term, const Tensor& values, const Tensor& operand) {
   Bias bias;
   bias.terms_.push_back(term);
   bias.terms_.back().values = values;

@@ -19,11 +19,6 @@ struct Sums {
   bool any;  // a visible pair was accumulated
 };
 
-template <typename T>
-T weight_of(T s, T m) {
-  return exp2((s - m) * Constants<T>::log2e);
-}
-
 /// Computes one (batch, head), row by row.
 template <typename T>
 class Rows {

@@ -35,6 +35,12 @@ T bias_value(const BiasTerm& term, const AttentionProblem& problem, std::int64_t
   return load<T>(term.values, term.element, term.bucket(distance) * term.bucket_stride + h * term.value_stride);
 }
 
+/// Multiplies a tangent or a derivative by a slope; 0 stays 0 whatever the slope is.
+template <typename T>
+T times_slope(T x, T slope) {
+  return x != 0 ? x * slope : T(0);
+}
+
 /// Computes the scores of one query row. `scratch` has `elements` of T, for the row and one key.
 template <typename T>
 class RowScores {

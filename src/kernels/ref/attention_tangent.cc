@@ -35,7 +35,7 @@ class TangentRows {
     if (l != 0) {
       over_keys();
       if (t_.sinks != nullptr) {
-        const T weight = weight_of(static_cast<const T*>(p_.sinks)[h_]);
+        const T weight = weight_of(static_cast<const T*>(p_.sinks)[h_], m_) * inverse_;
         mu_ = fma(weight, static_cast<const T*>(t_.sinks)[h_], mu_);
       }
     }
@@ -65,7 +65,7 @@ class TangentRows {
       T s;
       if (!scores_.visible(j, visibility == Visibility::partial, s)) continue;
       // pass 1: the pair's weight, and the tangent of its score
-      T weight = weight_of(s);
+      T weight = weight_of(s, m_) * inverse_;
       const T ds = tangent_.of(scores_, j);
       mu = fma(weight, ds, mu);
       // pass 2: dropout comes after the sum
@@ -89,7 +89,6 @@ class TangentRows {
     mu_ = mu_ + mu;
   }
 
-  T weight_of(T s) const { return exp2((s - m_) * Constants<T>::log2e) * inverse_; }
   void clear(T* x) const {
     for (std::int64_t d = 0; d < p_.value_dim; ++d) x[d] = 0;
   }

@@ -15,11 +15,11 @@ class TangentPairs {
   }
 
   /// The tangents of the pair's weight in the output (after dropout), and of the derivatives by the score and by the
-  /// sum of its bias terms; `still`: the weight and the derivative by the score themselves.
+  /// sum of its bias terms; `values`: the weight and the derivative by the score themselves.
   T weight = 0, score = 0, bias = 0, expression = 0;
-  struct Still {
+  struct Values {
     T weight = 0, score = 0;
-  } still;
+  } values;
 
   TangentPairs(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch, Bf16Product)
       : g_(g), p_(g.problem), t_(*g.along), b_(b), h_(h), scores_(p_, b, h, scratch),
@@ -61,8 +61,8 @@ class TangentPairs {
     if (!seen_ || !scores_.visible(j, masked, s)) return false;
     const std::int64_t group = h_ / (p_.q_heads / p_.v_heads);
     const AttentionTangent& t = t_.operands;
-    const T p = weight_of(s);
-    const T moves = tangent_.of(scores_, j) - mu_;
+    const T p = weight_of(s, m_) * inverse_;
+    const T score_move = tangent_.of(scores_, j) - mu_;
     load_row(p_.v, p_.v_stride, b_, group, j, p_.value_dim, v_);
     T dp = dot(v_, dout_), dp_tangent = 0;
     if (t_.dout != nullptr) dp_tangent = dot(v_, dout_tangent_);
@@ -71,28 +71,28 @@ class TangentPairs {
       const T by_v = dot(v_, dout_);
       dp_tangent = t_.dout != nullptr ? dp_tangent + by_v : by_v;
     }
-    still.weight = p;
-    weight = p * moves;
+    values.weight = p;
+    weight = p * score_move;
     if (p_.task.keep != nullptr) {
       const bool kept = p_.task.keep[(i_ - p_.task.first_row) * p_.task.keep_stride + j] != 0;
-      for (T* x : {&still.weight, &weight, &dp, &dp_tangent}) *x = kept ? *x * static_cast<T>(p_.keep_scale) : T(0);
+      for (T* x : {&values.weight, &weight, &dp, &dp_tangent}) *x = kept ? *x * static_cast<T>(p_.keep_scale) : T(0);
     }
     // backward through the steps of the score, last step first: softmax, temperature, bias, softcap
     const T u = dp - delta_;
     T e = p * u;
-    bias = p * fma(moves, u, dp_tangent - delta_tangent_);
+    bias = p * fma(score_move, u, dp_tangent - delta_tangent_);
     if (p_.temperature != 1) {
       e = e / static_cast<T>(p_.temperature);
       bias = bias / static_cast<T>(p_.temperature);
     }
     score = bias;
-    still.score = e;
+    values.score = e;
     if (p_.softcap != 0) {
       const T capped = scores_.capped(), slope = fma(-capped, capped, T(1));
       const T bend = (T(-2) * capped) * (tangent_.capped() / static_cast<T>(p_.softcap));  // the tangent of the slope
       score = times_slope(bias, slope);
       if (e != 0) score = fma(e, bend, score);
-      still.score = times_slope(e, slope);
+      values.score = times_slope(e, slope);
     }
     return true;
   }
@@ -100,7 +100,7 @@ class TangentPairs {
   T sink() const {
     if (!seen_) return T(0);
     const T moved = t_.operands.sinks != nullptr ? static_cast<const T*>(t_.operands.sinks)[h_] : T(0);
-    return weight_of(static_cast<const T*>(p_.sinks)[h_]) * fma(mu_ - moved, delta_, 0 - delta_tangent_);
+    return weight_of(static_cast<const T*>(p_.sinks)[h_], m_) * inverse_ * fma(mu_ - moved, delta_, 0 - delta_tangent_);
   }
   template <typename F>
   void each_lookup(std::int64_t, F&&) const {}
@@ -115,7 +115,6 @@ class TangentPairs {
   static bool additive() { return false; }
 
  private:
-  T weight_of(T s) const { return exp2((s - m_) * Constants<T>::log2e) * inverse_; }
   void row_of(const void* data, const std::int64_t (&stride)[3], std::int64_t head, std::int64_t at, T* to) const {
     load_tangent(data, stride, p_.element, b_, head, at, p_.value_dim, to);
   }
@@ -168,10 +167,10 @@ class TangentStep : public Step<T, TangentPairs<T>> {
         const std::int64_t key = j - first;
         Base::back_through_product(r, dk_ + key * p_.dim);
         add(pairs_.dout(), pairs_.weight, p_.value_dim, dv_ + key * p_.value_dim);
-        if (t.dk != nullptr) add(pairs_.key_tangent(), pairs_.still.score, p_.dim, dq_moved_ + r * p_.dim);
-        if (t.dq != nullptr) add(pairs_.query_tangent(), pairs_.still.score, p_.dim, dk_moved_ + key * p_.dim);
+        if (t.dk != nullptr) add(pairs_.key_tangent(), pairs_.values.score, p_.dim, dq_moved_ + r * p_.dim);
+        if (t.dq != nullptr) add(pairs_.query_tangent(), pairs_.values.score, p_.dim, dk_moved_ + key * p_.dim);
         if (g_.along->dout != nullptr)
-          add(pairs_.dout_tangent(), pairs_.still.weight, p_.value_dim, dv_moved_ + key * p_.value_dim);
+          add(pairs_.dout_tangent(), pairs_.values.weight, p_.value_dim, dv_moved_ + key * p_.value_dim);
         Base::add_to_parameters(r, j);
         Base::add_to_dense(r, j, first);
       });

@@ -69,6 +69,12 @@ T exp2(T x) {
   return from_bits<T>(to_bits(p) + (to_bits(shifted) << C::mantissa_bits));
 }
 
+/// Computes e^(s - m): the weight of score s beside the maximum m, before it is divided by the sum of the weights.
+template <typename T>
+T weight_of(T s, T m) {
+  return exp2((s - m) * Constants<T>::log2e);
+}
+
 /// Computes e^x: rounds x log2(e) to n, takes r = x - n ln2 in two steps, evaluates a polynomial of r, and multiplies
 /// by 2^n as two powers of two, so that results below the smallest normal number are rounded once.
 template <typename T>

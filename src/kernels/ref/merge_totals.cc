@@ -7,11 +7,6 @@ namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {
 
 template <typename T>
-T weight_of(T s, T m) {
-  return exp2((s - m) * Constants<T>::log2e);
-}
-
-template <typename T>
 void merge_rows(const RowTotals& total, const RowTotals& part, std::int64_t rows, std::int64_t columns) {
   T *const maxima = static_cast<T*>(total.max), *const sums = static_cast<T*>(total.sum);
   for (std::int64_t i = 0; i < rows; ++i) {

@@ -23,7 +23,7 @@ template <typename T>
 Weighed<T> weighed(NormalizerOp op, T s, T m, T t) {
   switch (op) {
     case NormalizerOp::softmax: {
-      const T w = exp2((s - m) * Constants<T>::log2e) * t;
+      const T w = weight_of(s, m) * t;
       return {w, w};
     }
     case NormalizerOp::sigmoid: {

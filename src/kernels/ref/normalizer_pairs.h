@@ -1,9 +1,9 @@
 // src/kernels/ref/normalizer_pairs.h: computes the weight and the derivatives of each pair with another normalizer than
 // softmax, or with a function of the weight, in plain loops.
 #pragma once
-#include "kernels/ref/attention_score.h"
 #include "kernels/ref/lookups.h"
 #include "kernels/ref/normalizer.h"
+#include "kernels/ref/pair_gradient.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
@@ -14,6 +14,7 @@ class WeightLookups {
   static AttentionProblem of_weights(const AttentionProblem& p) {
     AttentionProblem weights = p;
     weights.score_mod = p.normalization->weight_mod;
+    weights.score_mod_one_head = {};
     weights.score_gradient = p.normalization->weight_gradient;
     return weights;
   }
@@ -44,7 +45,7 @@ class WeightLookups {
     if (!used() || p_.score_gradient->one) return derivative;
     ScoreMachine<T> slopes(p_.score_gradient->program, p_, {b_, h_, i, j});
     slopes.run(weight);
-    return times(derivative, slopes.value(p_.score_gradient->slope));
+    return times_slope(derivative, slopes.value(p_.score_gradient->slope));
   }
   /// Adds what a pair gives to each lookup; r: the row in the step; first: the first key of the block.
   void add(T derivative, T weight, std::int64_t i, std::int64_t r, std::int64_t j, std::int64_t first) {
@@ -54,7 +55,7 @@ class WeightLookups {
     const std::int64_t key = j - p_.keys_begin(b_);
     for (int n = 0; n < p_.score_gradient->lookup_count; ++n) {
       const ScoreSlope& lookup = p_.score_gradient->lookups[n];
-      const T value = lookup.one ? derivative : times(derivative, slopes.value(lookup.slope));
+      const T value = lookup.one ? derivative : times_slope(derivative, slopes.value(lookup.slope));
       const std::int64_t element = slopes.element(lookup);
       if (lookup.line == ScoreLine::pair) {
         lookups_.give(n, j - first, r, value, element);
@@ -72,8 +73,6 @@ class WeightLookups {
   }
 
  private:
-  static T times(T derivative, T slope) { return derivative != 0 ? derivative * slope : T(0); }
-
   const AttentionGradient& g_;
   AttentionProblem p_;
   std::int64_t b_, h_;
@@ -82,20 +81,20 @@ class WeightLookups {
 
 /// Has the members of Pairs.
 template <typename T>
-class NormalizedPairs {
- public:
-  static std::int64_t elements(const AttentionProblem& p) {
-    return RowScores<T>::elements(p.dim) + 2 * p.value_dim + WeightLookups<T>::elements(p);
-  }
+class NormalizedPairs : public PairGradient<T> {
+  using Base = PairGradient<T>;
+  using Base::g_, Base::p_, Base::b_, Base::h_, Base::i_, Base::scores_, Base::v_, Base::dout_;
 
-  T weight = 0, score = 0, bias = 0, expression = 0;
+ public:
+  static std::int64_t elements(const AttentionProblem& p) { return Base::elements(p) + WeightLookups<T>::elements(p); }
+
+  using Base::weight;
   WeightLookups<T> weights;
 
   NormalizedPairs(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch,
                   Bf16Product = Bf16Product::wide)
-      : weights(g, b, h, scratch + RowScores<T>::elements(g.problem.dim) + 2 * g.problem.value_dim), g_(g),
-        p_(g.problem), stage_(*g.problem.normalization), b_(b), h_(h), scores_(g.problem, b, h, scratch),
-        v_(scratch + RowScores<T>::elements(p_.dim)), dout_(v_ + p_.value_dim) {}
+      : Base(g, b, h, scratch, Bf16Product::wide), weights(g, b, h, scratch + Base::elements(g.problem)),
+        stage_(*g.problem.normalization) {}
 
   [[gnu::noinline]] void begin_row(std::int64_t i) {
     i_ = i;
@@ -105,8 +104,7 @@ class NormalizedPairs {
     seen_ = t != 0;
     m_ = stage_.is_coupled() ? static_cast<const T*>(p_.max)[saved] : number_of_item<T>(p_, b_);
     t_ = seen_ && stage_.op == NormalizerOp::softmax ? T(1) / t : t;
-    const std::int64_t dout = b_ * g_.dout_stride[0] + h_ * g_.dout_stride[1] + i * g_.dout_stride[2];
-    for (std::int64_t d = 0; d < p_.value_dim; ++d) dout_[d] = load<T>(g_.dout, p_.element, dout + d);
+    Base::load_dout();
     // the 64 rows of a step are begun again for each block of keys
     const auto row = static_cast<std::size_t>(i % query_block);
     if (!known_[row]) deltas_[row] = delta(saved);
@@ -117,46 +115,17 @@ class NormalizedPairs {
   /// Computes the pair with key j; returns false if the row does not see key j.
   [[gnu::noinline]] bool pair(std::int64_t j, bool masked) {
     if (!seen_ || !weigh(j, masked)) return false;
-    // backward through the steps of the score, last step first: normalizer, temperature, expression, bias, softcap
-    expression = slope_ * (stage_.is_coupled() ? by_raw_ - delta_ : by_raw_);
-    if (p_.temperature != 1) expression = expression / static_cast<T>(p_.temperature);
-    bias = expression;
-    if (const ScoreGradient* gradient = p_.score_gradient; gradient != nullptr && !gradient->one) {
-      ScoreMachine<T> slopes(gradient->program, p_, {b_, h_, i_, j});
-      slopes.run(scores_.before_expression());
-      bias = times(expression, slopes.value(gradient->slope));
-    }
-    score = p_.softcap != 0 ? bias * fma(-scores_.capped(), scores_.capped(), T(1)) : bias;
+    Base::back_through_score(j, slope_ * (stage_.is_coupled() ? by_raw_ - delta_ : by_raw_));
     return true;
   }
 
-  template <typename F>
-  void each_lookup(std::int64_t j, F&& give) const {
-    const ScoreGradient* gradient = p_.score_gradient;
-    if (gradient == nullptr || gradient->lookup_count == 0) return;
-    ScoreMachine<T> slopes(gradient->program, p_, {b_, h_, i_, j});
-    slopes.run(scores_.before_expression());
-    for (int n = 0; n < gradient->lookup_count; ++n) {
-      const ScoreSlope& lookup = gradient->lookups[n];
-      give(n, lookup.one ? expression : times(expression, slopes.value(lookup.slope)), slopes.element(lookup));
-    }
-  }
   void add_to_weight_lookups(std::int64_t r, std::int64_t j, std::int64_t first) {
     weights.add(by_weight_, raw_, i_, r, j, first);
   }
 
-  T sink() const {
-    return seen_ ? exp2((static_cast<const T*>(p_.sinks)[h_] - m_) * Constants<T>::log2e) * t_ * (0 - delta_) : T(0);
-  }
-  const T* query() const { return scores_.query(); }
-  const T* key() const { return scores_.key(); }
-  const T* dout() const { return dout_; }
-  bool additive() const { return scores_.additive(); }
-  AdditiveSlope<T> additive_slope_of(std::int64_t c) const { return scores_.additive_slope_of(c); }
+  T sink() const { return seen_ ? weight_of(static_cast<const T*>(p_.sinks)[h_], m_) * t_ * (0 - delta_) : T(0); }
 
  private:
-  static T times(T derivative, T slope) { return derivative != 0 ? derivative * slope : T(0); }
-
   /// Computes the weights and slope of the pair, and the derivatives by them.
   bool weigh(std::int64_t j, bool masked) {
     T s;
@@ -165,14 +134,10 @@ class NormalizedPairs {
     raw_ = at.weight;
     slope_ = at.slope;
     weight = weights.modified(raw_, i_, j);
-    load_row(p_.v, p_.v_stride, b_, h_ / (p_.q_heads / p_.v_heads), j, p_.value_dim, v_);
+    Base::load_value(j);
     by_weight_ = 0;
     for (std::int64_t d = 0; d < p_.value_dim; ++d) by_weight_ = fma(v_[d], dout_[d], by_weight_);
-    if (p_.task.keep != nullptr) {
-      const bool kept = p_.task.keep[(i_ - p_.task.first_row) * p_.task.keep_stride + j] != 0;
-      weight = kept ? weight * static_cast<T>(p_.keep_scale) : T(0);
-      by_weight_ = kept ? by_weight_ * static_cast<T>(p_.keep_scale) : T(0);
-    }
+    Base::drop(j, by_weight_);
     by_raw_ = weights.back(by_weight_, raw_, i_, j);
     return true;
   }
@@ -198,13 +163,7 @@ class NormalizedPairs {
     return g_.dlogsumexp != nullptr ? numerator - static_cast<const T*>(g_.dlogsumexp)[saved] : numerator;
   }
 
-  const AttentionGradient& g_;
-  const AttentionProblem& p_;
   const Normalization& stage_;
-  std::int64_t b_, h_, i_ = 0;
-  RowScores<T> scores_;
-  T* v_;
-  T* dout_;
   T m_ = 0, t_ = 0, delta_ = 0;
   T raw_ = 0, slope_ = 0, by_weight_ = 0, by_raw_ = 0;  // of the last pair: by_weight_ after the expression
   bool seen_ = false;

@@ -49,7 +49,7 @@ template <typename T>
 void softmax(const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride, std::int64_t n) {
   const T m = largest(x, x_stride, n);
   const T sum = tree_sum<T>(n, [&](T partial, std::int64_t i) {
-    const T p = exp2((x[i * x_stride] - m) * Constants<T>::log2e);
+    const T p = weight_of(x[i * x_stride], m);
     y[i * y_stride] = p;
     return partial + p;
   });
@@ -60,8 +60,7 @@ void softmax(const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride, std
 template <typename T>
 void log_softmax(const T* x, std::int64_t x_stride, T* y, std::int64_t y_stride, std::int64_t n) {
   const T m = largest(x, x_stride, n);
-  const T sum = tree_sum<T>(
-      n, [&](T partial, std::int64_t i) { return partial + exp2((x[i * x_stride] - m) * Constants<T>::log2e); });
+  const T sum = tree_sum<T>(n, [&](T partial, std::int64_t i) { return partial + weight_of(x[i * x_stride], m); });
   const T log_sum = log(sum);
   for (std::int64_t i = 0; i < n; ++i) y[i * y_stride] = canonical(((x[i * x_stride] - m) - log_sum) + T(0));
 }

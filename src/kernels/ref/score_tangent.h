@@ -13,12 +13,6 @@ void load_tangent(const void* data, const std::int64_t (&stride)[3], Element ele
   for (std::int64_t d = 0; d < columns; ++d) to[d] = load<T>(data, element, start + d);
 }
 
-/// Multiplies a tangent or a derivative by a slope; 0 stays 0 whatever the slope is.
-template <typename T>
-T times_slope(T x, T slope) {
-  return x != 0 ? x * slope : T(0);
-}
-
 /// Computes the tangents of the scores of one row.
 template <typename T>
 class ScoreTangent {

@@ -5,6 +5,7 @@
 #include <attn/runtime.h>
 
 #include "kernels/gemm/target.h"
+#include "runtime/alignment.h"
 #include "runtime/cpu.h"
 #include "runtime/once.h"
 
@@ -30,10 +31,6 @@ struct Matrix {
   bool transposed = false;
 };
 
-std::size_t whole_lines(std::int64_t count, std::size_t size) {
-  return (static_cast<std::size_t>(count) * size + 63) / 64 * 64;
-}
-
 template <typename T>
 class Relative {
  public:
@@ -45,7 +42,7 @@ class Relative {
     auto* at = static_cast<char*>(scratch);
     const auto take = [&]<typename E>(E*& place, std::int64_t count) {
       if (at != nullptr) place = reinterpret_cast<E*>(at + bytes_);
-      bytes_ += whole_lines(count, sizeof(E));
+      bytes_ += runtime::aligned(static_cast<std::size_t>(count) * sizeof(E));
     };
     take(x_, most_rows * r_.dim);
     take(products_, most_rows * columns_);
@@ -54,7 +51,7 @@ class Relative {
     if (backward) take(sums_, std::max(columns_, most_rows) * r_.dim);
     take(gemm_, 0);
     gemm_bytes_ = scratch == nullptr ? gemm_bytes(backward) : bytes - bytes_;
-    bytes_ += whole_lines(static_cast<std::int64_t>(gemm_bytes_), 1);
+    bytes_ += runtime::aligned(gemm_bytes_);
   }
   std::size_t bytes() const { return bytes_; }
 

@@ -14,7 +14,7 @@ Normalizer Normalizer::parse(const std::string& text) {
 std::string Normalizer::to_string() const { return "softmax"; }
 
 void check_normalizer(const char* function, const AttentionOptions& options) {
-  if (options.normalizer.kind != Normalizer::Kind::softmax || !options.weight_mod.empty())
+  if (!is_plain_softmax(options))
     throw ValueError(runtime::format("{}: this build has softmax and no function of the weight", function));
 }
 

@@ -39,10 +39,10 @@ class NormalizerForward : public Base {
   using typename Base::Blocks;
 
   NormalizerForward(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
-      : Base(g, rows, arena), strip_(arena, p_), stage_(*p_.normalization), total_(at_.dout), t_(scratch_.delta),
+      : Base(g, rows, arena), tile_scores_(arena, p_), stage_(*p_.normalization), total_(at_.dout), t_(scratch_.delta),
         weight_mod_(p_, tile_, stage_.weight_mod, R, WeightModMemory<T>(arena, p_).places) {}
   static std::size_t bytes(const AttentionProblem& p) {
-    return Base::bytes(p) + scratch_bytes<ScoreStrip<T>, WeightModMemory<T>>(p);
+    return Base::bytes(p) + scratch_bytes<TileScores<T>, WeightModMemory<T>>(p);
   }
 
   /// Returns false if a result is NaN.
@@ -54,16 +54,16 @@ class NormalizerForward : public Base {
     }
     Base::load_queries();
     Blocks blocks(p_.keys_begin(rows_.batch), p_.keys_end(rows_.batch));
-    for (; Base::next(blocks); ++strip_.count) {
-      strip_.blocks[strip_.count] = blocks.keys;
-      scratch_.scores.s = strip_.of(strip_.count);
+    for (; Base::next(blocks); ++tile_scores_.count) {
+      tile_scores_.blocks[tile_scores_.count] = blocks.keys;
+      scratch_.scores.s = tile_scores_.of(tile_scores_.count);
       fill(blocks.keys);
     }
     find_numbers();
     clear_returned_weights();
-    for (int n = 0; n < strip_.count; ++n) {
-      const KvBlock& keys = strip_.blocks[n];
-      scratch_.scores.s = strip_.of(n);
+    for (int n = 0; n < tile_scores_.count; ++n) {
+      const KvBlock& keys = tile_scores_.blocks[n];
+      scratch_.scores.s = tile_scores_.of(n);
       if (keys.visible) Base::clear_trimmed(keys.ranges);
       by_normalizer(stage_.op, [&]<NormalizerOp OP>() HWY_ATTR { weigh<OP>(keys.ranges); });
       if (!stage_.weight_mod.empty()) weight_mod_.apply(keys.first, keys.count, keys.ranges, scratch_.d);
@@ -71,7 +71,7 @@ class NormalizerForward : public Base {
       return_weights(keys);
       add_to_output(keys, n == 0);
     }
-    if (strip_.count == 0) Base::clear(total_, p_.value_dim);
+    if (tile_scores_.count == 0) Base::clear(total_, p_.value_dim);
     save();
     return write();
   }
@@ -98,7 +98,7 @@ class NormalizerForward : public Base {
     const Tag<T> d;
     T* const m = scratch_.m;
     for (int v = 0; v < vectors_; ++v) {
-      strip_.maximum(v, m);
+      tile_scores_.maximum(v, m);
       const auto largest = hn::Load(d, m + v * N);
       const auto sees = hn::Gt(largest, minus_infinity<T>());
       if (stage_.op == NormalizerOp::softmax && p_.sinks != nullptr) {
@@ -106,9 +106,9 @@ class NormalizerForward : public Base {
         hn::Store(hn::IfThenElse(hn::And(sees, hn::Gt(sink, largest)), sink, largest), d, m + v * N);
       }
       switch (stage_.op) {
-        case NormalizerOp::softmax: strip_.sum(v, m, t_); break;
-        case NormalizerOp::sparsemax: strip_.template threshold<NormalizerOp::sparsemax>(v, m, t_); break;
-        case NormalizerOp::entmax15: strip_.template threshold<NormalizerOp::entmax15>(v, m, t_); break;
+        case NormalizerOp::softmax: tile_scores_.sum(v, m, t_); break;
+        case NormalizerOp::sparsemax: tile_scores_.template threshold<NormalizerOp::sparsemax>(v, m, t_); break;
+        case NormalizerOp::entmax15: tile_scores_.template threshold<NormalizerOp::entmax15>(v, m, t_); break;
         default: hn::Store(hn::Set(d, T(1)), d, t_ + v * N);
       }
       auto t = hn::Load(d, t_ + v * N);
@@ -234,7 +234,7 @@ class NormalizerForward : public Base {
     return numbers;
   }
 
-  ScoreStrip<T> strip_;
+  TileScores<T> tile_scores_;
   const Normalization& stage_;
   T* total_;  // [Dv][R]  the memory of dO in the backward pass
   T* t_;      // [R]      softmax's l, or the threshold; 0 if the row sees no key

@@ -66,14 +66,14 @@ HWY_INLINE Weighed<T> weighed(Vector<T> s, Vector<T> m, Vector<T> t) {
 
 /// The scores of a query tile: -inf where masked.
 template <typename T>
-struct ScoreStrip {
+struct TileScores {
   static constexpr int R = query_block, N = lanes<T>;
   T* scores = nullptr;        // [blocks][64][R]
   KvBlock* blocks = nullptr;  // [blocks]
   int count = 0;
 
   static std::int64_t most_blocks(const AttentionProblem& p) { return (p.k_rows + kv_block - 1) / kv_block; }
-  ScoreStrip(Arena& arena, const AttentionProblem& p)
+  TileScores(Arena& arena, const AttentionProblem& p)
       : scores(arena.take<T>(most_blocks(p) * kv_block * R)), blocks(arena.take<KvBlock>(most_blocks(p))) {}
 
   T* of(int block) const { return scores + static_cast<std::int64_t>(block) * kv_block * R; }
