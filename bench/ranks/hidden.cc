@@ -1,12 +1,10 @@
 // bench/ranks/hidden.cc: which part of the transfer is hidden behind computing: the time of a job, that of computing
 // with the large messages left out, and that of its messages alone. bench/ranks/link runs it over a slow link.
 #include <attn/mpi.h>
-#include <attn/ops.h>
-#include <attn/random.h>
-#include <attn/rank_attention.h>
 #include <attn/train.h>
 
 #include "recorded.h"
+#include "stripes.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -18,6 +16,7 @@
 namespace {
 
 using attn::bench::Recorded;
+using attn::bench::Stripes;
 
 /// Returns the time of `work` between barriers, in seconds.
 double time_of(const std::function<void()>& work) {
@@ -56,21 +55,19 @@ void measure(const std::string& name, Recorded& messages, int times, const std::
 }
 
 void attention(const attn::Ranks& ranks, Recorded& messages, std::int64_t length, std::int64_t heads, int times) {
-  constexpr auto layout = attn::RankLayout::stripes;
-  const auto own = static_cast<std::int64_t>(attn::rank_rows(ranks, layout, length).size());
-  const attn::Tensor q = attn::randn({1, heads, own, 64}), k = attn::randn({1, heads, own, 64}),
-                     v = attn::randn({1, heads, own, 64});
+  const Stripes x(ranks, length, heads);
   for (const bool causal : {false, true}) {
-    attn::AttentionOptions options;
-    if (causal) options.mask = attn::Mask::causal();
+    const attn::AttentionOptions options = attn::bench::masked(causal);
     attn::AttentionSaved saved;
     const std::string name = "stripes, T " + std::to_string(length) + ", " + std::to_string(heads) +
                              (causal ? " heads, causal" : " heads, full");
-    measure(name + ", forward", messages, times,
-            [&](Recorded::Mode) { attn::rank_attention_forward(q, k, v, length, layout, ranks, options, saved); });
-    attn::rank_attention_forward(q, k, v, length, layout, ranks, options, saved);
+    measure(name + ", forward", messages, times, [&](Recorded::Mode) {
+      attn::rank_attention_forward(x.q, x.k, x.v, length, Stripes::layout, ranks, options, saved);
+    });
+    attn::rank_attention_forward(x.q, x.k, x.v, length, Stripes::layout, ranks, options, saved);
     measure(name + ", backward", messages, times, [&](Recorded::Mode) {
-      attn::rank_attention_backward(q, k, v, length, layout, ranks, options, saved, {.grad_output = q});
+      attn::rank_attention_backward(x.q, x.k, x.v, length, Stripes::layout, ranks, options, saved,
+                                    {.grad_output = x.q});
     });
   }
 }

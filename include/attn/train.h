@@ -129,7 +129,7 @@ class ATTN_API Trainer {
   /// Returns the seconds of the steps so far in which this rank did nothing but exchange gradients and weights, or wait
   /// for others; 0 alone.
   double exchange_seconds() const;
-  /// Returns the seconds in which its gradients were on their way while it computed: the exchange that is hidden.
+  /// Returns the seconds in which gradients were sent while this rank computed.
   double hidden_seconds() const;
 
   /// Runs one step. ValueError when all steps are done, and when the loss, the gradients or the validation loss is not

@@ -205,29 +205,21 @@ void add_relative_index(nb::module_& m) {
     >>> attn.RelativeIndex.distance(2, 2).rows
     5)doc");
   const auto size = [](nb::handle x, const char* function, const char* name) { return whole(x, {function, name}); };
+  const auto of_two = [size](RelativeIndex (*make)(std::int64_t, std::int64_t), const char* function, const char* first,
+                             const char* second) {
+    return [=](nb::handle x, nb::handle y) { return make(size(x, function, first), size(y, function, second)); };
+  };
   c.def_static(
-       "distance",
-       [size](nb::handle before, nb::handle after) {
-         return RelativeIndex::distance(size(before, "RelativeIndex.distance", "before"),
-                                        size(after, "RelativeIndex.distance", "after"));
-       },
+       "distance", of_two(&RelativeIndex::distance, "RelativeIndex.distance", "before", "after"),
        nb::arg("before").none(), nb::arg("after").none(),
        "Key position minus row position, limited to [-before, after], plus before: a table of before + after + 1 rows. "
        "Shaw 2018 (1803.02155), Transformer-XL (1901.02860), Conformer (2005.08100).")
+      .def_static("log_buckets",
+                  of_two(&RelativeIndex::log_buckets, "RelativeIndex.log_buckets", "buckets", "max_position"),
+                  nb::arg("buckets").none(), nb::arg("max_position").none(),
+                  "Row position minus key position in DeBERTa's buckets (2006.03654): a table of 2 buckets rows.")
       .def_static(
-          "log_buckets",
-          [size](nb::handle buckets, nb::handle max_position) {
-            return RelativeIndex::log_buckets(size(buckets, "RelativeIndex.log_buckets", "buckets"),
-                                              size(max_position, "RelativeIndex.log_buckets", "max_position"));
-          },
-          nb::arg("buckets").none(), nb::arg("max_position").none(),
-          "Row position minus key position in DeBERTa's buckets (2006.03654): a table of 2 buckets rows.")
-      .def_static(
-          "picture_rows",
-          [size](nb::handle height, nb::handle width) {
-            return RelativeIndex::picture_rows(size(height, "RelativeIndex.picture_rows", "height"),
-                                               size(width, "RelativeIndex.picture_rows", "width"));
-          },
+          "picture_rows", of_two(&RelativeIndex::picture_rows, "RelativeIndex.picture_rows", "height", "width"),
           nb::arg("height").none(), nb::arg("width").none(),
           "Positions are pixels, row by row: the row of the query's pixel minus that of the key's, plus height - 1. A "
           "table of 2 height - 1 rows. MViTv2 (2112.01526), SAM (2304.02643).")

@@ -43,7 +43,8 @@ constexpr Translation kErrors[] = {
     {"--model takes one text", "--model 只接受一个文本"},
     {"{}: the mask blocks has indices of shape {}; {} rows in blocks of {} need [1 or {}, H, {}, n], where H divides "
      "the {} query heads",
-     "{0}：掩码 blocks 的索引形状是 {1}；{2} 行、每块 {3} 行，需要 [1 或 {4}, H, {5}, n]，H 要整除 {6} 个查询头"},
+     "{0}：掩码 blocks 的索引形状是 {1}；{2} 行、每块 {3} 行，"
+     "需要 [1 或 {4}, H, {5}, n]，H 要整除 {6} 个查询头"},
     {"{}: the mask blocks holds the index {}; {} keys are {} blocks of {}",
      "{0}：掩码 blocks 里有索引 {1}；{2} 个键是 {3} 块，每块 {4} 个"},
     {"--block-size needs --blocks", "--block-size 要和 --blocks 一起用"},
@@ -121,8 +122,8 @@ constexpr Translation kErrors[] = {
      "{0}：“{1}”；rows 要行号，如 rows(0, 5)；top_k 要个数，如 top_k(3)；其余不带参数"},
     {"{}: \"{}\"; it must be softmax, softmax1, sigmoid, sigmoid(BIAS), sparsemax, entmax15, relu_squared or "
      "relu_squared(SCALE)",
-     "{0}：“{1}”；必须是 softmax、softmax1、sigmoid、sigmoid(偏置)、sparsemax、entmax15、relu_squared 或 "
-     "relu_squared(系数)"},
+     "{0}：“{1}”；必须是 softmax、softmax1、sigmoid、sigmoid(偏置)、sparsemax、entmax15、"
+     "relu_squared 或 relu_squared(系数)"},
     {"{}: {}: a number must be a whole number, not \"{}\"", "{0}：{1} 里的数必须是整数，而不是“{2}”"},
     {"Weights::parse: there is no \"{}\"; there are {}", "Weights::parse：没有“{0}”；可用的有 {1}"},
     // the options of the page and of explain_options

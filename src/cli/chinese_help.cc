@@ -44,11 +44,15 @@ constexpr Translation kHelp[] = {
     {"No token sees a later one", "因果掩码：词元看不到后面的词元"},
     {"Who sees whom: causal, window(2, 0), prefix(3), all, none, with & | ~ ( )",
      "掩码：causal、window(2, 0)、prefix(3)、all、none，可用 & | ~ ( ) 组合"},
-    {"The blocks of keys that each block of rows sees: \"0; 0 1; 0 2\"", "每个行块能看到的键块：\"0; 0 1; 0 2\""},
+    {"The blocks of keys that each block of rows sees: \"0; 0 1; 0 2\"",
+     "每个行块能看到的键块："
+     "\"0; 0 1; 0 2\""},
     {"Of --blocks (1): tokens, or rows,keys", "--blocks 的块大小（1）：词元数，或 行,键"},
     {"Linear attention instead: plain, decay, delta or gated_delta; --query opens a row",
      "改为线性注意力：plain、decay、delta 或 gated_delta；--query 逐步展开一行"},
-    {"Latent attention instead, with rows of N numbers a token", "改为潜在注意力，每个词元一行，共 N 个数"},
+    {"Latent attention instead, with rows of N numbers a token",
+     "改为潜在注意力，"
+     "每个词元一行，共 N 个数"},
     {"Also forward mode: how scores, weights and context change along a drawn direction",
      "另加前向模式微分：沿随机方向，打分、权重与上下文向量如何变化"},
     {"Scores become X tanh(score / X)", "分数软截断：打分变为 X tanh(打分 / X)"},

@@ -116,16 +116,20 @@ class LatentSteps : Mechanism {
         {"mean",
          {"mean of latents", "潜在行的加权平均"},
          "weights · c",
-         {"the value is the first numbers of the row itself: a view of the key", "值就是行的前几个数：键的一个视图"},
+         {"the value is the first numbers of the row itself: a view of the key",
+          "值就是行的前几个数："
+          "键的一个视图"},
          {"matmul", {"weights", "latent"}}},
         mean);
-    add(Kind::table, {"context", {"context", "上下文"}, "W_UV (weights · c)", {"", ""}, {"project", {"mean", "w_uv"}}},
-        absorbed.output);
+    const Operation up{"project", {"mean", "w_uv"}};
+    add(Kind::table, {"context", {"context", "上下文"}, "W_UV (weights · c)", {"", ""}, up}, absorbed.output);
     add(Kind::table,
         {"expanded",
          {"the other order", "另一种次序"},
          "weights · (W_UV c)",
-         {"keys and values of each head first: the same up to rounding", "先算每个头的键和值：除舍入外相同"}},
+         {"keys and values of each head first: the same up to rounding",
+          "先算每个头的键和值："
+          "除舍入外相同"}},
         expanded.output);
   }
 
@@ -138,22 +142,7 @@ class LatentSteps : Mechanism {
 Explanation explain_latent_attention(const std::string& text, std::int64_t latent, const ExplainOptions& options) {
   if (latent < 1 || latent > explain_detail::kMostLatent)
     throw ValueError(runtime::format("explain: latent is {}; it must be 1 to {}", latent, explain_detail::kMostLatent));
-  explain_detail::refuse_options("latent attention", {{"to", options.to.has_value()},
-                                                      {"score", options.score != Score::Kind::scaled_dot},
-                                                      {"softcap", options.softcap != 0},
-                                                      {"temperature", options.temperature != 1},
-                                                      {"bias", options.bias != ExplainBias::none},
-                                                      {"score_mod", !options.score_mod.empty()},
-                                                      {"sink", options.sink.has_value()},
-                                                      {"dropout_p", options.dropout_p != 0},
-                                                      {"weights", !(options.weights == Weights::none)},
-                                                      {"packed", options.packed},
-                                                      {"cache", options.cache.has_value()},
-                                                      {"query", options.query.has_value()},
-                                                      {"gradients", options.gradients},
-                                                      {"positions", options.positions != Positions::none},
-                                                      {"output_projection", options.output_projection},
-                                                      {"learned_query", options.learned_query}});
+  explain_detail::refuse_options_but({"mask"}, "latent attention", options);
   return explain_detail::LatentSteps(text, latent, options).explain();
 }
 

@@ -21,16 +21,16 @@ class LinearSteps : Mechanism {
       : Mechanism(text, given, "v", {"w_query", "w_key", "w_value"}), rule_(rule) {}
 
   Explanation explain() {
-    const bool turns = options.positions == Positions::rotary;
+    const bool rotary = options.positions == Positions::rotary;
     q_ = values_of("q"), k_ = values_of("k"), v_ = values_of("v");
-    if (turns) rotate();
+    if (rotary) rotate();
     rows_ = q_.size(2), heads_ = q_.size(1);
-    const std::int64_t asked = options.query.value_or(-1);
-    if (asked < -rows_ || asked >= rows_)
+    const std::int64_t wanted = options.query.value_or(-1);
+    if (wanted < -rows_ || wanted >= rows_)
       throw ValueError(
-          runtime::format("explain: query {} is not there; the tokens are 0 to {}, or -{} to -1 from the end", asked,
+          runtime::format("explain: query {} is not there; the tokens are 0 to {}, or -{} to -1 from the end", wanted,
                           rows_ - 1, rows_));
-    row_ = asked < 0 ? asked + rows_ : asked;
+    row_ = wanted < 0 ? wanted + rows_ : wanted;
     result.query = row_;
     if (deltas()) add_unit_rows();
     add_gates();
@@ -220,21 +220,7 @@ class LinearSteps : Mechanism {
 }  // namespace explain_detail
 
 Explanation explain_linear_attention(const std::string& text, LinearRule rule, const ExplainOptions& options) {
-  explain_detail::refuse_options("linear attention", {{"to", options.to.has_value()},
-                                                      {"score", options.score != Score::Kind::scaled_dot},
-                                                      {"mask", !options.mask.is_all()},
-                                                      {"softcap", options.softcap != 0},
-                                                      {"temperature", options.temperature != 1},
-                                                      {"bias", options.bias != ExplainBias::none},
-                                                      {"score_mod", !options.score_mod.empty()},
-                                                      {"sink", options.sink.has_value()},
-                                                      {"dropout_p", options.dropout_p != 0},
-                                                      {"weights", !(options.weights == Weights::none)},
-                                                      {"packed", options.packed},
-                                                      {"cache", options.cache.has_value()},
-                                                      {"gradients", options.gradients},
-                                                      {"output_projection", options.output_projection},
-                                                      {"learned_query", options.learned_query}});
+  explain_detail::refuse_options_but({"query", "positions"}, "linear attention", options);
   return explain_detail::LinearSteps(text, rule, options).explain();
 }
 

@@ -76,10 +76,32 @@ Tensor Mechanism::values_of(const std::string& step) const {
   return values.dim() == 3 ? values.unsqueeze(0) : values.unsqueeze(0).unsqueeze(0);
 }
 
-void refuse_options(const char* mechanism, std::initializer_list<NotThere> given) {
+void refuse_options(const char* mechanism, std::span<const NotThere> given) {
   for (const NotThere& each : given)
     if (each.given)
       throw ValueError(runtime::format("explain: {} has no option {}; leave it out", mechanism, each.option));
+}
+
+void refuse_options_but(const std::vector<std::string_view>& has, const char* mechanism, const ExplainOptions& given) {
+  std::vector<NotThere> all{{"to", given.to.has_value()},
+                            {"score", given.score != Score::Kind::scaled_dot},
+                            {"mask", !given.mask.is_all()},
+                            {"softcap", given.softcap != 0},
+                            {"temperature", given.temperature != 1},
+                            {"bias", given.bias != ExplainBias::none},
+                            {"score_mod", !given.score_mod.empty()},
+                            {"sink", given.sink.has_value()},
+                            {"dropout_p", given.dropout_p != 0},
+                            {"weights", !(given.weights == Weights::none)},
+                            {"packed", given.packed},
+                            {"cache", given.cache.has_value()},
+                            {"query", given.query.has_value()},
+                            {"gradients", given.gradients},
+                            {"positions", given.positions != Positions::none},
+                            {"output_projection", given.output_projection},
+                            {"learned_query", given.learned_query}};
+  std::erase_if(all, [&](const NotThere& each) { return std::find(has.begin(), has.end(), each.option) != has.end(); });
+  refuse_options(mechanism, all);
 }
 
 std::vector<std::string> numbered(const char* name, std::int64_t count) {

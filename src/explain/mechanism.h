@@ -7,6 +7,10 @@
 #include <attn/explain_mechanisms.h>
 #include <attn/random.h>
 
+#include <span>
+#include <string_view>
+#include <vector>
+
 namespace attn::explain_detail {
 
 /// A text in each language.
@@ -56,7 +60,9 @@ struct NotThere {
   const char* option;
   bool given;
 };
-void refuse_options(const char* mechanism, std::initializer_list<NotThere> options);
+void refuse_options(const char* mechanism, std::span<const NotThere> options);
+/// The same for every option of an explanation beyond text, sizes, seed and matrices, but those in `has`.
+void refuse_options_but(const std::vector<std::string_view>& has, const char* mechanism, const ExplainOptions& given);
 
 /// Labels such as "k 1", "k 2".
 std::vector<std::string> numbered(const char* name, std::int64_t count);

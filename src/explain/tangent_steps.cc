@@ -27,15 +27,15 @@ class TangentSteps : Mechanism {
   Explanation explain() {
     const Tensor q = run_.q_used(), k = run_.k_used(), v = run_.v;
     const AttentionTangents along{.q = drawn(q.sizes()), .k = drawn(k.sizes()), .v = drawn(v.sizes())};
-    const bool turned = run_.q_rotated.defined();
-    const char *q_name = turned ? "q_rotated" : "q", *k_name = turned ? "k_rotated" : "k";
+    const bool rotary = run_.q_rotated.defined();
+    const char *q_name = rotary ? "q_rotated" : "q", *k_name = rotary ? "k_rotated" : "k";
     const std::string from = source("rand");
     const Said given{"the direction in which it moves", "它移动的方向"};
     add(Kind::table, {"q_tangent", {"tangent of the queries", "查询的切向量"}, "q′", given, {}, from}, along.q);
-    add(Kind::table, {"k_tangent", {"tangent of the keys", "键的切向量"}, "k′", given, {}, from}, along.k, keys_[0])
-        .key_rows = true;
-    add(Kind::table, {"v_tangent", {"tangent of the values", "值的切向量"}, "v′", given, {}, from}, along.v, keys_[0])
-        .key_rows = true;
+    const What of_keys{"k_tangent", {"tangent of the keys", "键的切向量"}, "k′", given, {}, from};
+    add(Kind::table, of_keys, along.k, keys_[0]).key_rows = true;
+    const What of_values{"v_tangent", {"tangent of the values", "值的切向量"}, "v′", given, {}, from};
+    add(Kind::table, of_values, along.v, keys_[0]).key_rows = true;
     const bool scales = run_.scaled.defined();
     const double root = scales ? std::sqrt(static_cast<double>(q.size(3))) : 1;
     const Tensor product = matmul(along.q, k.transpose(2, 3)) + matmul(q, along.k.transpose(2, 3));
@@ -91,7 +91,9 @@ class TangentSteps : Mechanism {
         {"logsumexp_tangent",
          {"their mean, by weight", "按权重的平均"},
          "μ = Σ weights s′",
-         {"how the sum of the softmax moves: the tangent of the logsumexp", "softmax 的和如何变化：logsumexp 的切向量"},
+         {"how the sum of the softmax moves: the tangent of the logsumexp",
+          "softmax 的和如何变化："
+          "logsumexp 的切向量"},
          {"weighted_sum", {"weights", last}}},
         jvp.tangent.logsumexp.unsqueeze(-1));
     pairs({"weights_tangent",
@@ -104,7 +106,9 @@ class TangentSteps : Mechanism {
         {"context_tangent",
          {"tangent of the context", "上下文的切向量"},
          "weights′ · v + weights · v′",
-         {"a Jacobian-vector product: how the context moves with the direction", "雅可比–向量积：上下文沿该方向的变化"},
+         {"a Jacobian-vector product: how the context moves with the direction",
+          "雅可比–向量积："
+          "上下文沿该方向的变化"},
          {"matmul_tangent", {"weights", "v", "weights_tangent", "v_tangent"}}},
         jvp.tangent.output);
   }
@@ -119,12 +123,13 @@ class TangentSteps : Mechanism {
 }  // namespace explain_detail
 
 Explanation explain_tangent(const std::string& text, const ExplainOptions& options) {
-  explain_detail::refuse_options(
-      "forward mode", {{"score", options.score != Score::Kind::scaled_dot && options.score != Score::Kind::dot},
-                       {"score_mod", !options.score_mod.empty()},
-                       {"dropout_p", options.dropout_p != 0},
-                       {"weights", !(options.weights == Weights::none)},
-                       {"learned_query", options.learned_query}});
+  const explain_detail::NotThere not_there[] = {
+      {"score", options.score != Score::Kind::scaled_dot && options.score != Score::Kind::dot},
+      {"score_mod", !options.score_mod.empty()},
+      {"dropout_p", options.dropout_p != 0},
+      {"weights", !(options.weights == Weights::none)},
+      {"learned_query", options.learned_query}};
+  explain_detail::refuse_options("forward mode", not_there);
   return explain_detail::TangentSteps(text, options).explain();
 }
 

@@ -89,8 +89,8 @@ Tensor PartGradients::sum(const Span& node, bool in_buffer, const Listener* list
   return lefts.empty() && !in_buffer ? buffer.clone() : result();
 }
 
-/// Leaves the gradients of a part in the buffer. `whole`, if given, is called with the elements of each parameter when
-/// they are.
+/// Leaves the gradients of a part in the buffer. `whole`, if given, is called with the elements of each parameter as
+/// soon as its gradient is complete.
 void PartGradients::run(std::int64_t part, const std::function<void(const Span& elements)>& whole) {
   const TrainOptions& o = source_.options;
   const Span windows = share_of(o.batch, part, o.part_count());

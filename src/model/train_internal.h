@@ -60,7 +60,7 @@ struct Trainer::State {
 };
 
 /// Groups the parameters as nanoGPT does: matrices and tables get weight decay, biases and norms do not. `shares` are
-/// the parameters themselves, or pieces of them, of which `parameters` names the whole.
+/// the parameters themselves, or slices of them: slice i is of parameters[i].
 std::vector<optim::Group<optim::AdamWOptions>> groups_of(const std::vector<Tensor>& parameters,
                                                          const std::vector<Tensor>& shares,
                                                          const TrainOptions& options);

@@ -61,7 +61,8 @@ class OrderedSum {
   /// Returns whether messages of this rank are on their way.
   bool is_sending() const { return !sent_.empty(); }
   /// Sends the rest, and waits for all. Calls `finished` with each bucket that is written from now on. `failed`: this
-  /// rank has no nodes to give; it takes part, and what ranks then have is no sum.
+  /// rank could not compute its nodes; it sends meaningless buckets so that nobody waits, and the result must not be
+  /// used.
   void finish(bool failed = false, const std::function<void(const Span&)>& finished = {});
 
  private:
@@ -104,8 +105,8 @@ class OrderedSum {
   std::deque<Transport::Request> sent_;
 };
 
-/// Gives every rank the pieces of all others. `pack` writes a bucket of this rank's piece to memory, `unpack` takes
-/// those of the others from there. Allocates two buckets for each rank that sends.
+/// Gives every rank the buckets of all others. `pack` writes one of this rank's buckets to memory, `unpack` takes those
+/// of the others from there. Allocates two buckets for each rank that sends.
 class Spread {
  public:
   using Pack = std::function<void(const Span& bucket, void* to)>;

@@ -20,15 +20,38 @@ std::vector<const char*> buffers_of(Dtype dtype) {
 
 std::string name_in_state(std::size_t number, const char* what) { return runtime::format("state.{}.{}", number, what); }
 
-using NamedTensors = std::unordered_map<std::string, Tensor>;
-
-const Tensor& find(const NamedTensors& named, const std::string& name) {
+const Tensor& find(const std::unordered_map<std::string, Tensor>& named, const std::string& name) {
   const auto found = named.find(name);
   if (found == named.end()) throw ValueError("Trainer: the optimiser's state has no " + name);
   return found->second;
 }
 
 }  // namespace
+
+void ShardedSteps::move_state(const NamedTensors& wholes, const NamedTensors& shards, Move move) const {
+  const bool first = ranks_.rank() == 0, gathers = move == Move::to_whole;
+  const std::vector<const char*> buffers = buffers_of(state_.options.dtype);
+  const std::vector<std::size_t> own = numbers_of_shards();
+  Messages messages(ranks_.transport());
+  for (int rank = 0; rank < ranks_.size(); ++rank) {
+    std::size_t shard = 0;
+    each_of(rank, [&](std::size_t i, std::int64_t begin, std::int64_t count, std::int64_t) {
+      for (const char* name : buffers) {
+        const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
+        const bool mine = rank == ranks_.rank();
+        float* of_whole = first ? find(wholes, name_in_state(numbers_[i], name)).data<float>() + begin : nullptr;
+        float* of_shard = mine ? find(shards, name_in_state(own[shard], name)).data<float>() : nullptr;
+        if (first && mine) std::memcpy(gathers ? of_whole : of_shard, gathers ? of_shard : of_whole, bytes);
+        else if (first && gathers) messages.receive(rank, of_whole, bytes);
+        else if (first) messages.send(rank, of_whole, bytes);
+        else if (mine && gathers) messages.send(0, of_shard, bytes);
+        else if (mine) messages.receive(0, of_shard, bytes);
+      }
+      ++shard;
+    });
+  }
+  messages.wait();
+}
 
 optim::StateDict ShardedSteps::optimizer_state() const {
   if (state_.step == 0) return {};
@@ -50,28 +73,11 @@ optim::StateDict ShardedSteps::optimizer_state() const {
     wholes = {whole.begin(), whole.end()}, shards = {mine.begin(), mine.end()};
   } catch (...) { failure = std::current_exception(); }
   ranks_.agree(failure);
-  Messages messages(ranks_.transport());
-  for (int rank = 0; rank < ranks_.size(); ++rank) {
-    std::size_t shard = 0;
-    each_of(rank, [&](std::size_t i, std::int64_t begin, std::int64_t count, std::int64_t) {
-      for (const char* name : buffers) {
-        const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
-        float* to = first ? find(wholes, name_in_state(numbers_[i], name)).data<float>() + begin : nullptr;
-        const float* from =
-            rank == ranks_.rank() ? find(shards, name_in_state(own[shard], name)).data<float>() : nullptr;
-        if (first && rank == 0) std::memcpy(to, from, bytes);
-        else if (first) messages.receive(rank, to, bytes);
-        else if (rank == ranks_.rank()) messages.send(0, from, bytes);
-      }
-      ++shard;
-    });
-  }
-  messages.wait();
+  move_state(wholes, shards, Move::to_whole);
   return whole;
 }
 
 void ShardedSteps::scatter(const optim::StateDict& whole) {
-  const bool first = ranks_.rank() == 0;
   const std::vector<const char*> buffers = buffers_of(state_.options.dtype);
   const std::vector<std::size_t> own = numbers_of_shards();
   optim::StateDict mine;
@@ -85,22 +91,7 @@ void ShardedSteps::scatter(const optim::StateDict& whole) {
     wholes = {whole.begin(), whole.end()}, shards = {mine.begin(), mine.end()};
   } catch (...) { failure = std::current_exception(); }
   ranks_.agree(failure);
-  Messages messages(ranks_.transport());
-  for (int rank = 0; rank < ranks_.size(); ++rank) {
-    std::size_t shard = 0;
-    each_of(rank, [&](std::size_t i, std::int64_t begin, std::int64_t count, std::int64_t) {
-      for (const char* name : buffers) {
-        const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
-        const float* from = first ? find(wholes, name_in_state(numbers_[i], name)).data<float>() + begin : nullptr;
-        float* to = rank == ranks_.rank() ? find(shards, name_in_state(own[shard], name)).data<float>() : nullptr;
-        if (first && rank == 0) std::memcpy(to, from, bytes);
-        else if (first) messages.send(rank, from, bytes);
-        else if (rank == ranks_.rank()) messages.receive(0, to, bytes);
-      }
-      ++shard;
-    });
-  }
-  messages.wait();
+  move_state(wholes, shards, Move::to_shards);
   try {
     if (adamw_) adamw_->load_state_dict(mine);
   } catch (...) { failure = std::current_exception(); }

@@ -1,4 +1,4 @@
-// src/ranks/shared_steps.cc: gradients are added at the owner of each piece, which clips and updates it; the new
+// src/ranks/shared_steps.cc: gradients are added at the owner of each bucket, which clips and updates it; the new
 // weights go to everybody.
 #include "ranks/shared_steps.h"
 

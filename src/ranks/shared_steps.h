@@ -1,11 +1,13 @@
 // src/ranks/shared_steps.h: the steps of a training that ranks share: each computes some parts of the batch and keeps
-// the optimiser's state of a piece of the weights (ZeRO, stage 1).
+// the optimiser's state of its buckets of the weights (ZeRO, stage 1).
 #pragma once
 #include "model/train_internal.h"
 #include "ranks/exchange.h"
 
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <unordered_map>
 
 namespace attn {
 
@@ -42,6 +44,10 @@ class ShardedSteps final : public SharedSteps {
   double norm_of(const std::vector<std::string>& squares) const;
   std::vector<std::size_t> numbers_of_shards() const;
   void scatter(const optim::StateDict& whole);
+  using NamedTensors = std::unordered_map<std::string, Tensor>;
+  enum class Move { to_whole, to_shards };
+  /// Copies the optimiser's state between the whole tensors at rank 0 and the shards of every rank.
+  void move_state(const NamedTensors& wholes, const NamedTensors& shards, Move move) const;
 
   Trainer::State& state_;
   const Ranks ranks_;

@@ -178,16 +178,16 @@ class SpanCall {
     return p;
   }
 
-  /// A task's problem, and what stands for its item.
-  struct Piece {
+  /// A task's problem, and the keys of its item.
+  struct Part {
     kernels::AttentionProblem problem;
     kernels::Sequence keys;
   };
-  /// Calls the kernel for all rows of some heads, of `pieces` pieces: piece_of(n, row) is that of piece n for the
-  /// rows from `row` on.
-  template <typename PieceOf>
-  void tiles(std::int64_t pieces, std::int64_t rows, const Span& heads, const PieceOf& piece_of) const {
-    if (pieces == 0) return;
+  /// Calls the kernel for all rows of some heads, in `parts` parts. part_of(n, row) returns part n for the rows from
+  /// `row` on.
+  template <typename PartOf>
+  void tiles(std::int64_t parts, std::int64_t rows, const Span& heads, const PartOf& part_of) const {
+    if (parts == 0) return;
     const kernels::AttentionProblem& p = whole_.problem;
     // Decode reads the keys of a group once.
     const std::int64_t group = p.q_heads / p.k_heads;
@@ -195,12 +195,12 @@ class SpanCall {
         kernel_->vector_kernel != nullptr && heads.size() == p.q_heads && group * rows <= kernels::max_decode_rows;
     const std::int64_t together = grouped ? group : 1, step = kernel_->query_tile_rows,
                        tiles = (rows + step - 1) / step, tasks = heads.size() / together * tiles;
-    const std::size_t scratch = kernel_->scratch_bytes(piece_of(0, 0).problem);
-    runtime::parallel_for(pieces * tasks, [&](std::int64_t task) {
+    const std::size_t scratch = kernel_->scratch_bytes(part_of(0, 0).problem);
+    runtime::parallel_for(parts * tasks, [&](std::int64_t task) {
       const std::int64_t row = task % tiles * step, head = heads.begin + task % tasks / tiles * together;
-      Piece piece = piece_of(task / tasks, row);
-      piece.problem.task.sequence = &piece.keys;
-      kernel_->rows(piece.problem, {0, head, together, row, std::min(step, rows - row)},
+      Part part = part_of(task / tasks, row);
+      part.problem.task.sequence = &part.keys;
+      kernel_->rows(part.problem, {0, head, together, row, std::min(step, rows - row)},
                     runtime::thread_scratch(scratch));
     });
   }
@@ -237,7 +237,7 @@ class SpanCall {
       kernels::Sequence keys = part.sequence(p, b, row);
       const std::int64_t at = index / size_ * span;  // in this rank's cache
       keys.batch = 0, keys.keys_begin += at, keys.keys_end += at;
-      return Piece{p, keys};
+      return Part{p, keys};
     });
   }
 
@@ -277,7 +277,7 @@ class SpanCall {
       const CallPart part{.whole = &all, .first_row = first};
       kernels::Sequence keys = part.sequence(p, b, row);
       keys.batch = 0, keys.keys_end = 0;
-      return Piece{p, keys};
+      return Part{p, keys};
     });
     copy_values(result.narrow(2, first, count), out.narrow(1, own.begin, own.size()));
   }

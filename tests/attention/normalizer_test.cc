@@ -1,5 +1,5 @@
 // tests/attention/normalizer_test.cc: other normalizers than softmax, and functions of the weight: values and gradients
-// beside plain operations; what is hidden; memory; errors.
+// beside plain operations; what is masked; memory; errors.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 
@@ -86,15 +86,15 @@ TEST(Normalizer, WeightsAreThoseOfTheFormula) {
     for (const Dtype dtype : {Dtype::f32, Dtype::f64}) {
       SCOPED_TRACE(::testing::Message() << normalizer << " " << name_of(dtype));
       const Tensor scores = matmul(q.to(Dtype::f64), k.to(Dtype::f64).transpose(2, 3)) / 4;
-      Tensor hidden = scores.clone();
+      Tensor masked = scores.clone();
       for (std::int64_t h = 0; h < z.heads; ++h)
         for (std::int64_t i = 0; i < z.rows; ++i)
           for (std::int64_t j = i + 1; j < z.rows; ++j)
-            hidden.data<double>()[(h * z.rows + i) * z.rows + j] = -infinity;
+            masked.data<double>()[(h * z.rows + i) * z.rows + j] = -infinity;
       const AttentionResult ours =
           attention(q.to(dtype), k.to(dtype), v.to(dtype),
                     {.mask = Mask::causal(), .normalizer = normalizer, .weights = Weights::full});
-      const Tensor truth = plain_weights(normalizer, hidden);
+      const Tensor truth = plain_weights(normalizer, masked);
       const double eps = dtype == Dtype::f32 ? 0x1p-23 : 0x1p-52;
       // a score has a magnitude of up to 60; its rounding is that of the weights
       EXPECT_LE(max(abs(ours.weights.to(Dtype::f64) - truth)).item(), 64 * eps * std::max(1.0, max(truth).item()));
@@ -175,7 +175,7 @@ TEST(Normalizer, GradientsAreTheLimitOfDifferences) {
   }
 }
 
-// --- what is hidden, memory, errors ----------------------------------------------------------------------------------
+// --- what is masked, memory, errors ----------------------------------------------------------------------------------
 
 TEST(Normalizer, WhatIsHiddenTakesNoPart) {
   const OptionSizes z{.rows = 70, .dim = 8};

@@ -31,6 +31,12 @@ inline TrainOptions training_options() {
   return o;
 }
 
+inline TrainOptions training_in_parts(std::int64_t batch, std::int64_t parts, Dtype dtype) {
+  TrainOptions o = training_options();
+  o.batch = batch, o.parts = parts, o.dtype = dtype;
+  return o;
+}
+
 inline ::testing::AssertionResult same_weights(const Trainer& a, const Trainer& b) {
   const auto x = a.model().state_dict(), y = b.model().state_dict();
   if (x.size() != y.size()) return ::testing::AssertionFailure() << "other names";

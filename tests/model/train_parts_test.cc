@@ -15,22 +15,10 @@
 
 #include <functional>
 
-namespace attn {
+namespace attn::testing {
 namespace {
 
-using testing::bits_equal;
-using testing::error_of;
-using testing::Folder;
-using testing::same_weights;
-using testing::trained;
-using testing::training_ids;
-using testing::training_options;
-
-TrainOptions in_parts(std::int64_t parts, Dtype dtype = Dtype::f32) {
-  TrainOptions o = training_options();
-  o.batch = 8, o.parts = parts, o.dtype = dtype;
-  return o;
-}
+TrainOptions in_parts(std::int64_t parts, Dtype dtype = Dtype::f32) { return training_in_parts(8, parts, dtype); }
 
 TEST(TrainParts, TheirNumberFollowsFromTheTokensOfABatch) {
   const auto count = [](std::int64_t batch, std::int64_t context, std::int64_t parts = 0) {
@@ -176,4 +164,4 @@ TEST(TrainParts, AFileWithoutThemIsOfATrainingInOne) {
 }
 
 }  // namespace
-}  // namespace attn
+}  // namespace attn::testing

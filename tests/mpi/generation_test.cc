@@ -1,7 +1,7 @@
 // tests/mpi/generation_test.cc: a model that ranks share has the bits of one process, a part of the weights at each
 // rank, and sends the messages and bytes that docs/ranks.md counts.
 #include "mpi/counted.h"
-#include "mpi/world.h"
+#include "mpi/saved_model.h"
 
 #include "support/golden.h"
 
@@ -17,13 +17,8 @@
 #include <string>
 #include <vector>
 
-namespace attn {
+namespace attn::testing {
 namespace {
-
-using testing::bits_equal;
-using testing::on_each_number;
-using testing::rank_error;
-using testing::SharedFolder;
 
 /// Six query heads, so that five ranks have uneven numbers of them.
 ModelConfig config_of(std::int64_t kv_heads) {
@@ -88,20 +83,16 @@ TEST(SharedModel, HasTheBitsOfOneProcess) {
 }
 
 TEST(SharedModel, EachRankHasAPartOfTheWeightsAndOfTheCache) {
-  const Ranks world = mpi::Ranks(MPI_COMM_WORLD);
-  const SharedFolder folder(world);
   const ModelConfig config = config_of(6);
-  if (world.rank() == 0) save(folder.path(), config, Dtype::f32);
-  world.agree();
-  on_each_number([&](const Ranks& ranks) {
-    std::int64_t mine = 0, all = 0;
-    for (const Tensor& x : LanguageModel::load(folder.path(), std::nullopt, ranks).parameters()) mine += x.numel();
-    for (const std::string& each : ranks.gather(std::to_string(mine))) all += std::stoll(each);
-    const std::int64_t vectors = config.width * (2 * config.layers + 1);  // every rank has the norms
-    EXPECT_EQ(all, config.parameters() + (ranks.size() - 1) * vectors);
+  const std::int64_t vectors = config.width * (2 * config.layers + 1);  // every rank has the norms
+  const auto count = [&](const Ranks& ranks, const LanguageModel& model) {
+    std::int64_t mine = 0;
+    for (const Tensor& x : model.parameters()) mine += x.numel();
+    EXPECT_EQ(sum_over(ranks, mine), config.parameters() + (ranks.size() - 1) * vectors);
     EXPECT_LE(mine, config.parameters() / ranks.size() * 3 / 2 + vectors)
         << "six heads on five ranks are 2, 1, 1, 1, 1";
-  });
+  };
+  on_each_number_with_model([&](const std::string& folder) { save(folder, config, Dtype::f32); }, count);
 }
 
 /// Ranks without messages: what each would have.
@@ -221,24 +212,18 @@ TEST(SharedModel, WhatDiffersAtOneRankIsAnErrorAtAll) {
 }
 
 TEST(SharedModel, SendsWhatTheDocumentsCount) {
-  const Ranks world = mpi::Ranks(MPI_COMM_WORLD);
-  const SharedFolder folder(world);
   const ModelConfig c = config_of(3);
-  if (world.rank() == 0) save(folder.path(), c, Dtype::f32);
-  world.agree();
-  on_each_number(
-      [&](const Ranks& ranks) {
-        const LanguageModel model = LanguageModel::load(folder.path(), std::nullopt, ranks);
+  on_each_number_with_model(
+      [&](const std::string& folder) { save(folder, c, Dtype::f32); },
+      [&](const Ranks& ranks, const LanguageModel& model) {
         ModelCache cache(model, {});
         for (const std::int64_t tokens : {5, 1}) {
-          testing::counted = {};
+          counted = {};
           const std::vector<std::int64_t> ids(static_cast<std::size_t>(tokens), 17);  // all have one owner
           const Tensor hidden = model.hidden(tensor<std::int64_t>(ids).unsqueeze(0), cache);
           model.logits(hidden);
-          const testing::Counted mine = testing::counted;
-          std::int64_t bytes = 0, messages = 0;
-          for (const std::string& each : ranks.gather(std::to_string(mine.bytes))) bytes += std::stoll(each);
-          for (const std::string& each : ranks.gather(std::to_string(mine.messages))) messages += std::stoll(each);
+          const Counted mine = counted;
+          const std::int64_t bytes = sum_over(ranks, mine.bytes), messages = sum_over(ranks, mine.messages);
           const std::string text =
               "ids i64 [1, 5] 0123456789abcdef, a cache of 2 layers, dtype f32, storage 0, window 0, "
               "sinks 0, sequences 0:0";
@@ -255,4 +240,4 @@ TEST(SharedModel, SendsWhatTheDocumentsCount) {
 }
 
 }  // namespace
-}  // namespace attn
+}  // namespace attn::testing

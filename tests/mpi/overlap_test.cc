@@ -8,22 +8,14 @@
 #include <functional>
 #include <new>
 
-namespace attn {
+namespace attn::testing {
 namespace {
-
-using testing::on_each_number;
-using testing::rank_error;
-using testing::same_weights;
-using testing::SharedFolder;
-using testing::trained;
-using testing::training_ids;
-using testing::training_options;
 
 /// Half a million parameters: three rounds on two ranks.
 TrainOptions of_several_rounds(std::int64_t parts, Dtype dtype = Dtype::f32) {
-  TrainOptions o = training_options();
+  TrainOptions o = training_in_parts(6, parts, dtype);
   o.model.layers = 3, o.model.width = 128, o.model.mlp_width = 500;
-  o.batch = 6, o.parts = parts, o.dtype = dtype, o.steps = 3, o.eval_every = 100;
+  o.steps = 3, o.eval_every = 100;
   return o;
 }
 
@@ -97,8 +89,8 @@ TEST(Overlap, TheFileHasNoRankInIt) {
           Trainer resumed = Trainer::resume(one.path(), training_ids(), ranks);
           resumed.save(many.path());
           if (ranks.rank() == 0) {
-            EXPECT_TRUE(testing::content_of(one.path() + "/train_state.safetensors") ==
-                        testing::content_of(many.path() + "/train_state.safetensors"));
+            EXPECT_TRUE(content_of(one.path() + "/train_state.safetensors") ==
+                        content_of(many.path() + "/train_state.safetensors"));
           }
           resumed.advance();
           EXPECT_TRUE(same_weights(resumed, end));
@@ -133,13 +125,12 @@ TEST(Overlap, SendsWhatTheDocumentsCount) {
         TrainOptions o = of_several_rounds(r);
         o.batch = 2 * r;
         Trainer trainer(training_ids(), o, ranks);
-        testing::counted = {};
+        counted = {};
         trainer.advance();
-        const testing::Counted mine = testing::counted;
-        std::int64_t blocks = 0, bytes = 0, messages = 0;
+        const Counted mine = counted;
+        std::int64_t blocks = 0;
         for (const Tensor& x : trainer.model().parameters()) blocks += (x.numel() + 4095) / 4096;
-        for (const std::string& each : ranks.gather(std::to_string(mine.bytes))) bytes += std::stoll(each);
-        for (const std::string& each : ranks.gather(std::to_string(mine.messages))) messages += std::stoll(each);
+        const std::int64_t bytes = sum_over(ranks, mine.bytes), messages = sum_over(ranks, mine.messages);
         EXPECT_EQ(bytes, (r - 1) * (8 * trainer.parameters() + 8 * r + 4 * o.batch * o.model.context + 4 * blocks));
         EXPECT_EQ(messages, r * (r - 1) * (2 * rounds_of(trainer, r) + 1));
         EXPECT_EQ(mine.gathers, 3);
@@ -169,4 +160,4 @@ TEST(Overlap, AnErrorInTheBackwardPassOfOneEndsAll) {
 }
 
 }  // namespace
-}  // namespace attn
+}  // namespace attn::testing

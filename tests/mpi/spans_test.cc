@@ -1,7 +1,7 @@
 // tests/mpi/spans_test.cc: a cache that ranks share by spans has the bits of one process and 1/R of its memory at each
 // rank, also where there are more ranks than key heads.
 #include "mpi/counted.h"
-#include "mpi/world.h"
+#include "mpi/saved_model.h"
 
 #include "support/golden.h"
 #include "support/sha256.h"
@@ -16,14 +16,8 @@
 #include <string>
 #include <vector>
 
-namespace attn {
+namespace attn::testing {
 namespace {
-
-using testing::bits_equal;
-using testing::on_each_number;
-using testing::on_first;
-using testing::rank_error;
-using testing::SharedFolder;
 
 /// Six query heads; tokens see 900 tokens and scores are capped if `sliding`.
 ModelConfig config_of(std::int64_t kv_heads, bool sliding = false) {
@@ -103,7 +97,7 @@ void expect_bits(const SpansCase& c, std::uint64_t number) {
         std::string all;
         for (const Tensor& x : given)
           all.append(static_cast<const char*>(x.data()), static_cast<std::size_t>(x.numel()) * size_of(x.dtype()));
-        const std::string digest = testing::sha256(all.data(), all.size());
+        const std::string digest = sha256(all.data(), all.size());
         EXPECT_EQ(digest, ranks.from_first(digest)) << "rank " << ranks.rank();
         if (ranks.rank() != 0) return;
         ASSERT_EQ(given.size(), expected.size());
@@ -122,7 +116,7 @@ TEST(Spans, HaveTheBitsOfOneProcess) {
         for (const std::int64_t page_rows : {0, 64})
           for (const bool sliding : {false, true}) cases.push_back({dtype, kv_heads, storage, page_rows, sliding});
   std::vector<std::uint64_t> chosen;
-  std::mt19937_64 draws(all ? 0 : testing::sample_seed(world));
+  std::mt19937_64 draws(all ? 0 : sample_seed(world));
   // without ATTN_TEST_FULL one of each dtype
   for (std::uint64_t n = 0; n < cases.size(); ++n)
     if (all) chosen.push_back(n);
@@ -162,36 +156,32 @@ TEST(Spans, TextsAreThoseOfOneProcess) {
 }
 
 TEST(Spans, EachRankHasItsShareOfTheMemory) {
-  const Ranks world = mpi::Ranks(MPI_COMM_WORLD);
-  const SharedFolder folder(world);
   const ModelConfig config = config_of(1);
-  if (world.rank() == 0) save(folder.path(), config, Dtype::f32);
-  world.agree();
   constexpr std::int64_t tokens = 6144;  // six spans
   const std::int64_t row = config.layers * 2 * 8 * 4;
-  on_each_number([&](const Ranks& ranks) {
-    const LanguageModel model = LanguageModel::load(folder.path(), std::nullopt, ranks);
-    std::int64_t held[2], bytes[2];
-    for (const KvSharing sharing : {KvSharing::heads, KvSharing::spans}) {
-      ModelCache cache(model, {.page_rows = 64, .sharing = sharing});
-      for (std::int64_t at = 0; at < tokens; at += 512) model.hidden(ids(1, 512, 5), cache);
-      held[sharing == KvSharing::spans] = cache.held(0), bytes[sharing == KvSharing::spans] = cache.bytes();
-      EXPECT_EQ(cache.length(0), tokens);
-    }
-    EXPECT_EQ(held[0], tokens) << "a single key head is at every rank";
-    std::int64_t all = 0;
-    for (const std::string& each : ranks.gather(std::to_string(held[1]))) all += std::stoll(each);
-    EXPECT_EQ(all, tokens);
-    EXPECT_LE(held[1], (6 + ranks.size() - 1) / ranks.size() * 1024);
-    // pages for the whole context of 7,000 tokens, and one of zeros
-    EXPECT_EQ(bytes[0], (7000 + 63) / 64 * 64 * row + 64 * row);
-    const std::int64_t most = (7 + ranks.size() - 1) / ranks.size() * 1024;
-    EXPECT_LE(bytes[1], most * row + 64 * row);
-    for (int r = 0; r < ranks.size(); ++r) {
-      const std::string each = ranks.gather(std::to_string(bytes[1]))[static_cast<std::size_t>(r)];
-      if (ranks.rank() == 0) std::printf("%d ranks: rank %d has %s bytes of cache\n", ranks.size(), r, each.c_str());
-    }
-  });
+  on_each_number_with_model(
+      [&](const std::string& folder) { save(folder, config, Dtype::f32); },
+      [&](const Ranks& ranks, const LanguageModel& model) {
+        std::int64_t held[2], bytes[2];
+        for (const KvSharing sharing : {KvSharing::heads, KvSharing::spans}) {
+          ModelCache cache(model, {.page_rows = 64, .sharing = sharing});
+          for (std::int64_t at = 0; at < tokens; at += 512) model.hidden(ids(1, 512, 5), cache);
+          held[sharing == KvSharing::spans] = cache.held(0), bytes[sharing == KvSharing::spans] = cache.bytes();
+          EXPECT_EQ(cache.length(0), tokens);
+        }
+        EXPECT_EQ(held[0], tokens) << "a single key head is at every rank";
+        EXPECT_EQ(sum_over(ranks, held[1]), tokens);
+        EXPECT_LE(held[1], (6 + ranks.size() - 1) / ranks.size() * 1024);
+        // pages for the whole context of 7,000 tokens, and one of zeros
+        EXPECT_EQ(bytes[0], (7000 + 63) / 64 * 64 * row + 64 * row);
+        const std::int64_t most = (7 + ranks.size() - 1) / ranks.size() * 1024;
+        EXPECT_LE(bytes[1], most * row + 64 * row);
+        for (int r = 0; r < ranks.size(); ++r) {
+          const std::string each = ranks.gather(std::to_string(bytes[1]))[static_cast<std::size_t>(r)];
+          if (ranks.rank() == 0)
+            std::printf("%d ranks: rank %d has %s bytes of cache\n", ranks.size(), r, each.c_str());
+        }
+      });
 }
 
 TEST(Spans, AreChosenByThemselvesWhereTheySaveMemory) {
@@ -220,13 +210,9 @@ TEST(Spans, AreChosenByThemselvesWhereTheySaveMemory) {
 }
 
 TEST(Spans, WhatDiffersAtOneRankIsAnErrorAtAll) {
-  const Ranks world = mpi::Ranks(MPI_COMM_WORLD);
-  const SharedFolder folder(world);
-  if (world.rank() == 0) save(folder.path(), config_of(1), Dtype::f32);
-  world.agree();
-  on_each_number(
-      [&](const Ranks& ranks) {
-        const LanguageModel model = LanguageModel::load(folder.path(), std::nullopt, ranks);
+  on_each_number_with_model(
+      [&](const std::string& folder) { save(folder, config_of(1), Dtype::f32); },
+      [&](const Ranks& ranks, const LanguageModel& model) {
         for (int guilty = 0; guilty < ranks.size(); ++guilty) {
           const bool wrong = ranks.rank() == guilty;
           const std::string who = "rank " + std::to_string(std::max(guilty, 1)) + ": LanguageModel: the call is ids ";
@@ -260,23 +246,17 @@ TEST(Spans, WhatDiffersAtOneRankIsAnErrorAtAll) {
 }
 
 TEST(Spans, SendWhatTheDocumentsCount) {
-  const Ranks world = mpi::Ranks(MPI_COMM_WORLD);
-  const SharedFolder folder(world);
   const ModelConfig c = config_of(2);
-  if (world.rank() == 0) save(folder.path(), c, Dtype::f32);
-  world.agree();
-  on_each_number(
-      [&](const Ranks& ranks) {
-        const LanguageModel model = LanguageModel::load(folder.path(), std::nullopt, ranks);
+  on_each_number_with_model(
+      [&](const std::string& folder) { save(folder, c, Dtype::f32); },
+      [&](const Ranks& ranks, const LanguageModel& model) {
         const auto sent = [&](KvSharing sharing) {
           ModelCache cache(model, {.sharing = sharing});
           model.hidden(ids(1, 3000, 1), cache);
-          testing::counted = {};
+          counted = {};
           model.hidden(ids(1, 1, 1), cache);
-          const testing::Counted mine = testing::counted;
-          std::int64_t bytes = 0, messages = 0;
-          for (const std::string& each : ranks.gather(std::to_string(mine.bytes))) bytes += std::stoll(each);
-          for (const std::string& each : ranks.gather(std::to_string(mine.messages))) messages += std::stoll(each);
+          const Counted mine = counted;
+          const std::int64_t bytes = sum_over(ranks, mine.bytes), messages = sum_over(ranks, mine.messages);
           return std::pair(bytes, messages);
         };
         const auto [bytes, messages] = sent(KvSharing::spans);
@@ -303,4 +283,4 @@ TEST(Spans, SendWhatTheDocumentsCount) {
 }
 
 }  // namespace
-}  // namespace attn
+}  // namespace attn::testing

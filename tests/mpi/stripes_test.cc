@@ -147,10 +147,7 @@ std::pair<std::int64_t, std::int64_t> bytes_of(std::int64_t length, const Ranks&
   const auto count = [&](const std::function<void()>& work) {
     testing::counted = {};
     work();
-    const std::int64_t mine = testing::counted.bytes;
-    std::int64_t all = 0;
-    for (const std::string& each : ranks.gather(std::to_string(mine))) all += std::stoll(each);
-    return all;
+    return testing::sum_over(ranks, testing::counted.bytes);
   };
   AttentionSaved saved;
   const std::int64_t forward =

@@ -12,23 +12,14 @@
 #include <cstdlib>
 #include <random>
 
-namespace attn {
+namespace attn::testing {
 namespace {
-
-using testing::bits_equal;
-using testing::on_each_number;
-using testing::rank_error;
-using testing::same_weights;
-using testing::SharedFolder;
-using testing::trained;
-using testing::training_ids;
-using testing::training_options;
 
 const bool full = std::getenv("ATTN_TEST_FULL") != nullptr;
 
 TrainOptions in_parts(std::int64_t parts, Dtype dtype = Dtype::f32) {
-  TrainOptions o = training_options();
-  o.batch = 12, o.parts = parts, o.dtype = dtype, o.steps = 6, o.eval_every = 3;
+  TrainOptions o = training_in_parts(12, parts, dtype);
+  o.steps = 6, o.eval_every = 3;
   o.model.mlp_width = 300;  // a parameter of more than one block
   return o;
 }
@@ -114,15 +105,15 @@ TEST(SharedTraining, IsSavedOnAnyNumberOfRanksAndResumedOnAnyOther) {
     for (int before = 1; before <= world.size(); ++before)
       for (int after = 1; after <= world.size(); ++after) pairs.push_back({dtype, before, after});
   if (!full) {
-    std::mt19937_64 draws(testing::sample_seed(world));
+    std::mt19937_64 draws(sample_seed(world));
     pairs = {pairs[draws() % (size * size)], pairs[size * size + draws() % (size * size)]};
   }
   for (const auto& [dtype, before, after] : pairs) {
     const TrainOptions o = in_parts(6, dtype);
     const Trainer alone = trained(6, o);
     const SharedFolder folder(world);
-    testing::on_first(before, [&](const Ranks& ranks) { shared(3, o, ranks).save(folder.path()); });
-    testing::on_first(after, [&, before = before](const Ranks& ranks) {
+    on_first(before, [&](const Ranks& ranks) { shared(3, o, ranks).save(folder.path()); });
+    on_first(after, [&, before = before](const Ranks& ranks) {
       Trainer trainer = Trainer::resume(folder.path(), training_ids(), ranks);
       EXPECT_EQ(trainer.step(), 3);
       while (!trainer.done()) trainer.advance();
@@ -142,8 +133,8 @@ TEST(SharedTraining, TheFileHasNoRankInIt) {
   shared(3, o, world).save(many.path());
   world.agree();
   if (world.rank() == 0) {
-    EXPECT_TRUE(testing::content_of(one.path() + "/train_state.safetensors") ==
-                testing::content_of(many.path() + "/train_state.safetensors"));
+    EXPECT_TRUE(content_of(one.path() + "/train_state.safetensors") ==
+                content_of(many.path() + "/train_state.safetensors"));
   }
   world.agree();
 }
@@ -203,14 +194,13 @@ TEST(SharedTraining, SendsWhatTheDocumentsCount) {
           o.parts = parts;
           Trainer trainer(training_ids(), o, ranks);
           trainer.advance();
-          testing::counted = {};
+          counted = {};
           trainer.advance();
-          const testing::Counted mine = testing::counted;
-          std::int64_t weights = 0, blocks = 0, bytes = 0, messages = 0;
+          const Counted mine = counted;
+          std::int64_t weights = 0, blocks = 0;
           for (const Tensor& x : trainer.model().parameters())
             weights += x.numel(), blocks += (x.numel() + 4095) / 4096;
-          for (const std::string& each : ranks.gather(std::to_string(mine.bytes))) bytes += std::stoll(each);
-          for (const std::string& each : ranks.gather(std::to_string(mine.messages))) messages += std::stoll(each);
+          const std::int64_t bytes = sum_over(ranks, mine.bytes), messages = sum_over(ranks, mine.messages);
           const std::int64_t rows = o.batch * o.model.context;
           // gradients to their owners, weights to everybody, and each rank's losses and sums of squares
           EXPECT_EQ(bytes, (r - 1) * (2 * 4 * weights + 8 * r + 4 * rows + 4 * blocks)) << parts << " parts";
@@ -218,11 +208,10 @@ TEST(SharedTraining, SendsWhatTheDocumentsCount) {
           EXPECT_EQ(mine.gathers, 3) << "two agreements, and the lengths of the losses";
           // What a rank sends to be saved is what it keeps of the optimiser: both moments of its piece.
           const SharedFolder folder(ranks);
-          testing::counted = {};
+          counted = {};
           trainer.save(folder.path());
           if (ranks.rank() != 0) {
-            EXPECT_NEAR(static_cast<double>(testing::counted.bytes), 8.0 * static_cast<double>(weights / r),
-                        8.0 * 4096);
+            EXPECT_NEAR(static_cast<double>(counted.bytes), 8.0 * static_cast<double>(weights / r), 8.0 * 4096);
           }
         }
       },
@@ -230,4 +219,4 @@ TEST(SharedTraining, SendsWhatTheDocumentsCount) {
 }
 
 }  // namespace
-}  // namespace attn
+}  // namespace attn::testing

@@ -41,6 +41,13 @@ inline void on_each_number(const std::function<void(const Ranks&)>& test, int le
   for (int count = least; count <= world_size(); ++count) on_first(count, test);
 }
 
+/// Returns the sum of a number that each rank has.
+inline std::int64_t sum_over(const Ranks& ranks, std::int64_t mine) {
+  std::int64_t sum = 0;
+  for (const std::string& each : ranks.gather(std::to_string(mine))) sum += std::stoll(each);
+  return sum;
+}
+
 /// Returns the seed of a sample of cases, the same at every rank, and prints it: ATTN_TEST_SEED repeats it.
 inline std::uint64_t sample_seed(const Ranks& world) {
   const char* const given = std::getenv("ATTN_TEST_SEED");

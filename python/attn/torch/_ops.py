@@ -2,19 +2,12 @@
 """torch.compile, torch.func and autograd see attn as `torch.ops.attn.attention` and
 `torch.ops.attn.attention_backward`."""
 
-from typing import Optional
-
 import torch
-from torch import Tensor
 
 from attn.torch import _call, _mutations, _unfused
 from attn.torch._call import Numbers, seed_of
 
 WEIGHTS = ("none", "full", "head_average")
-
-
-def _numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p):
-    return Numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
 
 
 def _weights_like(q, keys, weights):
@@ -25,85 +18,68 @@ def _weights_like(q, keys, weights):
 
 # --- the operator -----------------------------------------------------------------------------------------------------
 
+# Arguments that several operators have, in the notation of torch's schemas.
+OPERANDS = "Tensor q, Tensor k, Tensor v, Tensor? mask, Tensor? bias, Tensor? sinks, Tensor? seed"
+SAVED = "Tensor output, Tensor maximum, Tensor total"
+NUMBERS = ("float scale, float softcap, bool causal, SymInt window_left, SymInt window_right, bool bottom_right, "
+           "float dropout_p")
+WANTS = "bool wants_bias, bool wants_sinks"
+GRADIENTS = "(Tensor, Tensor, Tensor, Tensor, Tensor)"
 
-@torch.library.custom_op("attn::attention", mutates_args=(), device_types="cpu")
-def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Optional[Tensor],
-    bias: Optional[Tensor],
-    sinks: Optional[Tensor],
-    seed: Optional[Tensor],
-    scale: float,
-    softcap: float,
-    causal: bool,
-    window_left: int,
-    window_right: int,
-    bottom_right: bool,
-    dropout_p: float,
-    weights: int,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    numbers = _numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
-    output, matrix, maximum, total = _call.forward((q, k, v, mask, bias, sinks), numbers, seed_of(seed),
+
+def operator(name, *arguments, results):
+    """Defines an operator with these arguments in the decorated function, which gets all of them by position."""
+    return torch.library.custom_op(f"attn::{name}", mutates_args=(), device_types="cpu",
+                                   schema=f"({', '.join(arguments)}) -> {results}")
+
+
+@operator("attention", OPERANDS, NUMBERS, "SymInt weights", results="(Tensor, Tensor, Tensor, Tensor)")
+def attention(q, k, v, mask, bias, sinks, seed, *rest):
+    *numbers, weights = rest
+    output, matrix, maximum, total = _call.forward((q, k, v, mask, bias, sinks), Numbers(*numbers), seed_of(seed),
                                                    WEIGHTS[weights], saves=True)
     return output, _weights_like(q, k.shape[2], 0) if matrix is None else matrix, maximum, total
 
 
 @attention.register_fake
-def _(q, k, v, mask, bias, sinks, seed, scale, softcap, causal, window_left, window_right, bottom_right, dropout_p,
-      weights):
+def _(q, k, v, mask, bias, sinks, seed, *rest):
     rows = q.new_empty(q.shape[:-1], dtype=_call.compute_dtype(q.dtype))
-    return _call.output_like(q, v.shape[-1]), _weights_like(q, k.shape[2], weights), rows, torch.empty_like(rows)
+    return _call.output_like(q, v.shape[-1]), _weights_like(q, k.shape[2], rest[-1]), rows, torch.empty_like(rows)
 
 
-@torch.library.custom_op("attn::attention_backward", mutates_args=(), device_types="cpu")
-def attention_backward(
-    grad_output: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Optional[Tensor],
-    bias: Optional[Tensor],
-    sinks: Optional[Tensor],
-    seed: Optional[Tensor],
-    output: Tensor,
-    maximum: Tensor,
-    total: Tensor,
-    scale: float,
-    softcap: float,
-    causal: bool,
-    window_left: int,
-    window_right: int,
-    bottom_right: bool,
-    dropout_p: float,
-    wants_bias: bool,
-    wants_sinks: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    numbers = _numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
-    found = _call.backward((q, k, v, mask, bias, sinks), numbers, seed_of(seed), (output, maximum, total), grad_output,
-                           (True, True, wants_bias, wants_sinks))
+@operator("attention_backward", "Tensor grad_output", OPERANDS, SAVED, NUMBERS, WANTS, results=GRADIENTS)
+def attention_backward(grad_output, q, k, v, mask, bias, sinks, seed, output, maximum, total, *rest):
+    *numbers, wants_bias, wants_sinks = rest
+    found = _call.backward((q, k, v, mask, bias, sinks), Numbers(*numbers), seed_of(seed), (output, maximum, total),
+                           grad_output, (True, True, wants_bias, wants_sinks))
+    return empty_for_none(found, q)
+
+
+def empty_for_none(found, q):
+    """Returns the results of an operator: an empty tensor for each that is None."""
     return tuple(q.new_empty((0,)) if x is None else x for x in found)
 
 
-@attention_backward.register_fake
-def _(grad_output, q, k, v, mask, bias, sinks, seed, output, maximum, total, scale, softcap, causal, window_left,
-      window_right, bottom_right, dropout_p, wants_bias, wants_sinks):
+def fake_gradients(grad_output, q, k, v, mask, bias, sinks, *rest):
+    """Returns empty tensors of the shapes of the gradients of q, k, v, bias and sinks."""
+    wants_bias, wants_sinks = rest[-2:]
     like = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v)]
     none = q.new_empty((0,))
     return (*like, torch.empty(bias.shape, dtype=bias.dtype, device=q.device) if wants_bias else none,
             sinks.new_empty(sinks.shape) if wants_sinks else none)
 
 
+attention_backward.register_fake(fake_gradients)
+
+
 # --- gradients --------------------------------------------------------------------------------------------------------
 
 
 def _keep(ctx, inputs, output):
-    *tensors, scale, softcap, causal, window_left, window_right, bottom_right, dropout_p, weights = inputs
-    ctx.numbers = _numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
-    ctx.weights = weights
-    ctx.save_for_backward(*map(_mutations.owned, tensors), output[0], output[2], output[3])
-    ctx.mark_non_differentiable(*output[2:], *(() if weights else output[1:2]))
+    ctx.numbers = Numbers(*inputs[7:14])
+    ctx.weights = inputs[14]
+    ctx.save_for_backward(*map(_mutations.owned, inputs[:7]), output[0], output[2], output[3])
+    ctx.mark_non_differentiable(*output[2:], *(() if ctx.weights else output[1:2]))
     ctx.set_materialize_grads(False)
 
 
@@ -173,7 +149,7 @@ def calls_of_items(apply, info, in_dims, args):
     return [apply(*(item(x, d, n) for x, d in zip(args, in_dims))) for n in range(max(1, info.batch_size))]
 
 
-def _each(apply, info, in_dims, args):
+def each_item(apply, info, in_dims, args):
     """Splits the batched arguments into items, runs them, and stacks the results. Empty results of rank 1 or less are
     not stacked."""
     calls = calls_of_items(apply, info, in_dims, args)
@@ -207,7 +183,7 @@ def _attention_batches(apply, info, in_dims, args):
     the calls run one after another."""
     q, k, v, mask, bias, sinks, seed, *rest = args
     if seed is not None or in_dims[5] is not None or info.batch_size == 0 or 0 in _sizes(q, in_dims[0]):
-        return _each(apply, info, in_dims, args)
+        return each_item(apply, info, in_dims, args)
     batch = _sizes(q, in_dims[0])[0]
     operands = ([_folded(x, d, info, None) for x, d in zip((q, k, v), in_dims)]
                 + [_folded(x, d, info, batch) for x, d in zip((mask, bias), in_dims[3:])])
@@ -217,7 +193,7 @@ def _attention_batches(apply, info, in_dims, args):
 def _backward_batches(apply, info, in_dims, args):
     grad_output, q, k, v, mask, bias, sinks, seed, output, maximum, total, *rest = args
     if seed is not None or bias is not None or sinks is not None or info.batch_size == 0 or 0 in _sizes(q, in_dims[1]):
-        return _each(apply, info, in_dims, args)
+        return each_item(apply, info, in_dims, args)
     batch = _sizes(q, in_dims[1])[0]
     grad_output, q, k, v = (_folded(x, d, info, None) for x, d in zip((grad_output, q, k, v), in_dims))
     mask = _folded(mask, in_dims[4], info, batch)

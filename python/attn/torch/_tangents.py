@@ -4,7 +4,7 @@ gradients too: with phi(x) = <dy, y(x)> the gradient is g = dphi/dx, and its tan
 matrix of second derivatives, is symmetric. So the gradient of <x', g> is that tangent. The same holds for gradients of
 tangents."""
 
-from typing import Optional, Sequence
+from typing import Sequence
 
 import torch
 from torch import Tensor
@@ -26,34 +26,12 @@ def _sum(a, b):
 # --- attn.torch's functions -------------------------------------------------------------------------------------------
 
 
-@torch.library.custom_op("attn::attention_tangent", mutates_args=(), device_types="cpu")
-def attention_tangent(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Optional[Tensor],
-    bias: Optional[Tensor],
-    sinks: Optional[Tensor],
-    seed: Optional[Tensor],
-    output: Tensor,
-    maximum: Tensor,
-    total: Tensor,
-    dq: Optional[Tensor],
-    dk: Optional[Tensor],
-    dv: Optional[Tensor],
-    dbias: Optional[Tensor],
-    dsinks: Optional[Tensor],
-    scale: float,
-    softcap: float,
-    causal: bool,
-    window_left: int,
-    window_right: int,
-    bottom_right: bool,
-    dropout_p: float,
-) -> Tensor:
-    numbers = Numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
-    return _core.attention_tangent((q, k, v, mask, bias, sinks), (*numbers, seed_of(seed)), (output, maximum, total),
-                                   (dq, dk, dv, dbias, dsinks))
+_TANGENTS = "Tensor? dq, Tensor? dk, Tensor? dv, Tensor? dbias, Tensor? dsinks"
+
+
+@_ops.operator("attention_tangent", _ops.OPERANDS, _ops.SAVED, _TANGENTS, _ops.NUMBERS, results="Tensor")
+def attention_tangent(*args):
+    return _core.attention_tangent(args[:6], (*args[15:], seed_of(args[6])), args[7:10], args[10:15])
 
 
 @attention_tangent.register_fake
@@ -61,49 +39,20 @@ def _(q, k, v, mask, bias, sinks, seed, output, *rest):
     return torch.empty(output.shape, dtype=output.dtype, device=output.device)
 
 
-@torch.library.custom_op("attn::attention_backward_tangent", mutates_args=(), device_types="cpu")
-def attention_backward_tangent(
-    grad_output: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Optional[Tensor],
-    bias: Optional[Tensor],
-    sinks: Optional[Tensor],
-    seed: Optional[Tensor],
-    output: Tensor,
-    maximum: Tensor,
-    total: Tensor,
-    dgrad_output: Optional[Tensor],
-    dq: Optional[Tensor],
-    dk: Optional[Tensor],
-    dv: Optional[Tensor],
-    dbias: Optional[Tensor],
-    dsinks: Optional[Tensor],
-    scale: float,
-    softcap: float,
-    causal: bool,
-    window_left: int,
-    window_right: int,
-    bottom_right: bool,
-    dropout_p: float,
-    wants_bias: bool,
-    wants_sinks: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    numbers = Numbers(scale, softcap, causal, window_left, window_right, bottom_right, dropout_p)
-    found = _core.attention_backward_tangent(
-        (q, k, v, mask, bias, sinks), (*numbers, seed_of(seed)), (output, maximum, total), (dq, dk, dv, dbias, dsinks),
-        (grad_output, dgrad_output), (wants_bias, wants_sinks))
-    return tuple(q.new_empty((0,)) if x is None else x for x in found)
+@_ops.operator("attention_backward_tangent", "Tensor grad_output", _ops.OPERANDS, _ops.SAVED, "Tensor? dgrad_output",
+               _TANGENTS, _ops.NUMBERS, _ops.WANTS, results=_ops.GRADIENTS)
+def attention_backward_tangent(grad_output, *args):
+    saved, dgrad_output, tangents, numbers = args[7:10], args[10], args[11:16], args[16:23]
+    found = _core.attention_backward_tangent(args[:6], (*numbers, seed_of(args[6])), saved, tangents,
+                                             (grad_output, dgrad_output), args[23:])
+    return _ops.empty_for_none(found, args[0])
 
 
-@attention_backward_tangent.register_fake
-def _(grad_output, q, k, v, mask, bias, sinks, seed, output, maximum, total, dgrad_output, dq, dk, dv, dbias, dsinks,
-      scale, softcap, causal, window_left, window_right, bottom_right, dropout_p, wants_bias, wants_sinks):
-    like = [torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v)]
-    none = q.new_empty((0,))
-    return (*like, torch.empty(bias.shape, dtype=bias.dtype, device=q.device) if wants_bias else none,
-            sinks.new_empty(sinks.shape) if wants_sinks else none)
+attention_backward_tangent.register_fake(_ops.fake_gradients)
+
+
+def _refuse_tangent(ctx, *tangents):
+    raise NotImplementedError("attention: the tangent of a tangent (jvp of jvp) is not there; use jvp of grad")
 
 
 class _GradientTangent(torch.autograd.Function):
@@ -128,16 +77,11 @@ class _GradientTangent(torch.autograd.Function):
         return (moves[0] if needs[0] else None, *_ops.as_inputs(found, needs[1:]), None, None, None, None, *of_moves,
                 *[None] * 9)
 
-    @staticmethod
-    def jvp(ctx, *tangents):
-        raise NotImplementedError("attention: the tangent of a tangent (jvp of jvp) is not there; use jvp of grad")
+    jvp = staticmethod(_refuse_tangent)
 
     @staticmethod
     def vmap(info, in_dims, *args):
-        calls = _ops.calls_of_items(_GradientTangent.apply, info, in_dims, args)
-        there = [x.dim() > 1 or x.numel() > 0 for x in calls[0]]
-        return tuple(torch.stack(x)[: info.batch_size] if some else x[0]
-                     for x, some in zip(zip(*calls), there)), tuple(0 if some else None for some in there)
+        return _ops.each_item(_GradientTangent.apply, info, in_dims, args)
 
 
 def _by_tangents(ctx, flows):
@@ -182,9 +126,7 @@ class _Tangent(torch.autograd.Function):
         along = (x if needed else None for x, needed in zip(first, needs[10:15]))
         return *second, None, None, None, None, *along, *[None] * 7
 
-    @staticmethod
-    def jvp(ctx, *tangents):
-        raise NotImplementedError("attention: the tangent of a tangent (jvp of jvp) is not there; use jvp of grad")
+    jvp = staticmethod(_refuse_tangent)
 
     @staticmethod
     def vmap(info, in_dims, *args):
@@ -271,9 +213,7 @@ class _GeneralTangent(torch.autograd.Function):
             for_tensors[n] = second[n]
         return None, None, *first, *for_tensors, None
 
-    @staticmethod
-    def jvp(ctx, *tangents):
-        raise NotImplementedError("attention: the tangent of a tangent (jvp of jvp) is not there; use jvp of grad")
+    jvp = staticmethod(_refuse_tangent)
 
     @staticmethod
     def vmap(info, in_dims, *args):

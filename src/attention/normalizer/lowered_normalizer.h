@@ -27,7 +27,7 @@ inline bool is_plain_softmax(const AttentionOptions& options) {
   return options.normalizer.kind == Normalizer::Kind::softmax && options.weight_mod.empty();
 }
 
-/// Returns whether the options ask for more than the plain softmax, with or without sinks.
+/// Returns whether the options need more than the plain softmax, with or without sinks.
 inline bool has_normalizer(const AttentionOptions& options) {
   return (options.normalizer.kind != Normalizer::Kind::softmax &&
           options.normalizer.kind != Normalizer::Kind::softmax1) ||
