@@ -43,7 +43,9 @@ void attend_by_query_tiles(const ForwardKernel& kernel, const Call& call, Partit
   const RelativeTerms* const products = call.bias.products.get();
   const std::size_t bytes =
       runtime::aligned(std::max(kernel.scratch_bytes(call.problem), reference.scratch_bytes(call.problem)));
-  const Memory memory(bytes + (products == nullptr ? 0 : products->scratch_bytes(call.problem, kernel.rows)));
+  const RelativeTerms::TileMemory sizes =
+      products == nullptr ? RelativeTerms::TileMemory{} : products->tile_memory(call.problem, kernel.rows);
+  const Memory memory(bytes + sizes.bytes);
   const std::int64_t q_heads = call.problem.q_heads,
                      group = std::gcd(q_heads / call.problem.k_heads, q_heads / call.problem.v_heads);
   for_each_sequence(
@@ -65,7 +67,7 @@ void attend_by_query_tiles(const ForwardKernel& kernel, const Call& call, Partit
           for (std::int64_t row = first; row < end; row += kernel.rows) {
             const QueryTile tile{b, h, heads, row, std::min<std::int64_t>(kernel.rows, end - row)};
             if (products == nullptr) compute(p, tile);
-            else products->rows(compute, kernel.rows, p, tile, memory.get() + bytes);
+            else products->rows(compute, kernel.rows, p, tile, sizes, memory.get() + bytes);
           }
           by_reference(p, end, last);
         }

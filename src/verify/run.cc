@@ -71,8 +71,9 @@ Results attention_by_reference(const kernels::AttentionReference& reference, con
   const kernels::AttentionProblem& p = a.call.problem;
   const RelativeTerms* const products = a.call.bias.products.get();
   const std::size_t bytes = runtime::aligned(reference.scratch_bytes(p));
-  auto* const scratch = static_cast<char*>(
-      runtime::thread_scratch(bytes + (products == nullptr ? 0 : products->scratch_bytes(p, kernels::query_block))));
+  const RelativeTerms::TileMemory sizes =
+      products == nullptr ? RelativeTerms::TileMemory{} : products->tile_memory(p, kernels::query_block);
+  auto* const scratch = static_cast<char*>(runtime::thread_scratch(bytes + sizes.bytes));
   for_each_sequence(a.call, p,
                     [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
                       for (std::int64_t h = 0; h < p.q_heads; ++h) {
@@ -81,7 +82,7 @@ Results attention_by_reference(const kernels::AttentionReference& reference, con
                         };
                         const kernels::QueryTile all{b, h, 1, begin, end - begin};
                         if (products == nullptr) rows(part, all);
-                        else products->rows(rows, kernels::query_block, part, all, scratch + bytes);
+                        else products->rows(rows, kernels::query_block, part, all, sizes, scratch + bytes);
                       }
                     });
   if (a.weights.defined())
