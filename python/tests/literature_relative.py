@@ -84,6 +84,11 @@ def disentangled(q, k, v, r_k, r_q):
     return attn.attention(q, k, v, bias=bias, scale=1 / math.sqrt(3 * q.shape[3]))
 
 
+def _width(z):
+    """Of a picture of z.T cells."""
+    return 32 if z.T % 32 == 0 else 6
+
+
 def _decomposed(q, k, v, r_y, r_x):
     i, j = pairs(q)
     height, width = r_y.shape[0] // 2 + 1, r_x.shape[0] // 2 + 1
@@ -95,7 +100,7 @@ def _decomposed(q, k, v, r_y, r_x):
      "MViTv2, Li 2021, 2112.01526; SAM, Kirillov 2023, 2304.02643",
      "attention(q, k, v, {.bias = Bias::relative_product(r_y, RelativeIndex::picture_rows(4, 6), {.scale = 1}) + "
      "Bias::relative_product(r_x, RelativeIndex::picture_columns(6), {.scale = 1})}).output",
-     _decomposed, r_y=lambda z: (2 * (z.T // 6) - 1, z.D), r_x=lambda z: (11, z.D))
+     _decomposed, r_y=lambda z: (2 * (z.T // _width(z)) - 1, z.D), r_x=lambda z: (2 * _width(z) - 1, z.D))
 def rows_and_columns(q, k, v, r_y, r_x):
     height, width = r_y.shape[0] // 2 + 1, r_x.shape[0] // 2 + 1
     bias = (attn.Bias.relative_product(r_y, attn.RelativeIndex.picture_rows(height, width), scale=1)
