@@ -66,11 +66,11 @@ def attention_jvp(
 def _by_torch(arrays: tuple, options: tuple) -> tuple:
     """Returns the options prepared. Refuses torch tensors, of objects among the options too, whose gradients or
     transforms the results would lose."""
-    from attn.torch import _call, _mutations, _recorded
+    from attn.torch import _autograd, _call, _mutations
 
     lost = not _call.is_direct()
     if not lost:
-        options = prepared("attention_jvp", _recorded.seeded(options))
+        options = prepared("attention_jvp", _autograd.seeded(options))
         lost = any(map(_call.wants_gradient, (*arrays, *(x for _, x in _mutations.of_options(options)))))
     if lost:
         raise TypeError("attention_jvp: a gradient, a transform or a graph would be lost; use torch.func.jvp or "

@@ -62,9 +62,9 @@ def of_constants(function: str, operands: dict[str, Any], options: tuple) -> tup
     torch's generator."""
     given = prepared(function, options)
     if check_constants(function, operands, given):
-        from attn.torch import _recorded
+        from attn.torch import _autograd
 
-        return _recorded.seeded(given)
+        return _autograd.seeded(given)
     return given
 
 

@@ -281,13 +281,13 @@ def _of_constants(q: Any, k: Any, v: Any, options: dict[str, Any]) -> tuple[tupl
     given = _options(options)
     if not any(hasattr(x, "__torch_function__") for x in (q, k, v)):
         return given, None
-    from attn.torch import _call, _recorded
+    from attn.torch import _autograd, _call
 
     for name, x in (("q", q), ("k", k), ("v", v), *_watched.of_options(given)):
         if _call.is_differentiated(x):
             raise TypeError(f"mpi.attention_forward: {name} wants a gradient, has a tangent or belongs to torch.func, "
                             "which is lost here; use attn.mpi.attention")
-    return given, _recorded.drawn_seed(given)
+    return given, _autograd.drawn_seed(given)
 
 
 def attention_backward(saved: Saved, grad_output: Any, grad_logsumexp: Any = None, *, sinks: bool = True,

@@ -5,7 +5,7 @@ import torch
 
 from attn import _core
 from attn._options import prepared
-from attn.torch import _call, _mutations, _recorded
+from attn.torch import _autograd, _call, _mutations
 
 _NAME = "latent_attention"
 _OPERANDS = ("q_nope", "q_rope", "latent", "k_rope", "w_uk", "w_uv")
@@ -14,7 +14,7 @@ _OPERANDS = ("q_nope", "q_rope", "latent", "k_rope", "w_uk", "w_uv")
 class _Latent(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rest, operands, options, form, *inputs):
-        ctx.needs = [_recorded.wants_gradient(x) for x in inputs]
+        ctx.needs = [_autograd.wants_gradient(x) for x in inputs]
         results, ctx.tape = _core.latent_attention_recorded(operands, options, form, ctx.needs)
         output, weights, logsumexp, plan, seed = results
         weights, *keys = weights if isinstance(weights, tuple) else (weights,)
@@ -28,7 +28,7 @@ class _Latent(torch.autograd.Function):
     def backward(ctx, *grads):
         _mutations.check(ctx.read)
         _, *inputs = ctx.saved_tensors  # torch refuses an output that was changed in place
-        found = iter(_recorded.gradients(ctx.tape, ctx.read, grads, lambda: inputs))
+        found = iter(_autograd.gradients(ctx.tape, ctx.read, grads, lambda: inputs))
         return (None, None, None, None, *(next(found) if need else None for need in ctx.needs))
 
 
@@ -38,9 +38,9 @@ def latent_attention(operands, options, form):
     _call.check_tensors(_NAME, dict(zip(_OPERANDS, operands)))
     if _call.is_transformed() or _call.is_forward():
         raise RuntimeError(f"{_NAME}: torch.func and forward-mode derivatives are not supported; use autograd")
-    options = prepared(_NAME, _recorded.seeded(options))
+    options = prepared(_NAME, _autograd.seeded(options))
     inputs = _core.latent_attention_inputs(operands, options, form) if torch.is_grad_enabled() else []
-    if not any(_recorded.wants_gradient(x) for x in inputs):
+    if not any(_autograd.wants_gradient(x) for x in inputs):
         return _core.latent_attention(operands, options, form)
     rest = []
     output, weights, logsumexp = _Latent.apply(rest, operands, options, form, *inputs)

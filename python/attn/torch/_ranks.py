@@ -5,7 +5,7 @@ tensors need no gradient is an error, and no rank waits for a backward pass that
 import torch
 
 from attn import _core
-from attn.torch import _call, _mutations, _recorded
+from attn.torch import _autograd, _call, _mutations
 
 _SEED = _core.attention_options.index("dropout_seed")
 _OUT = _core.attention_options.index("out")
@@ -20,8 +20,8 @@ class _Attention(torch.autograd.Function):
             ranks, q, k, v, options, layout, length, True, drawn)
         options = (*options[:_SEED], seed, *options[_SEED + 1 :])
         ctx.ranks, ctx.layout, ctx.length = ranks, layout, length
-        ctx.needs = [_recorded.wants_gradient(x) for x in inputs]
-        ctx.arguments = _recorded.Arguments(q, k, v, options)
+        ctx.needs = [_autograd.wants_gradient(x) for x in inputs]
+        ctx.arguments = _autograd.Arguments(q, k, v, options)
         ctx.save_for_backward(*ctx.arguments.let_go(), output if exact is None else exact, *rows)
         ctx.read = _mutations.watched(_mutations.of_options(ctx.arguments.given[3:]))
         ctx.set_materialize_grads(False)
@@ -51,13 +51,13 @@ def _checked(q, k, v, options):
                          "not possible")
     _call.check_tensors("mpi.attention", {"q": q, "k": k, "v": v})
     inputs = _core.attention_inputs(q, k, v, options)
-    recorded = torch.is_grad_enabled() and any(map(_recorded.wants_gradient, inputs))
+    recorded = torch.is_grad_enabled() and any(map(_autograd.wants_gradient, inputs))
     if recorded and options[_OUT] is not None:
         raise ValueError("mpi.attention: out is given and a gradient is wanted, whose result is always new")
     if recorded and options[_WEIGHTS] not in (None, "none"):
         raise ValueError("mpi.attention: weights are requested and a gradient is wanted, which returned weights do not "
                          "have on ranks; request them under torch.no_grad()")
-    return inputs if recorded else None, _recorded.drawn_seed(options)
+    return inputs if recorded else None, _autograd.drawn_seed(options)
 
 
 def attention(ranks, q, k, v, options, layout, length):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from attn import _core
 from attn._options import prepared, scores_apart
-from attn.torch import _call, _general_op, _ops, _recorded, _tangents, _unfused  # noqa: F401 (_tangents: forward mode)
+from attn.torch import _autograd, _call, _general_op, _ops, _tangents, _unfused  # noqa: F401 (_tangents: forward mode)
 
 __all__ = ["scaled_dot_product_attention"]
 
@@ -179,7 +179,7 @@ def attention(q, k, v, options, return_plan=False):
         raise NotImplementedError("attention: derivatives are carried forward in a graph (jvp, jacfwd, dual_level); "
                                   "call it outside of torch.compile, or use grad, vjp, jacrev, attn.torch's functions")
     if _call.is_direct() and all(map(_call.is_memory, (q, k, v, *options))):
-        return _recorded.attention(q, k, v, prepared("attention", options))
+        return _autograd.attention(q, k, v, prepared("attention", options))
     if return_plan:
         raise ValueError("attention: return_plan is given under torch.compile or torch.func, "
                          "where there is no kernel yet")

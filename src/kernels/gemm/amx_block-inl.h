@@ -12,7 +12,7 @@
 #include "kernels/gemm/write_rows-inl.h"
 #include "kernels/gemm/operand_types-inl.h"
 #include "kernels/gemm/tiles.h"
-#include "kernels/x86/amx_product.h"
+#include "kernels/x86/amx_tile_loop.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {

@@ -12,7 +12,7 @@
 #define ATTN_AMX_FORWARD_PRODUCTS_INL_H
 #endif
 
-#include "kernels/x86/amx_product.h"
+#include "kernels/x86/amx_tile_loop.h"
 #include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
 #include "kernels/prefetch/stream_prefetch.h"
 #include "kernels/simd/transpose-inl.h"

@@ -1,4 +1,4 @@
-# python/attn/torch/_recorded.py: runs attn.attention with all of its options under torch's autograd,
+# python/attn/torch/_autograd.py: runs attn.attention with all of its options under torch's autograd,
 # by the library's own tape.
 """Between the passes torch keeps only tensors, as for its own functions. In the backward pass the library makes its
 record of the call from them, without computing the call again, and takes gradients (also of gradients) from it."""

@@ -1,4 +1,4 @@
-// src/kernels/x86/amx_product.h: defines the loop of every AMX product: tiles of rows of A times tiles of columns of B,
+// src/kernels/x86/amx_tile_loop.h: defines the loop of every AMX product: tiles of rows of A times tiles of columns of B,
 // with the sums in tile registers.
 #pragma once
 #include "kernels/x86/amx.h"
