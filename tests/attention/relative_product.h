@@ -30,6 +30,8 @@ inline std::vector<RelativeForm> relative_forms(std::int64_t rows) {
           {"of keys by distance", RelativeIndex::distance(70, 20), true, true},
           {"rows of a picture", RelativeIndex::picture_rows(rows / 10 + 1, 10), false, true, 1.0},
           {"columns of a picture", RelativeIndex::picture_columns(10), false, true, 1.0},
+          {"columns of a narrow picture, of keys", RelativeIndex::picture_columns(1), true, true},
+          {"one distance, of keys", RelativeIndex::distance(0, 0).reversed(), true},
           {"rows of a picture, of keys", RelativeIndex::picture_rows(rows / 10 + 1, 10), true, false}};
 }
 

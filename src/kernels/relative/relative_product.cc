@@ -55,7 +55,7 @@ class Relative {
           const std::int64_t next = r_.of_keys ? width_ : 0;
           if (is_picture()) {
             each_piece(i, count, [&](std::int64_t k, std::int64_t keys, std::int64_t column, std::int64_t step) {
-              if (next + step == 0) return void(std::fill_n(place + k, keys, from[column]));
+              if (next == 0 && step == 0) return void(std::fill_n(place + k, keys, from[column]));
               for (std::int64_t r = 0; r < keys; ++r) place[k + r] = from[(k + r) * next + column + r * step];
             });
             continue;
@@ -235,7 +235,7 @@ class Relative {
     T* const place = products_ + (r_.of_keys ? 0 : i * width_);
     const T* const g = from + i * stride;
     each_piece(i, count, [&](std::int64_t key, std::int64_t keys, std::int64_t column, std::int64_t step) {
-      if (next + step == 0) {
+      if (next == 0 && step == 0) {
         T sum = place[column];
         for (std::int64_t r = 0; r < keys; ++r) sum += g[key + r];
         place[column] = sum;
