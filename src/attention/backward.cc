@@ -109,44 +109,38 @@ struct Segments {
   }
 };
 
-/// Computes dq, dk, dv, and for each block of rows its sums for the parameters' gradients. `threads`: the number at the
-/// start of the call, because another thread may change it meanwhile.
-void run_steps(const BackwardSteps& steps, int threads, bool wave) {
+/// Computes dq, dk, dv, and for each block of rows its sums for the parameters' gradients. With relative products, whose
+/// gradients are summed for a few groups of rows at a time, these groups are computed one after another. `threads`: the
+/// number at the start of the call, because another thread may change it meanwhile.
+void run_steps(const BackwardSteps& steps, int threads, bool wave, RelativeGradients* products) {
   const std::size_t bytes = steps.scratch_bytes();
   const auto scratch = [bytes] { return static_cast<char*>(runtime::thread_scratch(bytes)); };
-  const auto unit_of = [&](std::int64_t unit) { steps.unit(unit, scratch()); };
-  if (threads == 1)  // one task, because only that keeps the units in order
-    return runtime::parallel_for(1, [&](std::int64_t) {
-      for (std::int64_t unit = 0; unit < steps.units(); ++unit) unit_of(unit);
-    });
-  if (!wave && !steps.in_order(threads)) return runtime::parallel_for_neighbours(steps.units(), unit_of);
-  std::vector<runtime::Progress> progress(static_cast<std::size_t>(steps.steps()));
-  std::vector<std::atomic<std::uint32_t>> to_recompute(static_cast<std::size_t>(steps.units()));
-  BackwardSteps::Wave all{progress.data(), to_recompute.data()};
-  if (!wave) return runtime::parallel_for(steps.units(), [&](std::int64_t) { steps.next_unit(all, scratch()); });
-  const std::unique_ptr<void, void (*)(void*)> totals(runtime::allocate(steps.wave_bytes()), runtime::deallocate);
-  all.totals = static_cast<char*>(totals.get());
-  runtime::parallel_for(steps.steps(), [&](std::int64_t) { steps.wave_step(all, scratch()); });
-  runtime::parallel_for(steps.units(), [&](std::int64_t unit) { steps.recompute(all, unit, scratch()); });
-}
-
-/// Computes the same with relative products, whose gradients are summed for a few groups of rows at a time.
-void run_products(const BackwardSteps& steps, int threads, RelativeGradients& products) {
-  const std::size_t bytes = steps.scratch_bytes();
-  const auto unit_of = [&](std::int64_t unit) { steps.unit(unit, static_cast<char*>(runtime::thread_scratch(bytes))); };
-  // steps that add to the same elements of a dense bias or a looked-up tensor run one after another
-  const bool in_turn = threads == 1 || steps.in_order(threads);
-  const std::int64_t together = products.groups_together();
+  const bool in_order = steps.in_order(threads);
+  std::vector<runtime::Progress> progress(static_cast<std::size_t>(wave || in_order ? steps.steps() : 0));
+  std::vector<std::atomic<std::uint32_t>> to_recompute(static_cast<std::size_t>(wave ? steps.units() : 0));
+  const std::unique_ptr<void, void (*)(void*)> totals(wave ? runtime::allocate(steps.wave_bytes()) : nullptr,
+                                                      runtime::deallocate);
+  BackwardSteps::Wave all{progress.data(), to_recompute.data(), static_cast<char*>(totals.get())};
+  const std::int64_t together = products == nullptr ? steps.groups() : products->groups_together();
   for (std::int64_t group = 0; group < steps.groups(); group += together) {
-    const std::int64_t groups = std::min(together, steps.groups() - group), first = group * steps.units_of_group(),
-                       units = groups * steps.units_of_group();
-    products.begin_groups(group);
-    if (in_turn)
+    const BackwardSteps::Part part = steps.part(group, std::min(together, steps.groups() - group));
+    if (products != nullptr) products->begin_groups(group);
+    const auto unit_of = [&](std::int64_t n) { steps.unit(part.first_unit + n, scratch()); };
+    if (threads == 1) {  // one task, because only that keeps the units in order
       runtime::parallel_for(1, [&](std::int64_t) {
-        for (std::int64_t n = 0; n < units; ++n) unit_of(first + n);
+        for (std::int64_t n = 0; n < part.units; ++n) unit_of(n);
       });
-    else runtime::parallel_for_neighbours(units, [&](std::int64_t n) { unit_of(first + n); });
-    products.end_groups(groups);
+    } else if (wave) {
+      all.next = part.first_step;
+      runtime::parallel_for(part.steps, [&](std::int64_t) { steps.wave_step(all, scratch()); });
+      runtime::parallel_for(part.units, [&](std::int64_t n) { steps.recompute(all, part.first_unit + n, scratch()); });
+    } else if (in_order) {
+      all.next = part.first_unit;
+      runtime::parallel_for(part.units, [&](std::int64_t) { steps.next_unit(all, scratch()); });
+    } else {
+      runtime::parallel_for_neighbours(part.units, unit_of);
+    }
+    if (products != nullptr) products->end_groups(part.groups);
   }
 }
 
@@ -278,8 +272,8 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   g.dense = dense.data(), g.dense_count = static_cast<int>(dense.size());
   std::unique_ptr<RelativeGradients> products;
   if (call.bias.products != nullptr)
-    products =
-        call.bias.products->gradients(call.bias, g, bias, options.k, static_cast<std::int64_t>(segments.groups.size()));
+    products = call.bias.products->gradients(
+        {call.bias, g, bias, options.k, static_cast<std::int64_t>(segments.groups.size()), threads});
   const BackwardSteps steps(g, plan, {segments.segments, segments.groups}, saved.dropout.get(), products.get());
   Tensor sums;
   if (parameters) {
@@ -289,13 +283,12 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   std::vector<std::int64_t> places(
       static_cast<std::size_t>(steps.blocks() * p.q_heads * expression.gradient.step_count));
   g.places = places.data();
-  const bool wave = products == nullptr && steps.is_wave(threads);
+  const bool wave = steps.is_wave(threads);
   if ((wave || steps.in_order(threads)) && p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads))
     // this thread's next head is `threads` heads later, because the other threads compute those in between
     g.problem.hints.heads_ahead = threads;
   trace(call, plan, wave);
-  if (products == nullptr) run_steps(steps, threads, wave);
-  else run_products(steps, threads, *products);
+  run_steps(steps, threads, wave, products.get());
   if (parameters)
     computed == Dtype::f64 ? share_parameters<double>(p, sums, result, call.bias, bias)
                            : share_parameters<float>(p, sums, result, call.bias, bias);

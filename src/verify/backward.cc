@@ -1,7 +1,9 @@
 // src/verify/backward.cc: runs a checked call forward, then backward.
 #include "verify/backward.h"
 
+#include "attention/relative/relative_terms.h"
 #include "attention/schedule/run.h"
+#include "kernels/relative/relative_product.h"
 
 namespace attn::cases {
 
@@ -23,11 +25,18 @@ FusedGradients Differentiated::backward(AttentionBackward options) const {
   return attention_backward(attended_.call, saved_, options);
 }
 
-Results gradients_by(const BackwardPlan* plan, const Inputs& in, const Tensor& dlogsumexp) {
+void Differentiated::define_products(const kernels::Reference& build) {
+  if (attended_.call.bias.products != nullptr) attended_.call.bias.products->use(kernels::relative_reference(build));
+}
+
+Results gradients_by(const BackwardPlan* plan, const Inputs& in, const Tensor& dlogsumexp,
+                     const kernels::Reference* build) {
   AttentionBackward options;
   options.logsumexp = dlogsumexp;
   options.plan = plan;
-  const FusedGradients g = Differentiated(in).backward(options);
+  Differentiated passed(in);
+  if (build != nullptr) passed.define_products(*build);
+  const FusedGradients g = passed.backward(options);
   Results results{{"dq", g.q}, {"dk", g.k}, {"dv", g.v}};
   if (g.sinks.defined()) results.push_back({"dsinks", g.sinks});
   if (g.additive_w.defined()) results.push_back({"dw", g.additive_w});

@@ -222,10 +222,11 @@ Case parse_case(const std::string& line) {
   for (const auto& [name, heads] : {std::pair{"Hk", c.k_heads}, std::pair{"Hv", c.v_heads}})
     if (c.q_heads % heads != 0)
       throw ValueError(runtime::format("case: {}={} does not divide Hq={}", name, heads, c.q_heads));
-  if (c.is_jvp() &&
-      (c.score != "dot" || c.weights != "none" || c.is_cached() || (c.is_backward_tangent() && c.score_mod != "none")))
+  if (c.is_jvp() && (c.score != "dot" || c.has_relative_products() || c.weights != "none" || c.is_cached() ||
+                     (c.is_backward_tangent() && c.score_mod != "none")))
     throw ValueError(
-        "case: forward mode has score=dot, no returned weights and no cache; tangents of gradients no score_mod");
+        "case: forward mode has score=dot, no relative products, no returned weights and no cache; tangents of "
+        "gradients no score_mod");
   if (c.values == "in_keys" && (c.v_heads != c.k_heads || c.value_dim > c.dim || c.storage != "same"))
     throw ValueError("case: values=in_keys needs Hv=Hk, Dv of at most D, and storage=same");
   check_cost(c);

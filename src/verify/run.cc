@@ -15,6 +15,7 @@
 #include "kernels/gemm/product.h"
 #include "kernels/gemm/target.h"
 #include "kernels/recurrent/target.h"
+#include "kernels/relative/relative_product.h"
 #include "kernels/reference.h"
 #include "kernels/rows/target.h"
 #include "runtime/cpu.h"
@@ -37,22 +38,47 @@ using kernels::Element;
 
 Element element_of_compute(Dtype dtype) { return dtype == Dtype::f64 ? Element::f64 : Element::f32; }
 
-/// Computes all rows by the kernel of a normalizer, one query tile after another.
+/// The relative products of a call, and what they need beside `bytes` of scratch for a kernel of query tiles.
+struct TileCall {
+  const RelativeTerms* products;
+  std::size_t bytes;
+  RelativeTerms::TileMemory sizes = {};
+
+  TileCall(const Call& call, std::size_t kernel_bytes)
+      : products(call.bias.products.get()), bytes(runtime::aligned(kernel_bytes)) {
+    if (products != nullptr) sizes = products->tile_memory(call.problem, kernels::query_block);
+  }
+  char* scratch() const { return static_cast<char*>(runtime::thread_scratch(bytes + sizes.bytes)); }
+  /// Runs kernel(problem, tile) on the rows of a tile, with products as dense terms.
+  template <typename F>
+  void rows(const kernels::AttentionProblem& p, const kernels::QueryTile& tile, char* scratch, F&& kernel) const {
+    if (products == nullptr) kernel(p, tile);
+    else products->rows(kernel, kernels::query_block, p, tile, sizes, scratch + bytes);
+  }
+};
+
+/// Computes all rows by the kernel of a normalizer, one query tile after another. `build`: as for gradients_by.
 Results normalized_by(const kernels::NormalizerKernel& kernel, const kernels::NormalizerKernel& reference,
-                      const Inputs& in) {
+                      const Inputs& in, const kernels::Reference* build = nullptr) {
   Attended a(in);
+  if (build != nullptr && a.call.bias.products != nullptr)
+    a.call.bias.products->use(kernels::relative_reference(*build));
   kernels::Normalization stage = *a.call.problem.normalization;
   stage.kernel = &kernel;
   stage.reference = &reference;
   a.call.problem.normalization = &stage;
   if (in.options.weights.kind != Weights::none) return {};  // the library's ways return them
-  void* scratch = runtime::thread_scratch(normalizer_scratch_bytes(a.call.problem));
+  const TileCall tiles(a.call, normalizer_scratch_bytes(a.call.problem));
+  char* const scratch = tiles.scratch();
+  const auto rows = [&](const kernels::AttentionProblem& of, const kernels::QueryTile& tile) {
+    normalizer_rows(of, tile, scratch);
+  };
   for_each_sequence(a.call, a.call.problem,
                     [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
                       for (std::int64_t h = 0; h < part.q_heads; ++h)
                         for (std::int64_t row = begin; row < end; row += kernels::query_block)
-                          normalizer_rows(part, {b, h, 1, row, std::min<std::int64_t>(kernels::query_block, end - row)},
-                                          scratch);
+                          tiles.rows(part, {b, h, 1, row, std::min<std::int64_t>(kernels::query_block, end - row)},
+                                     scratch, rows);
                     });
   if (stage.op != kernels::NormalizerOp::softmax) a.results.pop_back();  // there is no logsumexp
   return a.results;
@@ -66,24 +92,20 @@ kernels::AttentionProblem asked_of(const Case& c) {
   return asked;
 }
 
-Results attention_by_reference(const kernels::AttentionReference& reference, const Inputs& in) {
+Results attention_by_reference(const kernels::Reference& build, const Inputs& in) {
+  const kernels::AttentionReference& reference = *build.attention;
   Attended a(in);
   const kernels::AttentionProblem& p = a.call.problem;
-  const RelativeTerms* const products = a.call.bias.products.get();
-  const std::size_t bytes = runtime::aligned(reference.scratch_bytes(p));
-  const RelativeTerms::TileMemory sizes =
-      products == nullptr ? RelativeTerms::TileMemory{} : products->tile_memory(p, kernels::query_block);
-  auto* const scratch = static_cast<char*>(runtime::thread_scratch(bytes + sizes.bytes));
+  if (a.call.bias.products != nullptr) a.call.bias.products->use(kernels::relative_reference(build));
+  const TileCall tiles(a.call, reference.scratch_bytes(p));
+  char* const scratch = tiles.scratch();
+  const auto rows = [&](const kernels::AttentionProblem& of, const kernels::QueryTile& tile) {
+    reference.rows(of, tile.batch, tile.head, tile.row, tile.row + tile.rows, scratch);
+  };
   for_each_sequence(a.call, p,
                     [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t h = 0; h < p.q_heads; ++h) {
-                        const auto rows = [&](const kernels::AttentionProblem& of, const kernels::QueryTile& tile) {
-                          reference.rows(of, b, h, tile.row, tile.row + tile.rows, scratch);
-                        };
-                        const kernels::QueryTile all{b, h, 1, begin, end - begin};
-                        if (products == nullptr) rows(part, all);
-                        else products->rows(rows, kernels::query_block, part, all, sizes, scratch + bytes);
-                      }
+                      for (std::int64_t h = 0; h < p.q_heads; ++h)
+                        tiles.rows(part, {b, h, 1, begin, end - begin}, scratch, rows);
                     });
   if (a.weights.defined())
     for (Result& result : weights_asked_for(in.options.weights, a.weights, in.options.cu_seqlens_q))
@@ -132,13 +154,13 @@ Results by_build(const kernels::Reference& build, const Case& c, const Inputs& i
   if (c.is_attention() && is_normalized(in)) {
     const kernels::NormalizerKernel& kernel = kernels::normalizer_reference(build);
     const BackwardPlan plan{"ref", &kernel.gradient};
-    return c.is_backward() ? gradients_by(&plan, in) : normalized_by(kernel, kernel, in);
+    return c.is_backward() ? gradients_by(&plan, in, {}, &build) : normalized_by(kernel, kernel, in, &build);
   }
   if (c.is_backward()) {
     const BackwardPlan plan{"ref", build.gradient};
-    return gradients_by(&plan, in);
+    return gradients_by(&plan, in, {}, &build);
   }
-  if (c.is_attention()) return attention_by_reference(*build.attention, in);
+  if (c.is_attention()) return attention_by_reference(build, in);
   return c.op == "matmul" ? matmul_by_reference(build, in) : rows_by(build, c, in);
 }
 

@@ -1,9 +1,7 @@
-// tests/attention/relative_product_test.cc: relative products against their definition in plain loops, bit by bit, with
-// every other option; gradients against differences; bits over threads, batch and padding.
+// tests/attention/relative_product_test.cc: relative products against their definition in kernels/ref, bit by bit, with
+// every other option; gradients against differences.
 #include <attn/attention.h>
 #include <attn/autograd.h>
-#include <attn/cache.h>
-#include <attn/runtime.h>
 
 #include "attention/relative_product.h"
 #include "attention/truth.h"
@@ -18,53 +16,27 @@
 namespace attn::testing {
 namespace {
 
-struct Form {
-  const char* name;
-  RelativeIndex index;
-  bool of_keys = false, one_table = false;
-  std::optional<double> scale = std::nullopt;
-};
-
-std::vector<Form> forms(std::int64_t rows) {
-  return {{"Shaw", RelativeIndex::distance(9, 5), false, true},
-          {"Conformer", RelativeIndex::distance(rows - 1, rows - 1)},
-          {"Transformer-XL", RelativeIndex::distance(rows - 1, 0).reversed()},
-          {"content to position", RelativeIndex::log_buckets(8, 40), false, false, 0.3},
-          {"position to content", RelativeIndex::log_buckets(8, 40), true, false, 0.3},
-          {"of keys by distance", RelativeIndex::distance(70, 20), true, true},
-          {"rows of a picture", RelativeIndex::picture_rows(rows / 10 + 1, 10), false, true, 1.0},
-          {"columns of a picture", RelativeIndex::picture_columns(10), false, true, 1.0},
-          {"rows of a picture, of keys", RelativeIndex::picture_rows(rows / 10 + 1, 10), true, false}};
-}
+using Form = RelativeForm;
+using Sizes = RelativeSizes;
+using Operands = RelativeInputs;
 
 template <typename T>
 constexpr Dtype dtype_of = sizeof(T) == 8 ? Dtype::f64 : Dtype::f32;
 
-struct Sizes {
-  std::int64_t batch = 1, heads = 2, key_heads = 2, rows = 70, keys = 70, dim = 8;
-};
-
-struct Operands {
-  Tensor q, k, v, table, dy;
-};
-Operands operands(const Sizes& z, const Form& form, Dtype dtype) {
-  const Dims table = form.one_table ? Dims{form.index.rows(), z.dim} : Dims{z.heads, form.index.rows(), z.dim};
-  return {normal({z.batch, z.heads, z.rows, z.dim}, 1, dtype), normal({z.batch, z.key_heads, z.keys, z.dim}, 2, dtype),
-          normal({z.batch, z.key_heads, z.keys, 5}, 3, dtype), normal(table, 4, dtype),
-          normal({z.batch, z.heads, z.rows, 5}, 5, dtype)};
-}
-
 /// Output, logsumexp, and gradients of q, k, v and the table, by products; and by the definition's matrix as a dense
 /// bias, whose gradient the definition takes back.
 template <typename T>
-void expect_definition(const Sizes& z, const Form& form, AttentionOptions options, RelativePlaces places = {},
-                       Align align = Align::unset) {
+void expect_definition(const Sizes& z, const Form& form, AttentionOptions options, Align align = Align::unset) {
   SCOPED_TRACE(std::string(form.name) + (sizeof(T) == 8 ? " f64" : " f32"));
-  Operands x = operands(z, form, dtype_of<T>);
+  Operands x = relative_inputs(z, form, dtype_of<T>);
   for (Tensor* leaf : {&x.q, &x.k, &x.v, &x.table}) leaf->requires_grad_();
   const double scale = form.scale.value_or(1 / std::sqrt(static_cast<double>(z.dim)));
-  const RelativeDefinition<T> definition{
-      x.table.detach(), (form.of_keys ? x.k : x.q).detach(), form.index, form.of_keys, scale, places};
+  const RelativeDefinition<T> definition{x.table.detach(),
+                                         (form.of_keys ? x.k : x.q).detach(),
+                                         form.index,
+                                         form.of_keys,
+                                         scale,
+                                         align == Align::bottom_right};
   const AttentionOptions before = options;
   options.bias = before.bias +
                  Bias::relative_product(x.table, form.index,
@@ -72,7 +44,7 @@ void expect_definition(const Sizes& z, const Form& form, AttentionOptions option
   const AttentionResult ours = attention(x.q, x.k, x.v, options);
   ours.output.backward(x.dy);
 
-  Operands other = operands(z, form, dtype_of<T>);
+  Operands other = relative_inputs(z, form, dtype_of<T>);
   for (Tensor* leaf : {&other.q, &other.k, &other.v}) leaf->requires_grad_();
   Tensor matrix = definition.matrix(z.heads, z.rows, z.keys).requires_grad_();
   AttentionOptions dense = before;
@@ -91,36 +63,55 @@ void expect_definition(const Sizes& z, const Form& form, AttentionOptions option
 }
 
 TEST(RelativeProduct, EveryFormHasTheBitsOfItsDefinition) {
-  for (const Form& form : forms(70)) {
+  for (const Form& form : relative_forms(70)) {
     expect_definition<float>({}, form, {});
     expect_definition<double>({}, form, {});
     expect_definition<float>({.batch = 2, .heads = 4, .key_heads = 2}, form, {});
   }
 }
 
+TEST(RelativeProduct, RowsOfTheTableAreThoseOfTheLiterature) {
+  const auto floor_div = [](std::int64_t a, std::int64_t b) { return a / b - (a % b != 0 && a < 0); };
+  const std::tuple<RelativeIndex, std::function<std::int64_t(std::int64_t p, std::int64_t j)>> all[] = {
+      {RelativeIndex::distance(9, 5), [](auto p, auto j) { return std::clamp<std::int64_t>(j - p, -9, 5) + 9; }},
+      {RelativeIndex::distance(0, 0), [](auto, auto) { return 0; }},
+      {RelativeIndex::distance(3, 0).reversed(),
+       [](auto p, auto j) { return -std::clamp<std::int64_t>(j - p, -3, 0); }},
+      {RelativeIndex::picture_rows(12, 7), [&](auto p, auto j) { return floor_div(p, 7) - floor_div(j, 7) + 11; }},
+      {RelativeIndex::picture_columns(7).reversed(), [](auto p, auto j) { return 12 - (p % 7 - j % 7 + 6); }}};
+  for (const auto& [index, row] : all) {
+    // a table whose rows are their numbers, and operands of 1: the product is the number of the row
+    const RelativeDefinition<double> definition{arange(0, index.rows(), 1, Dtype::f64).reshape({index.rows(), 1}),
+                                                ones({1, 1, 84, 1}, Dtype::f64), index};
+    const Tensor rows = definition.matrix(1, 84, 84);
+    for (std::int64_t n = 0; n < 84 * 84; ++n)
+      ASSERT_EQ(rows.data<double>()[n], static_cast<double>(row(n / 84, n % 84))) << index.to_string() << ' ' << n;
+  }
+}
+
+TEST(RelativeProduct, BothBuildsOfTheDefinitionHaveTheSameBits) {
+  const kernels::Reference* const fma = kernels::reference_fma();
+  if (fma == nullptr) return;
+  for (const Form& form : relative_forms(70)) {
+    const Operands x = relative_inputs({.batch = 2, .heads = 4, .key_heads = 2}, form, Dtype::f32);
+    const Tensor pairs = normal({2, 4, 70, 70}, 6);
+    std::vector<Tensor> found[2];
+    for (const kernels::Reference* build : {kernels::reference_generic(), fma}) {
+      const RelativeDefinition<float> definition{
+          x.table, form.of_keys ? x.k : x.q, form.index, form.of_keys, 0.3, false, *build};
+      const auto [dx, dtable] = definition.gradients(pairs);
+      found[build == fma] = {definition.matrix(4, 70, 70), dx, dtable};
+    }
+    for (std::size_t n = 0; n < 3; ++n) EXPECT_TRUE(bits_equal(found[0][n], found[1][n])) << form.name << ' ' << n;
+  }
+}
+
 TEST(RelativeProduct, ManyKeysHaveSpans) {
   const Sizes z{.heads = 1, .key_heads = 1, .rows = 70, .keys = 1100};
-  RelativePlaces end;
-  end.row = [](auto, std::int64_t i) { return i + 1030; };
   for (const Form& form : {Form{"distance", RelativeIndex::distance(1099, 3)},
                            Form{"buckets of keys", RelativeIndex::log_buckets(8, 600), true},
                            Form{"columns", RelativeIndex::picture_columns(33), false, true}})
-    expect_definition<float>(z, form, {}, end, Align::bottom_right);
-}
-
-TEST(RelativeProduct, FewRowsHaveTheBitsOfMany) {
-  for (const Form& form : forms(70))
-    for (const std::int64_t rows : {1, 3, 8}) {
-      const Operands x = operands({}, form, Dtype::f32);
-      const auto options = [&](const Tensor& start) {
-        AttentionOptions o{.bias = Bias::relative_product(x.table, form.index, {.of_keys = form.of_keys})};
-        o.query_start = start;
-        return o;
-      };
-      const Tensor all = attention(x.q, x.k, x.v, options({})).output;
-      const Tensor some = attention(x.q.narrow(2, 40, rows), x.k, x.v, options(integers({40}))).output;
-      EXPECT_TRUE(bits_equal(some, all.narrow(2, 40, rows).contiguous())) << form.name << ' ' << rows;
-    }
+    expect_definition<float>(z, form, {}, Align::bottom_right);
 }
 
 TEST(RelativeProduct, CombinesWithTheOtherOptions) {
@@ -136,94 +127,8 @@ TEST(RelativeProduct, CombinesWithTheOtherOptions) {
   all.emplace_back("score_mod", AttentionOptions{.score_mod = ScoreExpression::parse("s * 0.5 + tanh(s)")});
   for (auto& [name, options] : all) {
     SCOPED_TRACE(name);
-    for (const Form& form : forms(rows)) expect_definition<float>({}, form, options);
+    for (const Form& form : relative_forms(rows)) expect_definition<float>({}, form, options);
   }
-}
-
-TEST(RelativeProduct, PackedSequencesCountFromTheirStart) {
-  for (const Form& form : forms(70)) {
-    AttentionOptions options{.bias = {}};
-    options.cu_seqlens_q = integers({0, 20, 20, 70});
-    Operands x = operands({}, form, Dtype::f32);
-    options.bias = Bias::relative_product(x.table, form.index, {.of_keys = form.of_keys});
-    for (Tensor* leaf : {&x.q, &x.k, &x.v, &x.table}) leaf->requires_grad_();
-    const Tensor y = attention(x.q, x.k, x.v, options).output;
-    y.backward(x.dy);
-    // each sequence alone
-    Tensor dtable = zeros(x.table.sizes());
-    for (const auto& [begin, end] : {std::pair{0, 20}, {20, 70}}) {
-      const auto part = [&, b = begin, e = end](const Tensor& t) {
-        return t.detach().narrow(2, b, e - b).contiguous().requires_grad_();
-      };
-      const Tensor q = part(x.q), k = part(x.k), v = part(x.v), table = x.table.detach().requires_grad_();
-      const Tensor alone =
-          attention(q, k, v, {.bias = Bias::relative_product(table, form.index, {.of_keys = form.of_keys})}).output;
-      alone.backward(x.dy.narrow(2, begin, end - begin));
-      EXPECT_TRUE(bits_equal(y.detach().narrow(2, begin, end - begin).contiguous(), alone.detach())) << form.name;
-      EXPECT_TRUE(bits_equal(x.q.grad().narrow(2, begin, end - begin).contiguous(), q.grad())) << form.name;
-      EXPECT_TRUE(bits_equal(x.k.grad().narrow(2, begin, end - begin).contiguous(), k.grad())) << form.name;
-      if (!form.one_table) dtable = dtable + table.grad();
-    }
-    if (!form.one_table) { EXPECT_TRUE(bits_equal(x.table.grad(), dtable)) << form.name; }
-  }
-}
-
-TEST(RelativeProduct, PaddingAndBatchChangeNoBit) {
-  for (const Form& form : forms(70)) {
-    const Operands x = operands({}, form, Dtype::f32);
-    const auto run = [&](const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options,
-                         const Tensor& dy) {
-      std::vector<Tensor> leaves;
-      for (const Tensor& t : {q, k, v, x.table}) leaves.push_back(t.detach().contiguous().requires_grad_());
-      options.bias = Bias::relative_product(leaves[3], form.index, {.of_keys = form.of_keys, .align = Align::top_left});
-      const Tensor y = attention(leaves[0], leaves[1], leaves[2], options).output;
-      y.backward(dy);
-      return std::vector<Tensor>{y.detach(), leaves[0].grad(), leaves[1].grad(), leaves[2].grad(), leaves[3].grad()};
-    };
-    const std::vector<Tensor> alone = run(x.q, x.k, x.v, {}, x.dy);
-    // left padding by NaN, in a batch with another item
-    const double nan = std::numeric_limits<double>::quiet_NaN();
-    const auto padded = [&](const Tensor& t) {
-      const Tensor wide = full({2, t.size(1), 77, t.size(3)}, nan);
-      wide.narrow(0, 0, 1).narrow(2, 7, 70).copy_(t);
-      wide.narrow(0, 1, 1).narrow(2, 0, 3).copy_(t.narrow(2, 11, 3));
-      return wide;
-    };
-    const auto twice = [](const Tensor& t) { return cat({t, t}, 0); };
-    AttentionOptions options;
-    options.key_start = integers({7, 0});
-    options.key_lengths = integers({77, 3});
-    const std::vector<Tensor> batch = run(twice(x.q), padded(x.k), padded(x.v), options, twice(x.dy));
-    EXPECT_TRUE(bits_equal(batch[0].narrow(0, 0, 1).contiguous(), alone[0])) << form.name;
-    EXPECT_TRUE(bits_equal(batch[1].narrow(0, 0, 1).contiguous(), alone[1])) << form.name;
-    EXPECT_TRUE(bits_equal(batch[2].narrow(0, 0, 1).narrow(2, 7, 70).contiguous(), alone[2])) << form.name;
-    for (const Tensor& t : batch)
-      for (const double value : t.to_vector()) ASSERT_TRUE(std::isfinite(value)) << form.name;
-  }
-}
-
-TEST(RelativeProduct, ThreadsChangeNoBit) {
-  const int before = num_threads();
-  const Sizes z{.batch = 2, .heads = 4, .key_heads = 2, .rows = 150, .keys = 150};
-  for (const Form& form : forms(150)) {
-    std::vector<Tensor> first;
-    for (const int threads : {1, 2, 3, 8}) {
-      set_num_threads(threads);
-      Operands x = operands(z, form, Dtype::f32);
-      Tensor shared = normal({150, 150}, 6).requires_grad_();
-      for (Tensor* leaf : {&x.q, &x.k, &x.v, &x.table}) leaf->requires_grad_();
-      const Tensor y = attention(x.q, x.k, x.v,
-                                 {.bias = Bias::relative_product(x.table, form.index, {.of_keys = form.of_keys}) +
-                                          Bias::dense(shared)})
-                           .output;
-      y.backward(x.dy);
-      const std::vector<Tensor> found{y.detach(), x.q.grad(), x.k.grad(), x.v.grad(), x.table.grad(), shared.grad()};
-      if (threads == 1) first = found;
-      for (std::size_t n = 0; n < found.size(); ++n)
-        EXPECT_TRUE(bits_equal(found[n], first[n])) << form.name << ' ' << threads << ' ' << n;
-    }
-  }
-  set_num_threads(before);
 }
 
 /// Transformer-XL's two products: content with u, position with v, which are operands of their own.
@@ -247,7 +152,7 @@ TEST(RelativeProduct, GradientsAgreeWithDifferences) {
         check_gradients([&](const std::vector<Tensor>& in) { return with_biases(in, of_keys); }, x, {.second = true}),
         "");
   }
-  for (const Form& form : forms(7)) {
+  for (const Form& form : relative_forms(7)) {
     const Dims sizes = form.one_table ? Dims{form.index.rows(), 3} : Dims{2, form.index.rows(), 3};
     const std::vector<Tensor> x{leaf({1, 2, 7, 3}, 1), leaf({1, 1, 7, 3}, 2), leaf({1, 1, 7, 2}, 3), leaf(sizes, 4)};
     EXPECT_EQ(check_gradients(
@@ -264,8 +169,8 @@ TEST(RelativeProduct, GradientsAgreeWithDifferences) {
 }
 
 TEST(RelativeProduct, OperandsOfTheirOwnAreWhatTheyWouldBeOtherwise) {
-  for (const Form& form : forms(70)) {
-    const Operands x = operands({.batch = 2, .heads = 4, .key_heads = 2}, form, Dtype::f32);
+  for (const Form& form : relative_forms(70)) {
+    const Operands x = relative_inputs({.batch = 2, .heads = 4, .key_heads = 2}, form, Dtype::f32);
     const auto run = [&](const Tensor& operand) {
       return attention(x.q, x.k, x.v,
                        {.bias = Bias::relative_product(
@@ -278,8 +183,8 @@ TEST(RelativeProduct, OperandsOfTheirOwnAreWhatTheyWouldBeOtherwise) {
 
 TEST(RelativeProduct, HalvesAreComputedInF32AndRoundedOnce) {
   for (const Dtype half : {Dtype::bf16, Dtype::f16})
-    for (const Form& form : forms(70)) {
-      const Operands x = operands({}, form, half);
+    for (const Form& form : relative_forms(70)) {
+      const Operands x = relative_inputs({}, form, half);
       const auto run = [&](const auto& as) {
         std::vector<Tensor> leaves;
         for (const Tensor& t : {x.q, x.k, x.v, x.table}) leaves.push_back(as(t).detach().requires_grad_());
@@ -296,64 +201,9 @@ TEST(RelativeProduct, HalvesAreComputedInF32AndRoundedOnce) {
     }
 }
 
-struct FixedCase {
-  const char* form;
-  Sizes sizes;
-  Dtype dtype;
-  bool causal;
-  const char* digest;
-};
-const FixedCase fixed_cases[] = {
-#include "cases/relative.inc"
-};
-
-/// Inputs of integers, the same on every machine; what a call and its backward pass give, on this target.
-TEST(RelativeProduct, CasesHaveTheDigestsOfTheirTable) {
-  for (const FixedCase& c : fixed_cases)
-    for (const Form& form : forms(c.sizes.rows)) {
-      if (std::string(form.name) != c.form) continue;
-      const Operands like = operands(c.sizes, form, c.dtype);
-      std::vector<Tensor> x;
-      std::uint64_t seed = 1;
-      for (const Tensor& t : {like.q, like.k, like.v, like.table, like.dy})
-        x.push_back(cases::integers(t.sizes(), c.dtype, seed++, 1));
-      for (std::size_t n = 0; n < 4; ++n) x[n].requires_grad_();
-      AttentionOptions options{
-          .bias = Bias::relative_product(x[3], form.index, {.of_keys = form.of_keys, .scale = form.scale})};
-      if (c.causal) options.mask = Mask::causal();
-      const AttentionResult r = attention(x[0], x[1], x[2], options);
-      r.output.backward(x[4]);
-      cases::Results results{{"output", r.output.detach()}, {"logsumexp", r.logsumexp.detach()}};
-      for (std::size_t n = 0; n < 4; ++n) results.push_back({"gradient", x[n].grad()});
-      cases::Digest digest;
-      digest.add(results);
-      EXPECT_EQ(digest.text(), c.digest) << c.form << ' ' << &c - fixed_cases;
-    }
-}
-
-TEST(RelativeProduct, RowsOverACacheHaveTheBitsOfOneCall) {
-  for (const Form& form : forms(70)) {
-    if (form.of_keys) continue;  // keys of a cache: an operand is needed
-    const Operands x = operands({}, form, Dtype::f32);
-    const Bias bias = Bias::relative_product(x.table, form.index, {.scale = form.scale});
-    const Tensor all = attention(x.q, x.k, x.v, {.mask = Mask::causal(), .bias = bias}).output;
-    KvCache cache({.key_heads = 2, .head_dim = 8, .value_dim = 5, .page_rows = 16, .pages = 8});
-    const KvSequence sequence = cache.create();
-    for (std::int64_t row = 0; row < 70; ++row) {
-      cache.append(sequence, x.k.narrow(2, row, 1).squeeze(0), x.v.narrow(2, row, 1).squeeze(0));
-      const Tensor y = attention_cached(x.q.narrow(2, row, 1), cache, {sequence},
-                                        {.mask = Mask::causal(Align::bottom_right),
-                                         .bias = Bias::relative_product(
-                                             x.table, form.index, {.scale = form.scale, .align = Align::bottom_right})})
-                           .output;
-      ASSERT_TRUE(bits_equal(y, all.narrow(2, row, 1).contiguous())) << form.name << ' ' << row;
-    }
-  }
-}
-
 TEST(RelativeProduct, ReturnedWeightsHaveIt) {
   const Form form{"distance", RelativeIndex::distance(69, 0)};
-  const Operands x = operands({}, form, Dtype::f32);
+  const Operands x = relative_inputs({}, form, Dtype::f32);
   AttentionOptions options{.mask = Mask::causal(), .bias = Bias::relative_product(x.table, form.index)};
   const Tensor all = attention(x.q, x.k, x.v, options).output;
   options.weights = Weights::full;

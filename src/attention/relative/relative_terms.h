@@ -7,6 +7,10 @@
 #include <functional>
 #include <memory>
 
+namespace attn::kernels {
+struct RelativeReference;  // kernels/relative/relative_product.h
+}
+
 namespace attn {
 
 /// The operands of a call, as products multiply them.
@@ -20,7 +24,8 @@ struct RelativeOperands {
 };
 
 /// The gradients of a call's relative products. Units of BackwardSteps are computed for several row groups together;
-/// all units of these groups may run at the same time.
+/// all units of these groups may run at the same time. Where StepOrder::wait is given the steps of a unit may, too:
+/// each adds to tables and rows of keys when the one before it has ended.
 class RelativeGradients {
  public:
   virtual ~RelativeGradients() = default;
@@ -66,11 +71,18 @@ class RelativeTerms {
   using Kernel = std::function<void(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile)>;
   virtual void rows(const Kernel& kernel, std::int64_t tile_rows, const kernels::AttentionProblem& problem,
                     const kernels::QueryTile& tile, const TileMemory& sizes, void* memory) const = 0;
-  /// `wanted`: which of the tensors in LoweredBias::values need a gradient; `k`: whether k does. `groups`: of rows.
-  virtual std::unique_ptr<RelativeGradients> gradients(const LoweredBias& bias,
-                                                       const kernels::AttentionGradient& gradient,
-                                                       const std::vector<bool>& wanted, bool k,
-                                                       std::int64_t groups) const = 0;
+  /// What the backward pass of the call computes.
+  struct GradientCall {
+    const LoweredBias& bias;
+    const kernels::AttentionGradient& gradient;
+    const std::vector<bool>& wanted;  // which of the tensors in LoweredBias::values need a gradient
+    bool k;                           // whether k needs one
+    std::int64_t groups;              // of rows
+    int threads;
+  };
+  virtual std::unique_ptr<RelativeGradients> gradients(const GradientCall& call) const = 0;
+  /// From now on the products and their gradients are made by their definition (`attn verify`).
+  virtual void use(const kernels::RelativeReference& definition) = 0;
 
   /// Returns whether term n is a product.
   virtual bool has(int n) const = 0;

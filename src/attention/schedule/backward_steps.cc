@@ -119,6 +119,14 @@ std::int64_t BackwardSteps::first_step(std::int64_t unit) const {
   return group.first_block * gradient_.problem.q_heads + unit % shared_heads_ * steps_of_unit(unit);
 }
 
+BackwardSteps::Part BackwardSteps::part(std::int64_t group, std::int64_t groups) const {
+  const GradientGroup &first = partition_.groups[static_cast<std::size_t>(group)],
+                      &last = partition_.groups[static_cast<std::size_t>(group + groups - 1)];
+  const std::int64_t heads = shared_heads_ == 0 ? 0 : gradient_.problem.q_heads;
+  return {groups, group * shared_heads_, groups * shared_heads_, first.first_block * heads,
+          (last.first_block + last.blocks - first.first_block) * heads};
+}
+
 // --- order ----------------------------------------------------------------------------------------------------------
 
 /// Returns the order that units or steps must keep. Several units may add to the same gradient of a bias or lookup.

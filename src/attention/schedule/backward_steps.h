@@ -7,6 +7,7 @@
 #include "kernels/attention/backward_problem.h"
 #include "runtime/progress.h"
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <span>
@@ -43,9 +44,12 @@ class BackwardSteps {
   std::size_t scratch_bytes() const {
     return products_begin() + (products_ == nullptr ? 0 : products_->scratch_bytes());
   }
-  /// Returns the groups of rows, and the units of one: those of group g are g times as many, and the following.
   std::int64_t groups() const { return static_cast<std::int64_t>(partition_.groups.size()); }
-  std::int64_t units_of_group() const { return shared_heads_; }
+  /// Some of the groups, which follow each other, with their units and steps.
+  struct Part {
+    std::int64_t groups, first_unit, units, first_step, steps;
+  };
+  Part part(std::int64_t group, std::int64_t groups) const;
   std::int64_t units() const { return static_cast<std::int64_t>(partition_.groups.size()) * shared_heads_; }
   std::int64_t steps() const {
     return partition_.groups.empty() || shared_heads_ == 0 ? 0 : blocks() * gradient_.problem.q_heads;
@@ -57,7 +61,8 @@ class BackwardSteps {
   /// because all steps must run in order. That is called a wave. The bits are the same.
   bool is_wave(int threads) const {
     if (threads == 1 || one_step_each()) return false;
-    return order_ == Order::steps || (units() % threads != 0 && units() < 4 * threads);
+    const std::int64_t units = units_together();
+    return order_ == Order::steps || (units % threads != 0 && units < 4 * threads);
   }
   /// Returns whether `items` batch items like those of this call may run as a wave on `threads` or fewer threads.
   bool may_be_wave(std::int64_t items, int threads) const {
@@ -159,6 +164,10 @@ class BackwardSteps {
   std::int64_t keys_apart(std::int64_t unit) const;
   /// Returns whether no unit has more than one step; a wave is then of no use.
   bool one_step_each() const;
+  /// Returns how many units may run at the same time.
+  std::int64_t units_together() const {
+    return products_ == nullptr ? units() : std::min(products_->groups_together(), groups()) * shared_heads_;
+  }
   /// Returns whether segments are packed sequences or documents.
   bool has_sequences() const { return !partition_.segments.empty() && partition_.segments[0].sequence != nullptr; }
 

@@ -20,6 +20,9 @@ namespace {
 /// copy_ahead rows later is prefetched.
 constexpr std::int64_t least_copying_steps = 4, copy_ahead = 16;
 
+/// The progress of a step that has finished with all keys, and not yet with what it has to do beside.
+constexpr std::uint32_t every_key_done = runtime::Progress::whole - 1;
+
 }  // namespace
 
 AttentionGradient BackwardSteps::with_totals(const AttentionGradient& gradient, std::int64_t unit, char* totals) const {
@@ -236,18 +239,26 @@ void BackwardSteps::wave_step(Wave& wave, char* scratch) const {
       .wait =
           [](void* at, std::int64_t key) {
             const Context& step = *static_cast<Context*>(at);
-            if (step.before != nullptr) step.before->wait(static_cast<std::uint32_t>(key + step.apart));
+            if (step.before == nullptr) return;
+            step.before->wait(key == kernels::every_key ? runtime::Progress::whole
+                                                        : static_cast<std::uint32_t>(key + step.apart));
           },
       .wait_dense =
           [](void* at, std::int64_t key) {
-            if (auto* before = static_cast<Context*>(at)->before_dense) before->wait(static_cast<std::uint32_t>(key));
+            if (auto* before = static_cast<Context*>(at)->before_dense)
+              before->wait(key == kernels::every_key ? every_key_done : static_cast<std::uint32_t>(key));
           },
-      .done = [](void* at,
-                 std::int64_t key) { static_cast<Context*>(at)->mine->reach(static_cast<std::uint32_t>(key)); },
+      .done =
+          [](void* at, std::int64_t key) {
+            const Context& step = *static_cast<Context*>(at);
+            if (key != kernels::every_key) return step.mine->reach(static_cast<std::uint32_t>(key));
+            // the previous step may still work on keys that the rows of this step do not see
+            if (step.before_dense != nullptr) step.before_dense->wait(every_key_done);
+            step.mine->reach(every_key_done);
+          },
       .context = &context};
   if (!run(gradient_, here, step_order, scratch, totals))
     wave.to_recompute[here.unit].store(1, std::memory_order_relaxed);
-  // the previous step may still work on keys that the rows of this step do not see
   if (context.before_dense != nullptr) context.before_dense->wait(runtime::Progress::whole);
   context.mine->reach(runtime::Progress::whole);
 }

@@ -2,34 +2,17 @@
 // table that they need; gathers the results, and scatters derivatives (docs/numerics.md section 12).
 #include "kernels/relative/relative_product.h"
 
-#include <attn/runtime.h>
-
-#include "kernels/gemm/target.h"
+#include "kernels/relative/kept_sums.h"
+#include "kernels/relative/matrix_products.h"
 #include "runtime/alignment.h"
-#include "runtime/cpu.h"
-#include "runtime/once.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <tuple>
 
 namespace attn::kernels {
 namespace {
 
 constexpr std::int64_t most_rows = 64;  // of a tile, and keys of a part for products of the keys
-
-const GemmTarget* gemm_here() {
-  constinit static runtime::Once<const GemmTarget*> target;
-  return target.get([] { return gemm_target(runtime::target().c_str()); });
-}
-
-/// Rows of a matrix, `stride` elements apart; `transposed`: its columns are.
-struct Matrix {
-  const void* data;
-  std::int64_t stride;
-  bool transposed = false;
-};
 
 template <typename T>
 class Relative {
@@ -49,9 +32,11 @@ class Relative {
     take(of_keys_, keys_);
     if (r_.steps != nullptr) take(entry_columns_, keys_ + rows);
     if (backward) take(sums_, std::max(columns_, most_rows) * r_.dim);
-    take(gemm_, 0);
-    gemm_bytes_ = scratch == nullptr ? gemm_bytes(backward) : bytes - bytes_;
-    bytes_ += runtime::aligned(gemm_bytes_);
+    char* gemm = nullptr;
+    take(gemm, 0);
+    const std::size_t rest = scratch == nullptr ? gemm_bytes(backward) : bytes - bytes_;
+    matrices_ = MatrixProducts<T>(gemm, rest);
+    bytes_ += runtime::aligned(rest);
   }
   std::size_t bytes() const { return bytes_; }
 
@@ -61,8 +46,8 @@ class Relative {
       if (!r_.of_keys) load_rows(tile.row, tile.rows);
       each_part([&](std::int64_t key, std::int64_t count) {
         if (r_.of_keys) load_rows(key, count);
-        multiply({x_, r_.dim}, {table_ + low_ * r_.dim, r_.dim, true}, r_.of_keys ? count : tile.rows, width_, r_.dim,
-                 products_);
+        matrices_.multiply({x_, r_.dim}, {table_ + low_ * r_.dim, r_.dim, true}, r_.of_keys ? count : tile.rows, width_,
+                           r_.dim, products_);
         T* const to = pairs + key - p_.keys_begin(tile.batch);
         for (std::int64_t i = 0; i < tile.rows; ++i) {
           const T* const from = products_ + (r_.of_keys ? 0 : i * width_);
@@ -70,7 +55,7 @@ class Relative {
           const std::int64_t next = r_.of_keys ? width_ : 0;
           if (is_picture()) {
             each_piece(i, count, [&](std::int64_t k, std::int64_t keys, std::int64_t column, std::int64_t step) {
-              if (next + step == 0) return void(std::fill_n(place + k, keys, from[column]));
+              if (next == 0 && step == 0) return void(std::fill_n(place + k, keys, from[column]));
               for (std::int64_t r = 0; r < keys; ++r) place[k + r] = from[(k + r) * next + column + r * step];
             });
             continue;
@@ -90,7 +75,8 @@ class Relative {
     }
   }
 
-  void gradients(const QueryTile& tile, const T* pairs, std::int64_t stride, const RelativeGradient& to) {
+  void gradients(const RelativeStep& step, const RelativeGradient& to, KeptSums& kept) {
+    const QueryTile& tile = step.tile;
     begin(tile, tile.head);
     if (!r_.of_keys) load_rows(tile.row, tile.rows);
     const T scale = static_cast<T>(r_.scale);
@@ -98,17 +84,27 @@ class Relative {
       if (r_.of_keys) load_rows(key, count);
       const std::int64_t rows = r_.of_keys ? count : tile.rows;
       std::fill_n(products_, rows * width_, T(0));
-      const T* const from = pairs + key - p_.keys_begin(tile.batch);
-      scatter(from, stride, tile.rows, count);
+      const T* const from = static_cast<const T*>(step.pairs) + key - p_.keys_begin(tile.batch);
+      scatter(from, step.stride, tile.rows, count);
       if (to.operand != nullptr) {
-        multiply_nonzero({products_, width_}, {table_ + low_ * r_.dim, r_.dim}, rows, r_.dim, width_);
-        add(static_cast<T*>(to.operand) + (r_.of_keys ? key : tile.row) * r_.dim, rows, scale);
+        T* const place = static_cast<T*>(to.operand) + (r_.of_keys ? key : tile.row) * r_.dim;
+        const auto sums = [&](T* y) {
+          matrices_.multiply_nonzero({products_, width_}, {table_ + low_ * r_.dim, r_.dim}, rows, r_.dim, width_, y);
+        };
+        if (r_.of_keys) add_in_turn<T>(kept, {place, rows * r_.dim, scale}, sums_, sums);
+        else sums(sums_), add_sums(place, sums_, rows * r_.dim, scale);  // no other step has these rows
       }
-      if (to.table != nullptr) {
-        multiply_nonzero({products_, width_, true}, {x_, r_.dim}, width_, r_.dim, rows);
-        add(static_cast<T*>(to.table) + low_ * r_.dim, width_, T(1));
-      }
+      if (to.table != nullptr)
+        add_in_turn<T>(kept, {static_cast<T*>(to.table) + low_ * r_.dim, width_ * r_.dim, T(1)}, sums_, [&](T* y) {
+          matrices_.multiply_nonzero({products_, width_, true}, {x_, r_.dim}, width_, r_.dim, rows, y);
+        });
     });
+  }
+  /// Returns the bytes of the sums of a step that other steps add to as well.
+  std::size_t kept_bytes() const {
+    const std::int64_t parts = (p_.k_rows + keys_ - 1) / keys_;
+    return static_cast<std::size_t>(parts) *
+           (Kept<T>::bytes(columns_ * r_.dim) + (r_.of_keys ? Kept<T>::bytes(keys_ * r_.dim) : 0));
   }
 
  private:
@@ -239,7 +235,7 @@ class Relative {
     T* const place = products_ + (r_.of_keys ? 0 : i * width_);
     const T* const g = from + i * stride;
     each_piece(i, count, [&](std::int64_t key, std::int64_t keys, std::int64_t column, std::int64_t step) {
-      if (next + step == 0) {
+      if (next == 0 && step == 0) {
         T sum = place[column];
         for (std::int64_t r = 0; r < keys; ++r) sum += g[key + r];
         place[column] = sum;
@@ -261,64 +257,16 @@ class Relative {
       for (std::int64_t k = runs.before; k < runs.after; ++k) place[runs.line + k * (next + runs.step)] += g[k];
   }
 
-  static GemmProblem problem_of(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t n, std::int64_t k,
-                                T* y) {
-    GemmProblem g{.m = m,
-                  .n = n,
-                  .k = k,
-                  .a = a.data,
-                  .b = b.data,
-                  .y = y,
-                  .element = sizeof(T) == 8 ? Element::f64 : Element::f32};
-    g.a_stride[a.transposed] = a.stride, g.a_stride[!a.transposed] = 1;
-    g.b_stride[b.transposed] = b.stride, g.b_stride[!b.transposed] = 1;
-    g.y_stride[0] = n, g.y_stride[1] = 1;
-    return g;
-  }
-  /// Computes y = a b, [m, n], contiguous.
-  void multiply(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t n, std::int64_t k, T* y) const {
-    const GemmProblem g = problem_of(a, b, m, n, k, y);
-    const GemmTarget* const target = gemm_here();
-    if (target == nullptr || target->scratch_bytes(g, false) > gemm_bytes_) return reference().gemm(g, 0, m);
-    const std::int64_t parts = target->parts(g, false);
-    for (std::int64_t part = 0; part < parts; ++part) target->run(g, part, gemm_, nullptr);
-  }
-  /// Computes sums_ = a b, in which the zeros of a add nothing, whatever b is: a masked key may hold NaN.
-  void multiply_nonzero(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t n, std::int64_t k) const {
-    multiply(a, b, m, n, k, sums_);
-    T worst = 0;
-    for (std::int64_t at = 0; at < m * n; ++at) worst = worst + (sums_[at] - sums_[at]);  // NaN if one is not finite
-    if (worst == worst) return;
-    const GemmProblem g = problem_of(a, b, m, n, k, sums_);
-    for (std::int64_t i = 0; i < m; ++i)
-      for (std::int64_t j = 0; j < n; ++j) {
-        T total = 0, chain = 0;
-        for (std::int64_t c = 0; c < k; ++c) {
-          const T left = static_cast<const T*>(a.data)[i * g.a_stride[0] + c * g.a_stride[1]],
-                  right = static_cast<const T*>(b.data)[c * g.b_stride[0] + j * g.b_stride[1]];
-          if (left != 0) chain = std::fma(left, right, chain);
-          if (c % 256 == 255 || c + 1 == k) total = total + chain, chain = 0;
-        }
-        sums_[i * n + j] = total;
-      }
-  }
-  /// Adds sums_ times `factor` to rows of a gradient; NaN becomes the canonical one.
-  void add(T* to, std::int64_t rows, T factor) const {
-    for (std::int64_t n = 0; n < rows * r_.dim; ++n) {
-      const T sum = to[n] + sums_[n] * factor;
-      to[n] = sum == sum ? sum : std::numeric_limits<T>::quiet_NaN();
-    }
-  }
-
   std::size_t gemm_bytes(bool backward) const {
     const GemmTarget* const target = gemm_here();
     if (target == nullptr) return 0;
     std::size_t bytes = 0;
     const auto need = [&](std::int64_t m, std::int64_t n, std::int64_t k, bool a, bool b) {
-      if (m > 0 && n > 0)
-        bytes =
-            std::max(bytes, target->scratch_bytes(
-                                problem_of({nullptr, a ? m : k, a}, {nullptr, b ? k : n, b}, m, n, k, nullptr), false));
+      if (m > 0 && n > 0 && k > 0)
+        bytes = std::max(
+            bytes, target->scratch_bytes(MatrixProducts<T>::problem_of({nullptr, a ? m : k, a}, {nullptr, b ? k : n, b},
+                                                                       m, n, k, nullptr),
+                                         false));
     };
     for (const std::int64_t m : {std::int64_t{1}, std::int64_t{8}, std::int64_t{16}, std::int64_t{32}, most_rows})
       for (std::int64_t n = columns_; n > 0; n = n > 16 ? n * 3 / 4 : n - 15) {
@@ -335,14 +283,14 @@ class Relative {
   const AttentionProblem& p_;
   std::int64_t keys_;         // of a part
   std::int64_t columns_ = 0;  // the most rows of the table that a part needs
-  std::size_t bytes_ = 0, gemm_bytes_ = 0;
+  std::size_t bytes_ = 0;
+  MatrixProducts<T> matrices_{nullptr, 0};
   T* x_ = nullptr;                         // [64][dim]      rows of the operand, scaled
   T* products_ = nullptr;                  // [64][columns]  their products with the table; or the derivatives by these
   std::int64_t* of_keys_ = nullptr;        // [keys]         coordinates
   std::int32_t* entry_columns_ = nullptr;  // the column of each entry from low_entry_ on
   T* sums_ = nullptr;                      // [columns or 64][dim]
-  char* gemm_ = nullptr;
-  std::int64_t of_rows_[most_rows] = {};  // coordinates
+  std::int64_t of_rows_[most_rows] = {};   // coordinates
   std::int64_t batch_ = 0, head_ = 0, rows_ = 0, low_ = 0, width_ = 0, low_entry_ = 0, picture_column_ = 0;
   const T* table_ = nullptr;
 };
@@ -367,15 +315,21 @@ void relative_values(const RelativeProduct& product, const AttentionProblem& pro
         .values(tile, static_cast<float*>(pairs), stride);
 }
 
-void relative_gradients(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                        const void* pairs, std::int64_t stride, const RelativeGradient& to, void* scratch,
-                        std::size_t bytes) {
-  if (is_f64(problem))
-    Relative<double>(product, problem, tile.rows, true, scratch, bytes)
-        .gradients(tile, static_cast<const double*>(pairs), stride, to);
-  else
-    Relative<float>(product, problem, tile.rows, true, scratch, bytes)
-        .gradients(tile, static_cast<const float*>(pairs), stride, to);
+std::size_t relative_kept_bytes(const RelativeProduct& product, const AttentionProblem& problem) {
+  return is_f64(problem) ? Relative<double>(product, problem, most_rows, true, nullptr).kept_bytes()
+                         : Relative<float>(product, problem, most_rows, true, nullptr).kept_bytes();
+}
+
+void relative_gradients(const RelativeProduct& product, const RelativeStep& step, const RelativeGradient& to,
+                        KeptSums& kept, void* scratch, std::size_t bytes) {
+  const AttentionProblem& p = step.problem;
+  if (is_f64(p)) Relative<double>(product, p, step.tile.rows, true, scratch, bytes).gradients(step, to, kept);
+  else Relative<float>(product, p, step.tile.rows, true, scratch, bytes).gradients(step, to, kept);
+}
+
+void add_kept(const AttentionProblem& problem, KeptSums& kept) {
+  if (is_f64(problem)) begin_turn<double>(kept);
+  else begin_turn<float>(kept);
 }
 
 }  // namespace attn::kernels

@@ -1,7 +1,9 @@
 // src/kernels/relative/relative_product.h: computes the second product of a score, query or key times the row of a
 // table that the pair's positions choose, for a query tile; and its gradients for a step of the backward pass.
 #pragma once
+#include "kernels/attention/backward_problem.h"
 #include "kernels/attention/query_tile.h"
+#include "kernels/reference.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -47,6 +49,15 @@ struct RelativeProduct {
   }
 };
 
+/// Sums that a step has computed before its turn: steps that share elements of a gradient add to them in order. They are
+/// added by add_kept, or when the memory is full.
+struct KeptSums {
+  const StepOrder& order;  // `wait` is null if no other thread takes part: sums are added at once
+  char* memory = nullptr;  // 64-byte aligned
+  std::size_t bytes = 0, used = 0;
+  bool turn = order.wait == nullptr;  // earlier steps have added all of theirs
+};
+
 /// Where the gradients of a product go, for one batch item and query head; null: not wanted. The functions add to them.
 struct RelativeGradient {
   void* operand = nullptr;  // [rows of the operand, dim], compute type
@@ -57,15 +68,35 @@ struct RelativeGradient {
 /// there are.
 std::size_t relative_scratch_bytes(const RelativeProduct& product, const AttentionProblem& problem, std::int64_t rows,
                                    bool backward);
+/// Returns the bytes of the sums of a step that other steps add to as well.
+std::size_t relative_kept_bytes(const RelativeProduct& product, const AttentionProblem& problem);
 
 /// Computes the product of every row of the tile and every existing key, visible or not: pairs[lane][j - keys_begin],
 /// the lanes `stride` elements apart.
 void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
                      void* pairs, std::int64_t stride, void* scratch, std::size_t bytes);
 
-/// Adds the gradients of a step, whose tile has up to 64 rows of one head, from the derivatives by the products.
-void relative_gradients(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                        const void* pairs, std::int64_t stride, const RelativeGradient& to, void* scratch,
-                        std::size_t bytes);
+/// The derivatives of a step, whose tile has up to 64 rows of one head, by the products of its pairs.
+struct RelativeStep {
+  const AttentionProblem& problem;
+  const QueryTile& tile;
+  const void* pairs;
+  std::int64_t stride;
+};
+/// Adds the gradients of a step.
+void relative_gradients(const RelativeProduct& product, const RelativeStep& step, const RelativeGradient& to,
+                        KeptSums& kept, void* scratch, std::size_t bytes);
+/// Waits for the turn of the step and adds the sums that are kept.
+void add_kept(const AttentionProblem& problem, KeptSums& kept);
+
+/// The definition of both in plain loops. `gradients` needs scratch for 64 x table_rows numbers.
+struct RelativeReference {
+  void (*values)(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile, void* pairs,
+                 std::int64_t stride) noexcept;
+  void (*gradients)(const RelativeProduct& product, const RelativeStep& step, const RelativeGradient& to,
+                    void* scratch) noexcept;
+};
+/// Returns that of a build of the reference code.
+const RelativeReference& relative_reference(const Reference& build) noexcept;
 
 }  // namespace attn::kernels
