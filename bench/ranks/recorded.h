@@ -45,10 +45,17 @@ class Recorded final : public Transport {
   Request receive(int from, int channel, void* data, std::size_t bytes) override {
     return keep(Kind::receive, from, channel, bytes, [&] { return over_.receive(from, channel, data, bytes); });
   }
-  void wait(Request request) override {
-    if (!open_[request].left_out) over_.wait(open_[request].request);
+  std::size_t wait(Request request) override {
+    const Open open = open_[request];
+    const std::size_t bytes = open.left_out ? open.bytes : over_.wait(open.request);
+    close(request);
+    return bytes;
+  }
+  void cancel(Request request) override {
+    if (!open_[request].left_out) over_.cancel(open_[request].request);
     close(request);
   }
+  std::size_t discard(int from, int channel) override { return over_.discard(from, channel); }
   bool done(Request request) override {
     if (!open_[request].left_out && !over_.done(open_[request].request)) return false;
     close(request);
@@ -72,13 +79,13 @@ class Recorded final : public Transport {
   struct Open {
     Request request = 0;
     bool left_out = false;
-    std::size_t entry = 0;
+    std::size_t entry = 0, bytes = 0;
   };
 
   template <typename F>
   Request keep(Kind kind, int peer, int channel, std::size_t bytes, const F& start) {
     const bool counts = channel >= least_channel_;
-    Open open{.left_out = mode_ == Mode::leave_out && counts && bytes >= large, .entry = none};
+    Open open{.left_out = mode_ == Mode::leave_out && counts && bytes >= large, .entry = none, .bytes = bytes};
     if (!open.left_out) open.request = start();
     if (mode_ == Mode::note && counts) open.entry = log_.size(), log_.push_back({kind, peer, channel, bytes, 0});
     if (free_.empty()) {

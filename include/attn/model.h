@@ -310,7 +310,10 @@ class ATTN_API LanguageModel : public nn::Module {
                             std::shared_ptr<const SharedColumns> ranks);
   template <typename Attend>
   Tensor run(const Tensor& ids, const Tensor& positions, const std::vector<std::int64_t>& tokens,
-             Attend&& attend) const;
+             const Attend& attend) const;
+  Tensor hidden_of(const Tensor& ids) const;
+  Tensor hidden_of(const Tensor& ids, ModelCache& cache, const std::vector<std::int64_t>& rows) const;
+  Tensor hidden_of_packed(const Tensor& ids, const Tensor& cu_seqlens) const;
   const std::shared_ptr<const Parts> parts_;  // const: moving copies the handle, as in every module
 };
 

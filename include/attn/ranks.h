@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -29,7 +30,13 @@ class Transport {
   /// Start a message of less than 2^31 bytes. The memory must stay until `wait` has returned for the request.
   virtual Request send(int to, int channel, const void* data, std::size_t bytes) = 0;
   virtual Request receive(int from, int channel, void* data, std::size_t bytes) = 0;
-  virtual void wait(Request request) = 0;
+  /// Returns the bytes of the message that has come, at most those that it was given room for; any number for one that
+  /// was sent.
+  virtual std::size_t wait(Request request) = 0;
+  /// Gives up a message that will not come.
+  virtual void cancel(Request request) = 0;
+  /// Waits for the next message, throws it away, and returns its bytes.
+  virtual std::size_t discard(int from, int channel) = 0;
   /// Returns true if the message has gone or come; the request is then over, as after `wait`. Returns at once.
   virtual bool done(Request) { return false; }
   /// Lets messages that are under way move, and returns at once: called now and then while this rank computes.
@@ -95,10 +102,12 @@ class ATTN_API Ranks {
   /// From now on ends this process, with one line and exit status 1, when no `agree`, `any`, `same` or `gather` has
   /// heard of the others for that many seconds: the only way out when a rank is frozen or cut off. 0: wait for ever.
   void set_timeout(double seconds);
+  /// Says that the others were heard of, by a message.
+  void heard() const;
 
  private:
   struct Watch;
-  void beat() const;
+  void make_room(std::uint64_t bytes, const std::function<void()>& allocate) const;
   std::shared_ptr<Transport> transport_;
   std::shared_ptr<Watch> watch_;
 };

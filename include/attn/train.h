@@ -54,7 +54,7 @@ struct ATTN_API TrainOptions {
   std::int64_t eval_every = 250;  ///< steps between validations; the last step always validates
   /// Parts of a batch, each with a backward pass of its own (docs/training.md#parts); at most `batch`. It belongs to
   /// the training and not to the machines that run it: another number gives other bits. 0: one for every 1,024 tokens
-  /// of a batch, from 1 to `batch`; pairs have one part.
+  /// of a batch, from 1 to `batch`; for pairs one part.
   std::int64_t parts = 0;
   /// The encoder-decoder that a training on pairs trains. It must have the tokenizer's vocab_size; its padding_id is
   /// the token before the first of a target.
@@ -116,11 +116,13 @@ class ATTN_API Trainer {
   /// The same training, shared by ranks, with the bits of one process (docs/ranks.md). Each computes some parts of
   /// every batch and keeps the optimiser's state of its share of the weights. Collective, as are `advance`, `validate`,
   /// `save` and `save_model` from then on. Rank 0 alone reads and writes the folder, and no file names a rank: any
-  /// other number of ranks can resume it.
+  /// other number of ranks can resume it. Pairs have one part by default: `parts` must be at least the number of ranks.
   /// Errors   RankError, at every rank, for what fails at one of them, and when they differ in version, options, ids,
   ///          weights, or (bf16) the processor's kind of product; ValueError for more ranks than parts.
   Trainer(std::vector<std::int64_t> ids, const TrainOptions& options, const Ranks& ranks);
+  static Trainer of_pairs(std::vector<IdPair> pairs, const TrainOptions& options, const Ranks& ranks);
   static Trainer resume(const std::string& folder, std::vector<std::int64_t> ids, const Ranks& ranks);
+  static Trainer resume_pairs(const std::string& folder, std::vector<IdPair> pairs, const Ranks& ranks);
 
   Trainer(Trainer&&) noexcept;
   Trainer& operator=(Trainer&&) noexcept;

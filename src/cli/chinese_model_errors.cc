@@ -9,7 +9,8 @@ constexpr Translation kModelErrors[] = {
     // attn train in parts, which general patterns below would take for something else
     {"Trainer: parts is {}; it must be from 1 to the {} windows of a batch, or 0 to choose by its tokens",
      "Trainer：parts 是 {0}；必须在 1 到一批的窗口数 {1} 之间，或为 0（按词元数决定）"},
-    {"Trainer: parts is {}; a batch of pairs has one part", "Trainer：parts 是 {0}；一批句对只有一份"},
+    {"Trainer: parts is {}; it must be from 1 to the {} pairs of a batch, or 0, which is 1",
+     "Trainer：parts 是 {0}；必须在 1 到一批的句对数 {1} 之间，或为 0（即 1）"},
     // several processes
     {"{} ranks, but a batch has {} part: give --parts {} or more, or --batch {}",
      "有 {0} 个进程，而一批只有 {1} 份：请给 --parts {2} 或更多，或 --batch {3}"},

@@ -260,7 +260,7 @@ void generate(const GenerateArguments& arguments, const Ranks& ranks) {
 
 void run(const GenerateArguments& arguments) {
   keep_freed_memory();
-  with_ranks([&](const Ranks& ranks) { generate(arguments, ranks); }, arguments.rank_timeout);
+  with_ranks("generate", [&](const Ranks& ranks) { generate(arguments, ranks); }, arguments.rank_timeout);
 }
 
 Run add_generate_options(Parser parser) {

@@ -74,11 +74,12 @@ void one_process(const std::string& verb) {
     throw UsageError{runtime::format("several processes were started, and attn {} knows one: start it alone", verb)};
 }
 
-void with_ranks(const std::function<void(const Ranks& ranks)>& work, double timeout) {
+void with_ranks(const std::string& command, const std::function<void(const Ranks& ranks)>& work, double timeout) {
   if (!launch().several()) return work(Ranks());
   joined = open_transport();
   Ranks ranks(joined);
   ranks.set_timeout(timeout);
+  ranks.same("the command", "attn " + command);
   try {
     work(ranks);
   } catch (const RankError&) { throw; } catch (const ReaderGone&) {

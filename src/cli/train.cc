@@ -21,6 +21,7 @@
 #include <new>
 #include <optional>
 #include <span>
+#include <string>
 
 namespace attn::cli {
 namespace {
@@ -137,11 +138,24 @@ void train(const TrainArguments& a, const Ranks& ranks) {
   });
 }
 
+/// Returns the verb with the options that decide what the ranks do together: which files they begin with, and when they
+/// save and compare.
+std::string shared_options(const TrainArguments& a) {
+  std::string text = "train";
+  const auto add = [&](const char* name, std::int64_t value) {
+    if (a.has(name)) text += runtime::format(" --{} {}", name, value);
+  };
+  if (a.resume) text += " --resume";
+  if (a.resume) add("steps", a.steps);  // a new training compares its steps with its other options
+  if (a.has("pairs")) text += " --pairs";
+  add("save-every", a.save_every), add("check-every", a.check_every);
+  return text;
+}
+
 void run(const TrainArguments& a) {
   keep_freed_memory();
   check_train_options(a);
-  if (a.has("pairs")) one_process("train --pairs");
-  with_ranks([&](const Ranks& ranks) { train(a, ranks); }, a.rank_timeout);
+  with_ranks(shared_options(a), [&](const Ranks& ranks) { train(a, ranks); }, a.rank_timeout);
 }
 
 Run add_train(Parser parser) {

@@ -127,7 +127,7 @@ void check_same(const TrainArguments& a, const TrainOptions& now) {
   if (a.has("parts")) {
     TrainOptions then = now;
     then.parts = a.parts;
-    same("parts", now.encoder_decoder ? std::max<std::int64_t>(1, a.parts) : then.part_count(), now.part_count());
+    same("parts", then.part_count(), now.part_count());
   }
   same("eval-every", as_given.eval_every, now.eval_every);
   same("seed", as_given.seed, now.seed);

@@ -71,11 +71,41 @@ void check_ranks(const TrainOptions& o, const Ranks& ranks) {
   const std::int64_t needed = ranks.size();
   if (needed <= o.part_count()) return;
   const std::int64_t batch = std::max(needed, (1024 * needed + o.model.context - 1) / o.model.context);
-  throw UsageError{runtime::format("{} ranks, but a batch has {}: give --parts {} or more{}", needed,
-                                   counted(o.part_count(), "part"), needed,
-                                   o.parts == 0       ? runtime::format(", or --batch {}", batch)
-                                   : o.batch < needed ? runtime::format(" and --batch {}", needed)
-                                                      : "")};
+  throw UsageError{runtime::format(
+      "{} ranks, but a batch has {}: give --parts {} or more{}", needed, counted(o.part_count(), "part"), needed,
+      o.batch < needed && (o.parts != 0 || o.encoder_decoder) ? runtime::format(" and --batch {}", needed)
+      : o.parts == 0 && !o.encoder_decoder                    ? runtime::format(", or --batch {}", batch)
+                                                              : "")};
+}
+
+/// Gives every rank the pairs of rank 0: the lengths of each pair, then its ids.
+std::vector<IdPair> pairs_from_first(const Ranks& ranks, const std::vector<IdPair>& pairs) {
+  if (ranks.size() == 1) return pairs;
+  std::vector<std::int64_t> numbers;
+  everywhere(ranks, [&] {
+    for (const auto& [source, target] : pairs) {
+      numbers.push_back(std::ssize(source)), numbers.push_back(std::ssize(target));
+      for (const auto* ids : {&source, &target}) numbers.insert(numbers.end(), ids->begin(), ids->end());
+    }
+  });
+  numbers = from_first(ranks, numbers);
+  std::vector<IdPair> all;
+  for (auto at = numbers.begin(); at != numbers.end();) {
+    const auto ids = at + 2, middle = ids + at[0], end = middle + at[1];
+    all.push_back({{ids, middle}, {middle, end}});
+    at = end;
+  }
+  return all;
+}
+
+Trainer begun(const TrainArguments& a, const TrainIds& ids, const TrainOptions& options, const Ranks& ranks) {
+  if (a.has("pairs")) return Trainer::of_pairs(pairs_from_first(ranks, ids.pairs), options, ranks);
+  return Trainer(from_first(ranks, ids.text), options, ranks);
+}
+
+Trainer resumed(const TrainArguments& a, const TrainIds& ids, const Ranks& ranks) {
+  if (a.has("pairs")) return Trainer::resume_pairs(a.out, pairs_from_first(ranks, ids.pairs), ranks);
+  return Trainer::resume(a.out, from_first(ranks, ids.text), ranks);
 }
 
 /// Encodes the texts again for --resume. A character that the vocabulary lacks means that the text is another one.
@@ -128,8 +158,7 @@ Running begin_training(const TrainArguments& a, const Ranks& ranks) {
     ids = encoded(*running.tokenizer, texts, a);
   });
   const TrainOptions options = options_of(a, from_first(ranks, vocab_size)[0]);
-  running.trainer = std::make_unique<Trainer>(a.has("pairs") ? Trainer::of_pairs(std::move(ids.pairs), options)
-                                                             : Trainer(from_first(ranks, ids.text), options, ranks));
+  running.trainer = std::make_unique<Trainer>(begun(a, ids, options, ranks));
   try {
     at_first(ranks, [&] {
       std::error_code failure;
@@ -176,9 +205,7 @@ Running resume_training(const TrainArguments& a, const Ranks& ranks) {
     texts = read_for(a, running.tokenizer->kind());
     ids = encode_again(*running.tokenizer, texts, a);
   });
-  running.trainer =
-      std::make_unique<Trainer>(a.has("pairs") ? Trainer::resume_pairs(a.out, std::move(ids.pairs))
-                                               : Trainer::resume(a.out, from_first(ranks, ids.text), ranks));
+  running.trainer = std::make_unique<Trainer>(resumed(a, ids, ranks));
   at_first(ranks, [&] {
     const Tokenizer& tokenizer = *running.tokenizer;
     if (a.has("vocab") && (tokenizer.kind() == Tokenizer::Kind::characters ||

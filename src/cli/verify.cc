@@ -124,7 +124,7 @@ Run add_verify_options(Parser parser) {
     no_more(rest);
     if (*ranks && (*json || *list || options->quick || !options->line.empty()))
       throw UsageError{"--ranks goes alone: it compares several processes with one, as text"};
-    if (*ranks) return with_ranks(run_ranks, /*timeout=*/600);
+    if (*ranks) return with_ranks("verify --ranks", run_ranks, /*timeout=*/600);
     one_process("verify");
     if (*list && (*json || options->quick || !options->line.empty()))
       throw UsageError{"--list goes alone: it lists the whole table, as text"};

@@ -7,6 +7,7 @@
 #include "model/initial_weights.h"
 
 #include <algorithm>
+#include <functional>
 
 namespace attn {
 namespace {
@@ -65,6 +66,18 @@ void begin_pass(const LanguageModel& model, const std::vector<SharedColumns::Nam
   if (model.is_shared()) model.parts().held.ranks->begin(tensors, text);
 }
 
+/// Returns what `work` returns, an error of which at one of the ranks that share the model is one of all.
+template <typename Work>
+Tensor in_pass(const LanguageModel& model, std::int64_t joins, const Work& work) {
+  return model.is_shared() ? model.parts().held.ranks->pass(joins, std::ref(work)) : work();
+}
+
+/// Returns how often ranks join columns in all layers: the embedding's, then heads, projections and both halves of each
+/// MLP; by spans also the new q, k and v.
+std::int64_t joins_of(const LanguageModel& model, bool by_spans) {
+  return 1 + model.config.layers * (by_spans ? 5 : 4);
+}
+
 /// Returns what a pass that can be recorded says of gradients.
 std::string text_of_mode(const LanguageModel& model) {
   return model.is_training() && grad_enabled() ? ", in training" : "";
@@ -115,7 +128,7 @@ bool LanguageModel::is_shared() const { return parts_->held.ranks != nullptr; }
 /// length of each row's text, or one for all.
 template <typename Attend>
 Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, const std::vector<std::int64_t>& tokens,
-                          Attend&& attend) const {
+                          const Attend& attend) const {
   if (is_stored() && is_training() && grad_enabled())
     throw ValueError(
         "LanguageModel: the weights are the blocks of a GGUF file, which cannot be trained; decoded() gives "
@@ -151,6 +164,10 @@ Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, const std:
 
 Tensor LanguageModel::hidden(const Tensor& ids) const {
   begin_pass(*this, {{"ids", ids}}, text_of_mode(*this));
+  return in_pass(*this, joins_of(*this, false), [&] { return hidden_of(ids); });
+}
+
+Tensor LanguageModel::hidden_of(const Tensor& ids) const {
   check_ids(config, ids);
   return run(ids, arange(0, ids.size(1)), {ids.size(1)}, [&](std::int64_t layer, const Heads& heads) {
     const Tensor& q = heads.q;
@@ -166,6 +183,10 @@ Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::ve
   const std::vector<std::int64_t> rows =
       sequences.empty() && ids.defined() && ids.dim() > 0 ? arange(0, ids.size(0)).to_int_vector() : sequences;
   if (is_shared()) begin_pass(*this, {{"ids", ids}}, text_of_cache(cache, cache.layers_.size(), rows));
+  return in_pass(*this, joins_of(*this, cache.by_spans()), [&] { return hidden_of(ids, cache, rows); });
+}
+
+Tensor LanguageModel::hidden_of(const Tensor& ids, ModelCache& cache, const std::vector<std::int64_t>& rows) const {
   check_ids(config, ids);
   if (static_cast<std::int64_t>(cache.layers_.size()) != config.layers)
     throw ValueError("LanguageModel: the cache is of a model with " + std::to_string(cache.layers_.size()) +
@@ -218,6 +239,10 @@ Tensor LanguageModel::hidden(const Tensor& ids, ModelCache& cache, const std::ve
 
 Tensor LanguageModel::hidden_packed(const Tensor& ids, const Tensor& cu_seqlens) const {
   begin_pass(*this, {{"ids", ids}, {"cu_seqlens", cu_seqlens}}, text_of_mode(*this));
+  return in_pass(*this, joins_of(*this, false), [&] { return hidden_of_packed(ids, cu_seqlens); });
+}
+
+Tensor LanguageModel::hidden_of_packed(const Tensor& ids, const Tensor& cu_seqlens) const {
   if (!ids.defined() || ids.dim() != 1)
     throw ShapeError("LanguageModel: ids has shape " + (ids.defined() ? to_string(ids.sizes()) : "[]") +
                      "; packed sequences are [total]");
@@ -273,9 +298,12 @@ LanguageModel::Heads LanguageModel::heads(const Tensor& ids, std::int64_t layer)
 }
 
 Tensor LanguageModel::logits(const Tensor& hidden) const {
-  const Tensor y = parts_->columns.joined(
-      parts_->head ? parts_->project(*parts_->head, hidden) : parts_->project(parts_->embedding, hidden),
-      Columns::vocabulary);
+  const auto joined = [&] {
+    return parts_->columns.joined(
+        parts_->head ? parts_->project(*parts_->head, hidden) : parts_->project(parts_->embedding, hidden),
+        Columns::vocabulary);
+  };
+  const Tensor y = in_pass(*this, 1, joined);
   return config.final_softcap > 0 ? tanh(y / config.final_softcap) * config.final_softcap : y;
 }
 

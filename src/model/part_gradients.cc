@@ -48,9 +48,15 @@ class GeneratorOfPart {
 
 }  // namespace
 
-PartGradients::PartGradients(const PartSource& source, std::int64_t step, std::vector<std::int64_t> starts)
-    : source_(source), step_(step), starts_(std::move(starts)),
-      losses_(zeros({static_cast<std::int64_t>(starts_.size()) * source.options.model.context})) {}
+PartGradients::PartGradients(const PartSource& source, std::int64_t step, std::vector<std::int64_t> batch)
+    : source_(source), step_(step), batch_(std::move(batch)), rows_(source.task.rows(batch_)),
+      losses_(zeros({rows_.back()})) {}
+
+Span PartGradients::rows_of(const Span& parts) const {
+  const auto row = [&](std::int64_t item) { return rows_[static_cast<std::size_t>(item)]; };
+  const std::int64_t count = source_.options.part_count(), items = source_.options.batch;
+  return {row(share_of(items, parts.begin, count).begin), row(share_of(items, parts.end - 1, count).end)};
+}
 
 Tensor PartGradients::sum(const Span& node, bool in_buffer, const Listener* listener) {
   const Tensor& buffer = source_.gradients.buffers().front();  // a model has one dtype
@@ -93,22 +99,18 @@ Tensor PartGradients::sum(const Span& node, bool in_buffer, const Listener* list
 /// soon as its gradient is complete.
 void PartGradients::run(std::int64_t part, const std::function<void(const Span& elements)>& whole) {
   const TrainOptions& o = source_.options;
-  const Span windows = share_of(o.batch, part, o.part_count());
-  const std::int64_t begin = windows.begin * o.model.context, count = windows.size() * o.model.context;
-  const auto [inputs, targets] =
-      source_.data.windows_at({starts_.begin() + windows.begin, starts_.begin() + windows.end});
+  const Span items = share_of(o.batch, part, o.part_count()), rows = rows_of({part, part + 1});
   source_.gradients.zero();
   const GeneratorOfPart generator(seed_of_part(o, step_, part));
-  const Tensor logits = source_.model.forward(inputs).flatten(0, 1).to(Dtype::f32);
-  const Tensor losses = cross_entropy(logits, targets.reshape({-1}), {.reduction = Reduction::none});
-  const Tensor gradient = full({count}, 1 / static_cast<double>(losses_.numel()), Dtype::f32);
+  const Tensor losses = source_.task.losses({batch_.begin() + items.begin, batch_.begin() + items.end});
+  const Tensor gradient = full({rows.size()}, 1 / static_cast<double>(losses_.numel()), Dtype::f32);
   if (whole)
     backward_leaf_by_leaf(losses, gradient, [&](const Tensor& leaf) {
       if (const auto elements = source_.gradients.elements_of(leaf); elements.size() > 0) whole(elements);
     });
   else losses.backward(gradient);
   const NoGrad guard;
-  losses_.narrow(0, begin, count).copy_(losses.detach());
+  losses_.narrow(0, rows.begin, rows.size()).copy_(losses.detach());
 }
 
 double mean_loss(const Tensor& losses) {

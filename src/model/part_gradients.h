@@ -4,7 +4,7 @@
 
 #include "model/flat_gradients.h"
 #include "model/part_tree.h"
-#include "model/train_data.h"
+#include "model/train_task.h"
 
 #include <functional>
 #include <vector>
@@ -14,16 +14,17 @@ namespace attn {
 /// What the parts of every step share; it must outlive them.
 struct PartSource {
   const TrainOptions& options;
-  const TrainData& data;
-  const LanguageModel& model;
+  const TrainTask& task;
   const FlatGradients& gradients;
 };
 
 /// The parts of one step. Each row's loss has the gradient 1 / (rows of the batch), whatever the part.
 class PartGradients {
  public:
-  /// `step` counts from 1; `starts`: where the batch's windows begin.
-  PartGradients(const PartSource& source, std::int64_t step, std::vector<std::int64_t> starts);
+  /// `step` counts from 1; `batch` is what the task has drawn.
+  PartGradients(const PartSource& source, std::int64_t step, std::vector<std::int64_t> batch);
+  /// Returns which rows of the batch some parts have.
+  Span rows_of(const Span& parts) const;
   /// Returns the sum of the gradients over a node of the tree, [all parameters]. A single part has the dtype of the
   /// gradients; sums of several are f32. `in_buffer`: the result may be the buffer of the gradients, so that it holds
   /// only until the next call.
@@ -43,7 +44,7 @@ class PartGradients {
   void run(std::int64_t part, const std::function<void(const Span& elements)>& whole);
   PartSource source_;
   std::int64_t step_;
-  std::vector<std::int64_t> starts_;
+  std::vector<std::int64_t> batch_, rows_;  // rows_: of the task
   Tensor losses_;
 };
 

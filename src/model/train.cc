@@ -78,12 +78,14 @@ void TrainOptions::check() const {
   constexpr std::int64_t most = std::numeric_limits<std::int32_t>::max();
   if (batch < 1 || batch > most)
     throw ValueError(runtime::format("Trainer: batch is {}; it must be from 1 to {}", batch, most));
-  if (parts < 0 || parts > batch)
+  const bool in_range = parts >= 0 && parts <= batch;
+  if (!in_range && encoder_decoder)
+    throw ValueError(runtime::format(
+        "Trainer: parts is {}; it must be from 1 to the {} pairs of a batch, or 0, which is 1", parts, batch));
+  if (!in_range)
     throw ValueError(runtime::format(
         "Trainer: parts is {}; it must be from 1 to the {} windows of a batch, or 0 to choose by its tokens", parts,
         batch));
-  if (encoder_decoder && parts > 1)
-    throw ValueError(runtime::format("Trainer: parts is {}; a batch of pairs has one part", parts));
   at_least("eval_every", static_cast<double>(eval_every), 1);
   at_least("warmup", static_cast<double>(warmup_steps()), 0);
   at_least("lr", lr, 0);
@@ -109,8 +111,8 @@ std::int64_t TrainOptions::warmup_steps() const { return warmup.value_or(std::mi
 std::int64_t TrainOptions::part_count() const {
   // a thousand tokens keep the products of a part as fast as those of a whole batch
   constexpr std::int64_t tokens = 1024;
-  if (encoder_decoder) return 1;
-  return parts != 0 ? parts : std::clamp<std::int64_t>(batch * model.context / tokens, 1, batch);
+  if (parts != 0) return parts;
+  return encoder_decoder ? 1 : std::clamp<std::int64_t>(batch * model.context / tokens, 1, batch);
 }
 
 double TrainOptions::lr_of(std::int64_t step) const {
@@ -197,9 +199,9 @@ double Trainer::validate() const {
   return sum / static_cast<double>(count);
 }
 
-std::string Trainer::weights_digest() const {
+std::string digest_of(const std::vector<Tensor>& parameters) {
   std::uint64_t digest = 0;
-  for (const Tensor& x : state().parameters) {
+  for (const Tensor& x : parameters) {
     const Tensor values = x.detach().contiguous();
     digest = io::xxh64({static_cast<const std::byte*>(values.data()),
                         static_cast<std::size_t>(values.numel()) * size_of(values.dtype())},
@@ -208,6 +210,7 @@ std::string Trainer::weights_digest() const {
   return runtime::format("{:016x}", digest);
 }
 
+std::string Trainer::weights_digest() const { return digest_of(state().parameters); }
 double Trainer::exchange_seconds() const { return state().ranks ? state().ranks->exchange_seconds() : 0; }
 double Trainer::hidden_seconds() const { return state().ranks ? state().ranks->hidden_seconds() : 0; }
 const std::string& Trainer::notice() const { return state().notice; }

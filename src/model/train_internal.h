@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 namespace attn {
@@ -44,8 +45,8 @@ struct Trainer::State {
   static std::unique_ptr<State> resumed(
       const std::string& folder, const std::function<std::unique_ptr<TrainTask>(const TrainOptions& options)>& make);
 
-  /// Returns what the parts of a batch of windows need.
-  PartSource source() const;
+  /// Returns what the parts of a batch need.
+  PartSource source() const { return {options, *task, gradients}; }
 
   TrainOptions options;
   std::unique_ptr<const TrainTask> task;
@@ -58,6 +59,12 @@ struct Trainer::State {
   std::string notice;
   std::unique_ptr<SharedSteps> ranks;  // null: this process trains alone
 };
+
+/// Makes the task of a training on pairs: checks pairs and options, seeds the global generator, and draws the weights.
+std::unique_ptr<TrainTask> pair_task(std::vector<IdPair> pairs, const TrainOptions& options);
+
+/// Returns a digest of all weights, 16 hexadecimal digits.
+std::string digest_of(const std::vector<Tensor>& parameters);
 
 /// Groups the parameters as nanoGPT does: matrices and tables get weight decay, biases and norms do not. `shares` are
 /// the parameters themselves, or slices of them: slice i is of parameters[i].

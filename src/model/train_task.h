@@ -26,6 +26,10 @@ class TrainTask {
   virtual std::vector<std::int64_t> draw() const = 0;
   /// Returns the mean loss of a batch that `draw` has returned.
   virtual Tensor loss(const std::vector<std::int64_t>& batch) const = 0;
+  /// Returns how many rows of logits, each with a loss, come before each item of a batch, then how many there are.
+  virtual std::vector<std::int64_t> rows(const std::vector<std::int64_t>& batch) const = 0;
+  /// Returns the loss of each row of some items of a batch, f32.
+  virtual Tensor losses(const std::vector<std::int64_t>& items) const = 0;
   /// What it returns must not outlive the task.
   virtual ValidationBatches validation() const = 0;
   /// Returns a digest of the data: equal for the same texts and tokenizer.

@@ -2,6 +2,7 @@
 #include "model/train_text.h"
 
 #include <attn/error.h>
+#include <attn/ops.h>
 
 #include "model/train_internal.h"
 
@@ -29,6 +30,18 @@ Tensor TextTask::loss(const std::vector<std::int64_t>& batch) const {
   return model.loss(inputs, targets);
 }
 
+std::vector<std::int64_t> TextTask::rows(const std::vector<std::int64_t>& batch) const {
+  std::vector<std::int64_t> rows{0};
+  for (std::size_t i = 0; i < batch.size(); ++i) rows.push_back(rows.back() + model.config.context);
+  return rows;
+}
+
+Tensor TextTask::losses(const std::vector<std::int64_t>& items) const {
+  const auto [inputs, targets] = data_.windows_at(items);
+  const Tensor logits = model.forward(inputs).flatten(0, 1).to(Dtype::f32);
+  return cross_entropy(logits, targets.reshape({-1}), {.reduction = Reduction::none});
+}
+
 ValidationBatches TextTask::validation() const {
   std::vector<Batch> batches = data_.validation(batch_);
   ValidationBatches result;
@@ -38,10 +51,6 @@ ValidationBatches TextTask::validation() const {
     return model.loss(inputs, targets).item();
   };
   return result;
-}
-
-PartSource Trainer::State::source() const {
-  return dynamic_cast<const TextTask&>(*task).source(options, gradients);  // pairs have one part
 }
 
 Trainer::Trainer(std::vector<std::int64_t> ids, const TrainOptions& options)

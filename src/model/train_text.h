@@ -2,7 +2,6 @@
 #pragma once
 #include <attn/train.h>
 
-#include "model/part_gradients.h"
 #include "model/train_data.h"
 #include "model/train_task.h"
 
@@ -17,15 +16,12 @@ class TextTask : public TrainTask {
   const nn::Module& module() const override { return model; }
   std::vector<std::int64_t> draw() const override { return data_.starts(batch_); }
   Tensor loss(const std::vector<std::int64_t>& batch) const override;
+  std::vector<std::int64_t> rows(const std::vector<std::int64_t>& batch) const override;
+  Tensor losses(const std::vector<std::int64_t>& items) const override;
   ValidationBatches validation() const override;
   std::string digest() const override { return data_.digest(); }
   double tokens_a_step() const override { return static_cast<double>(batch_ * model.config.context); }
   void save(const std::string& folder) const override { model.save(folder); }
-
-  /// What the parts of a batch need; `options` and `gradients` are those of the training.
-  PartSource source(const TrainOptions& options, const FlatGradients& gradients) const {
-    return {options, data_, model, gradients};
-  }
 
  private:
   TrainData data_;

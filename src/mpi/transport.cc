@@ -24,7 +24,14 @@ void MpiTransport::all_gather(const void* mine, std::size_t bytes, void* all) {
   MPI_Allgather(mine, count, MPI_BYTE, all, count, MPI_BYTE, communicator_);
 }
 
-Transport::Request MpiTransport::keep(MPI_Request request) {
+/// Makes room for one more request, so that none is lost for want of memory after it has begun.
+void MpiTransport::reserve_one() {
+  if (!free_.empty()) return;
+  if (requests_.size() == requests_.capacity()) requests_.reserve(2 * requests_.size() + 16);
+  free_.reserve(requests_.capacity());
+}
+
+Transport::Request MpiTransport::keep(MPI_Request request) noexcept {
   if (free_.empty()) {
     requests_.push_back(request);
     return requests_.size() - 1;
@@ -36,20 +43,42 @@ Transport::Request MpiTransport::keep(MPI_Request request) {
 }
 
 Transport::Request MpiTransport::send(int to, int channel, const void* data, std::size_t bytes) {
+  reserve_one();
   MPI_Request request;
   MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, to, channel, communicator_, &request);
   return keep(request);
 }
 
 Transport::Request MpiTransport::receive(int from, int channel, void* data, std::size_t bytes) {
+  reserve_one();
   MPI_Request request;
   MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, from, channel, communicator_, &request);
   return keep(request);
 }
 
-void MpiTransport::wait(Request request) {
+std::size_t MpiTransport::wait(Request request) {
+  MPI_Status status;
+  int bytes = 0;
+  MPI_Wait(&requests_[request], &status);
+  MPI_Get_count(&status, MPI_BYTE, &bytes);
+  free_.push_back(request);
+  return static_cast<std::size_t>(bytes);
+}
+
+void MpiTransport::cancel(Request request) {
+  MPI_Cancel(&requests_[request]);
   MPI_Wait(&requests_[request], MPI_STATUS_IGNORE);
   free_.push_back(request);
+}
+
+std::size_t MpiTransport::discard(int from, int channel) {
+  MPI_Status status;
+  int bytes = 0;
+  MPI_Probe(from, channel, communicator_, &status);
+  MPI_Get_count(&status, MPI_BYTE, &bytes);
+  std::vector<char> unused(static_cast<std::size_t>(bytes));
+  MPI_Recv(unused.data(), bytes, MPI_BYTE, from, channel, communicator_, MPI_STATUS_IGNORE);
+  return unused.size();
 }
 
 bool MpiTransport::done(Request request) {

@@ -21,13 +21,16 @@ class MpiTransport : public Transport {
   void all_gather(const void* mine, std::size_t bytes, void* all) override;
   Request send(int to, int channel, const void* data, std::size_t bytes) override;
   Request receive(int from, int channel, void* data, std::size_t bytes) override;
-  void wait(Request request) override;
+  std::size_t wait(Request request) override;
+  void cancel(Request request) override;
+  std::size_t discard(int from, int channel) override;
   bool done(Request request) override;
   void progress() override;
   [[noreturn]] void abort(int code) noexcept override;
 
  private:
-  Request keep(MPI_Request request);
+  void reserve_one();
+  Request keep(MPI_Request request) noexcept;
   MPI_Comm communicator_ = MPI_COMM_NULL;
   int rank_ = 0, size_ = 1;
   std::vector<MPI_Request> requests_;

@@ -37,6 +37,7 @@ Tensor ColumnExchange::join(const Tensor& mine, const std::vector<std::int64_t>&
   std::vector<char> received(static_cast<std::size_t>(rows > 1 ? rows * (row_bytes - columns(rank())) : 0));
   std::vector<const char*> from(static_cast<std::size_t>(size()), static_cast<const char*>(own.data()));
   Messages messages(ranks_.transport());
+  messages.reserve(2 * static_cast<std::size_t>(size()), static_cast<std::size_t>(rows * row_bytes));
   for (std::int64_t other = 0, at = 0; other < size(); ++other) {
     const int r = static_cast<int>(other);
     const std::int64_t bytes = rows * columns(r);
@@ -48,7 +49,8 @@ Tensor ColumnExchange::join(const Tensor& mine, const std::vector<std::int64_t>&
   }
   for (int step = 1; step < size(); ++step)  // each rank begins with another neighbour
     messages.send((rank() + step) % size(), own.data(), static_cast<std::size_t>(rows * columns(rank())));
-  messages.wait();
+  pass_.wait(messages);
+  pass_.has_joined();
   for (int r = 0; r < size(); ++r) {
     if (rows <= 1 && r != rank()) continue;
     const char* const source = from[static_cast<std::size_t>(r)];
@@ -58,7 +60,7 @@ Tensor ColumnExchange::join(const Tensor& mine, const std::vector<std::int64_t>&
   return all;
 }
 
-Tensor ColumnExchange::attend(const SpanAttention& call) const { return attend_over_spans(call, *this, ranks_); }
+Tensor ColumnExchange::attend(const SpanAttention& call) const { return attend_over_spans(call, *this, ranks_, pass_); }
 
 bool ColumnExchange::by_spans(const ModelConfig& config, const ModelCacheOptions& options) const {
   if (options.sharing == KvSharing::spans && options.window > 0)

@@ -3,7 +3,9 @@
 #include <attn/ranks.h>
 
 #include "model/columns.h"
+#include "ranks/shared_pass.h"
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,10 +13,11 @@ namespace attn {
 
 class ColumnExchange final : public SharedColumns {
  public:
-  explicit ColumnExchange(const Ranks& ranks) : ranks_(ranks) {}
+  explicit ColumnExchange(const Ranks& ranks) : ranks_(ranks), pass_(ranks) {}
   int rank() const override { return ranks_.rank(); }
   int size() const override { return ranks_.size(); }
   void begin(const std::vector<NamedTensor>& tensors, const std::string& text) const override;
+  Tensor pass(std::int64_t joins, const std::function<Tensor()>& work) const override { return pass_.run(joins, work); }
   Tensor join(const Tensor& mine, const std::vector<std::int64_t>& cuts) const override;
   Tensor attend(const SpanAttention& call) const override;
   bool by_spans(const ModelConfig& config, const ModelCacheOptions& options) const override;
@@ -23,6 +26,7 @@ class ColumnExchange final : public SharedColumns {
 
  private:
   const Ranks ranks_;
+  mutable SharedPass pass_;
 };
 
 }  // namespace attn

@@ -29,20 +29,20 @@ void add_arrays(Dtype dtype, const void* a, const void* b, void* y, std::int64_t
 
 }  // namespace
 
-Pieces::Pieces(std::int64_t count, int ranks, const std::function<std::int64_t(std::int64_t)>& cut) : ranks_(ranks) {
+Buckets::Buckets(std::int64_t count, int ranks, const std::function<std::int64_t(std::int64_t)>& cut) : ranks_(ranks) {
   const std::int64_t round = ranks * bucket_elements, rounds = std::max<std::int64_t>(1, (count + round - 1) / round),
                      buckets = rounds * ranks;
   for (std::int64_t i = 0; i < buckets; ++i) cuts_.push_back(cut(count / buckets * i + count % buckets * i / buckets));
   cuts_.push_back(count);
 }
 
-Pieces::Pieces(std::int64_t count, int ranks)
-    : Pieces(count, ranks, [](std::int64_t element) {
+Buckets::Buckets(std::int64_t count, int ranks)
+    : Buckets(count, ranks, [](std::int64_t element) {
         constexpr std::int64_t block = 4096;
         return element / block * block;
       }) {}
 
-std::int64_t Pieces::most() const {
+std::int64_t Buckets::most() const {
   std::int64_t most = 0;
   for (std::size_t i = 1; i < cuts_.size(); ++i) most = std::max(most, cuts_[i] - cuts_[i - 1]);
   return most;
@@ -54,8 +54,8 @@ std::vector<Span> OrderedSum::nodes(std::int64_t parts, int rank, int ranks) {
   return nodes_inside({0, parts}, share_of(parts, rank, ranks));
 }
 
-OrderedSum::OrderedSum(const Ranks& ranks, std::int64_t parts, Dtype part_dtype, const Pieces& pieces)
-    : ranks_(ranks), parts_(parts), part_dtype_(part_dtype), sum_dtype_(compute_dtype(part_dtype)), pieces_(pieces) {
+OrderedSum::OrderedSum(const Ranks& ranks, std::int64_t parts, Dtype part_dtype, const Buckets& buckets)
+    : ranks_(ranks), parts_(parts), part_dtype_(part_dtype), sum_dtype_(compute_dtype(part_dtype)), buckets_(buckets) {
   for (int r = 0; r < ranks.size(); ++r) {
     std::size_t index = 0;
     for (const Span& node : nodes(parts, r, ranks.size())) {
@@ -64,8 +64,8 @@ OrderedSum::OrderedSum(const Ranks& ranks, std::int64_t parts, Dtype part_dtype,
     }
   }
   constexpr std::size_t most_window = 4;
-  window_ = std::min(most_window, static_cast<std::size_t>(pieces.rounds()));
-  const std::size_t bytes = static_cast<std::size_t>(pieces.most()) * size_of(sum_dtype_);
+  window_ = std::min(most_window, static_cast<std::size_t>(buckets.rounds()));
+  const std::size_t bytes = static_cast<std::size_t>(buckets.most()) * size_of(sum_dtype_);
   slots_.resize(window_ * terms_.size());
   for (std::size_t i = 0; i < slots_.size(); ++i)
     if (terms_[i % terms_.size()].rank != ranks.rank()) slots_[i].resize(bytes);
@@ -104,14 +104,14 @@ const void* OrderedSum::add(const Span& node, const Span& bucket, std::size_t de
 
 void OrderedSum::start(void* out) {
   out_ = static_cast<char*>(out);
-  next_ = pieces_.rounds() - 1;
+  next_ = buckets_.rounds() - 1;
   for (Mine& each : mine_) each.next = next_;
   for (std::int64_t n = 0; n < static_cast<std::int64_t>(window_); ++n) receive(next_ - n);
 }
 
 void OrderedSum::receive(std::int64_t round) {
   if (round < 0) return;
-  const Span bucket = pieces_.bucket(ranks_.rank(), round);
+  const Span bucket = buckets_.bucket(ranks_.rank(), round);
   if (bucket.size() == 0) return;
   for (std::size_t i = 0; i < terms_.size(); ++i) {
     const Term& term = terms_[i];
@@ -127,7 +127,7 @@ void OrderedSum::send(Mine& mine, std::size_t index, bool failed) {
   const int own = ranks_.rank(), count = ranks_.size();
   for (int step = 1; step < count; ++step) {  // each rank begins with another neighbour
     const int to = (own + step) % count;
-    const Span bucket = pieces_.bucket(to, mine.next);
+    const Span bucket = buckets_.bucket(to, mine.next);
     if (bucket.size() == 0) continue;
     const char* values =
         failed ? scratch(0)
@@ -140,7 +140,7 @@ void OrderedSum::send(Mine& mine, std::size_t index, bool failed) {
 
 void OrderedSum::send_from(std::size_t index, std::int64_t first) {
   Mine& mine = mine_[index];
-  while (mine.next >= 0 && pieces_.begin(mine.next) >= first) send(mine, index, /*failed=*/false);
+  while (mine.next >= 0 && buckets_.begin(mine.next) >= first) send(mine, index, /*failed=*/false);
 }
 
 void OrderedSum::advance() {
@@ -175,7 +175,7 @@ void OrderedSum::finish(bool failed, const std::function<void(const Span&)>& fin
 
 /// Adds this rank's bucket of the next round, which all terms have, and makes room for another one.
 void OrderedSum::add_round(const std::function<void(const Span&)>& finished) {
-  const Span bucket = pieces_.bucket(ranks_.rank(), next_);
+  const Span bucket = buckets_.bucket(ranks_.rank(), next_);
   if (bucket.size() > 0) {
     for (std::size_t i = 0; i < terms_.size(); ++i)
       terms_[i].values = terms_[i].rank == ranks_.rank() ? mine_[terms_[i].index].values.data() : memory(next_, i);
@@ -193,12 +193,12 @@ void OrderedSum::add_round(const std::function<void(const Span&)>& finished) {
 
 // --- the result, everywhere ----------------------------------------------------------------------------------------
 
-Spread::Spread(const Ranks& ranks, const Pieces& pieces, std::size_t element_bytes)
-    : ranks_(ranks), pieces_(pieces), element_bytes_(element_bytes),
-      slots_(static_cast<std::size_t>(ranks.size() * window * pieces.most()) * element_bytes) {}
+Spread::Spread(const Ranks& ranks, const Buckets& buckets, std::size_t element_bytes)
+    : ranks_(ranks), buckets_(buckets), element_bytes_(element_bytes),
+      slots_(static_cast<std::size_t>(ranks.size() * window * buckets.most()) * element_bytes) {}
 
 char* Spread::slot(int rank, std::int64_t bucket) {
-  return slots_.data() + static_cast<std::size_t>((rank * window + bucket % window) * pieces_.most()) * element_bytes_;
+  return slots_.data() + static_cast<std::size_t>((rank * window + bucket % window) * buckets_.most()) * element_bytes_;
 }
 
 void Spread::run(const Pack& pack, const Unpack& unpack) {
@@ -213,16 +213,16 @@ void Spread::run(const Pack& pack, const Unpack& unpack) {
     for (const Transport::Request request : waiting) transport.wait(request);
     waiting.clear();
   };
-  const std::int64_t rounds = pieces_.rounds();
+  const std::int64_t rounds = buckets_.rounds();
   const auto receive = [&](int from, std::int64_t k) {
-    if (k >= rounds || pieces_.bucket(from, k).size() == 0) return;
-    of(from, k).push_back(transport.receive(from, spread_channel, slot(from, k), bytes(pieces_.bucket(from, k))));
+    if (k >= rounds || buckets_.bucket(from, k).size() == 0) return;
+    of(from, k).push_back(transport.receive(from, spread_channel, slot(from, k), bytes(buckets_.bucket(from, k))));
   };
   for (std::int64_t k = 0; k < window; ++k)
     for (int from = 0; from < count; ++from)
       if (from != own) receive(from, k);
   for (std::int64_t k = 0; k < rounds; ++k) {
-    if (const Span bucket = pieces_.bucket(own, k); bucket.size() > 0) {
+    if (const Span bucket = buckets_.bucket(own, k); bucket.size() > 0) {
       wait_for(of(own, k));  // what was sent from this memory before
       pack(bucket, slot(own, k));
       for (int step = 1; step < count; ++step)
@@ -230,7 +230,7 @@ void Spread::run(const Pack& pack, const Unpack& unpack) {
     }
     for (int step = 1; step < count; ++step) {
       const int from = (own + count - step) % count;
-      if (const Span bucket = pieces_.bucket(from, k); bucket.size() > 0) {
+      if (const Span bucket = buckets_.bucket(from, k); bucket.size() > 0) {
         wait_for(of(from, k));
         unpack(bucket, slot(from, k));
       }

@@ -12,13 +12,13 @@ namespace attn {
 
 /// How an array is dealt: in rounds of a bucket for each rank. A round is adjacent, so that when the end of the array
 /// is finished first, every rank has something to add. Buckets stay in a cache while they are added.
-class Pieces {
+class Buckets {
  public:
   /// Deals `count` elements. `cut` returns the nearest place at or before an element where a bucket may begin; it must
   /// not decrease.
-  Pieces(std::int64_t count, int ranks, const std::function<std::int64_t(std::int64_t)>& cut);
+  Buckets(std::int64_t count, int ranks, const std::function<std::int64_t(std::int64_t)>& cut);
   /// Every cut is a multiple of 4,096.
-  Pieces(std::int64_t count, int ranks);
+  Buckets(std::int64_t count, int ranks);
 
   static constexpr std::int64_t bucket_elements = 131072;  // or a little more
   int ranks() const { return ranks_; }
@@ -44,7 +44,7 @@ class Pieces {
 class OrderedSum {
  public:
   /// `parts`: of all ranks; `part_dtype`: of a node that is a single part.
-  OrderedSum(const Ranks& ranks, std::int64_t parts, Dtype part_dtype, const Pieces& pieces);
+  OrderedSum(const Ranks& ranks, std::int64_t parts, Dtype part_dtype, const Buckets& buckets);
   /// Returns the nodes of a rank, from left to right.
   static std::vector<Span> nodes(std::int64_t parts, int rank, int ranks);
 
@@ -91,7 +91,7 @@ class OrderedSum {
   const Ranks& ranks_;
   const std::int64_t parts_;
   const Dtype part_dtype_, sum_dtype_;
-  const Pieces& pieces_;
+  const Buckets& buckets_;
   std::vector<Term> terms_;
   std::vector<Mine> mine_;
   std::vector<std::vector<char>> slots_;    // received buckets: of every window and every term of other ranks
@@ -111,14 +111,14 @@ class Spread {
  public:
   using Pack = std::function<void(const Span& bucket, void* to)>;
   using Unpack = std::function<void(const Span& bucket, const void* from)>;
-  Spread(const Ranks& ranks, const Pieces& pieces, std::size_t element_bytes);
+  Spread(const Ranks& ranks, const Buckets& buckets, std::size_t element_bytes);
   void run(const Pack& pack, const Unpack& unpack);
 
  private:
   static constexpr std::int64_t window = 2;
   char* slot(int rank, std::int64_t bucket);
   const Ranks& ranks_;
-  const Pieces& pieces_;
+  const Buckets& buckets_;
   const std::size_t element_bytes_;
   std::vector<char> slots_;
 };

@@ -69,7 +69,9 @@ class LoadedTransport final : public Transport {
   Request receive(int from, int channel, void* data, std::size_t bytes) override {
     return transport_->receive(from, channel, data, bytes);
   }
-  void wait(Request request) override { transport_->wait(request); }
+  std::size_t wait(Request request) override { return transport_->wait(request); }
+  void cancel(Request request) override { transport_->cancel(request); }
+  std::size_t discard(int from, int channel) override { return transport_->discard(from, channel); }
   bool done(Request request) override { return transport_->done(request); }
   void progress() override { transport_->progress(); }
   [[noreturn]] void abort(int code) noexcept override {

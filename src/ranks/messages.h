@@ -7,18 +7,21 @@
 
 namespace attn {
 
-/// Starts messages, cut into pieces that every transport takes. `wait` must be called before the memory goes.
+/// Starts messages, cut into segments that every transport takes. `wait` must be called before the memory goes.
 class Messages {
  public:
+  static constexpr int channel = 0;
   explicit Messages(Transport& transport) : transport_(transport) {}
+  /// Makes room for so many messages of at most so many bytes, so that starting them cannot fail.
+  void reserve(std::size_t messages, std::size_t bytes) { requests_.reserve(messages * (bytes / segment + 1)); }
   void send(int to, const void* data, std::size_t bytes) {
-    in_pieces(bytes, [&](std::size_t at, std::size_t count) {
-      requests_.push_back(transport_.send(to, channel, static_cast<const char*>(data) + at, count));
+    in_segments(bytes, [&](std::size_t at, std::size_t count) {
+      requests_.push_back({transport_.send(to, channel, static_cast<const char*>(data) + at, count), sent});
     });
   }
   void receive(int from, void* data, std::size_t bytes) {
-    in_pieces(bytes, [&](std::size_t at, std::size_t count) {
-      requests_.push_back(transport_.receive(from, channel, static_cast<char*>(data) + at, count));
+    in_segments(bytes, [&](std::size_t at, std::size_t count) {
+      requests_.push_back({transport_.receive(from, channel, static_cast<char*>(data) + at, count), from});
     });
   }
   /// Rank 0 sends to all others, which receive.
@@ -26,20 +29,39 @@ class Messages {
     if (transport_.rank() != 0) return receive(0, data, bytes);
     for (int other = 1; other < transport_.size(); ++other) send(other, data, bytes);
   }
-  void wait() {
-    for (const Transport::Request request : requests_) transport_.wait(request);
+  /// Waits for all. When one comes without a byte, it calls empty(from) and gives up what else is expected of that
+  /// rank.
+  template <typename F>
+  void wait(const F& empty) {
+    for (std::size_t i = 0; i < requests_.size(); ++i) {
+      const Open& open = requests_[i];
+      if (open.from == given_up) {
+        transport_.cancel(open.request);
+      } else if (transport_.wait(open.request) == 0 && open.from != sent) {
+        empty(open.from);
+        for (std::size_t later = requests_.size() - 1; later > i; --later)
+          if (requests_[later].from == open.from) requests_[later].from = given_up;
+      }
+    }
     requests_.clear();
+  }
+  void wait() {
+    wait([](int) {});
   }
 
  private:
+  static constexpr std::size_t segment = std::size_t{64} << 20;
+  static constexpr int sent = -1, given_up = -2;
+  struct Open {
+    Transport::Request request;
+    int from;  // or one of these
+  };
   template <typename F>
-  static void in_pieces(std::size_t bytes, const F& f) {
-    constexpr std::size_t piece = std::size_t{64} << 20;
-    for (std::size_t at = 0; at < bytes; at += piece) f(at, std::min(piece, bytes - at));
+  static void in_segments(std::size_t bytes, const F& f) {
+    for (std::size_t at = 0; at < bytes; at += segment) f(at, std::min(segment, bytes - at));
   }
-  static constexpr int channel = 0;
   Transport& transport_;
-  std::vector<Transport::Request> requests_;
+  std::vector<Open> requests_;
 };
 
 }  // namespace attn

@@ -5,7 +5,7 @@
 namespace attn::mpi {
 
 /// Rises whenever Transport or these functions change: a program and a library of different builds do not fit.
-inline constexpr int plugin_interface = 3;
+inline constexpr int plugin_interface = 4;
 
 /// Whether MPI's functions can be called.
 enum class State : int { not_initialised, running, finalised };

@@ -2,6 +2,7 @@
 #include <attn/ranks.h>
 #include <attn/runtime.h>
 
+#include "ranks/failure.h"
 #include "ranks/messages.h"
 #include "text/error_text.h"
 
@@ -9,6 +10,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -30,7 +32,9 @@ class Alone final : public Transport {
   }
   Request send(int, int, const void*, std::size_t) override { return 0; }
   Request receive(int, int, void*, std::size_t) override { return 0; }
-  void wait(Request) override {}
+  std::size_t wait(Request) override { return 0; }
+  void cancel(Request) override {}
+  std::size_t discard(int, int) override { return 0; }
   [[noreturn]] void abort(int code) noexcept override { ::_exit(code); }
 };
 
@@ -99,7 +103,7 @@ void Ranks::set_timeout(double seconds) {
   if (seconds > 0 && size() > 1) watch_ = std::make_shared<Watch>(seconds, rank());
 }
 
-void Ranks::beat() const {
+void Ranks::heard() const {
   if (!watch_) return;
   const std::lock_guard guard(watch_->lock);
   watch_->heard = Watch::Clock::now();
@@ -116,7 +120,7 @@ bool Ranks::any(bool flag, const std::exception_ptr& mine) const {
   const std::uint32_t own = (flag ? flag_bit : 0) | (mine ? error_bit : 0);
   std::vector<std::uint32_t> all(static_cast<std::size_t>(size()));
   transport_->all_gather(&own, sizeof own, all.data());
-  beat();
+  heard();
   for (std::size_t i = 0; i < all.size(); ++i) {
     if ((all[i] & error_bit) == 0) continue;
     const std::string text = mine ? text_of(mine) : "";
@@ -126,14 +130,26 @@ bool Ranks::any(bool flag, const std::exception_ptr& mine) const {
   return flag;
 }
 
+/// Calls `allocate` before messages of so many bytes. One rank alone may lack the memory of large ones.
+void Ranks::make_room(std::uint64_t bytes, const std::function<void()>& allocate) const {
+  constexpr std::uint64_t large = 1 << 20;
+  if (bytes < large) return allocate();
+  agree(failure_of(allocate));
+}
+
 std::vector<std::string> Ranks::gather(std::string_view mine) const {
   if (size() == 1) return {std::string(mine)};
   const auto ranks = static_cast<std::size_t>(size());
   const std::uint64_t length = mine.size();
   std::vector<std::uint64_t> lengths(ranks);
   transport_->all_gather(&length, sizeof length, lengths.data());
-  beat();
+  heard();
   std::vector<std::string> all(ranks);
+  const std::uint64_t most = *std::max_element(lengths.begin(), lengths.end());
+  make_room(most, [&] {
+    for (std::size_t i = 0; i < ranks; ++i)
+      if (static_cast<int>(i) != rank()) all[i].resize(lengths[i]);
+  });
   Messages messages(*transport_);
   for (int other = 0; other < size(); ++other) {
     std::string& theirs = all[static_cast<std::size_t>(other)];
@@ -141,7 +157,6 @@ std::vector<std::string> Ranks::gather(std::string_view mine) const {
       theirs = mine;
       continue;
     }
-    theirs.resize(lengths[static_cast<std::size_t>(other)]);
     messages.receive(other, theirs.data(), theirs.size());
     messages.send(other, mine.data(), mine.size());
   }
@@ -153,8 +168,11 @@ std::string Ranks::from_first(std::string_view mine) const {
   std::uint64_t length = mine.size();
   std::vector<std::uint64_t> lengths(static_cast<std::size_t>(size()));
   transport_->all_gather(&length, sizeof length, lengths.data());
-  std::string result(rank() == 0 ? mine : std::string_view());
-  result.resize(lengths[0]);
+  std::string result;
+  make_room(lengths[0], [&] {
+    if (rank() == 0) result = mine;
+    result.resize(lengths[0]);
+  });
   Messages messages(*transport_);
   messages.from_first(result.data(), result.size());
   messages.wait();

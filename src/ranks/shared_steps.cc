@@ -44,8 +44,8 @@ std::vector<std::int64_t> firsts_of(const std::vector<Tensor>& parameters) {
 }
 
 /// Cuts the flat array at whole blocks of a parameter, so that each block's sum of squares has one owner.
-Pieces pieces_of(const std::vector<std::int64_t>& firsts, int ranks) {
-  return Pieces(firsts.back(), ranks, [&](std::int64_t wanted) {
+Buckets buckets_of(const std::vector<std::int64_t>& firsts, int ranks) {
+  return Buckets(firsts.back(), ranks, [&](std::int64_t wanted) {
     const std::int64_t first = *std::prev(std::upper_bound(firsts.begin(), firsts.end(), wanted));
     return first + (wanted - first) / block * block;
   });
@@ -65,7 +65,7 @@ std::vector<std::size_t> numbers_of(const std::vector<Tensor>& parameters) {
 }  // namespace
 
 ShardedSteps::ShardedSteps(Trainer::State& state, const Ranks& ranks, const optim::StateDict& optimizer)
-    : state_(state), ranks_(ranks), first_(firsts_of(state.parameters)), pieces_(pieces_of(first_, ranks.size())),
+    : state_(state), ranks_(ranks), first_(firsts_of(state.parameters)), buckets_(buckets_of(first_, ranks.size())),
       numbers_(numbers_of(state.parameters)) {
   std::exception_ptr failure;
   try {
@@ -80,8 +80,8 @@ ShardedSteps::ShardedSteps(Trainer::State& state, const Ranks& ranks, const opti
     });
     if (auto groups = groups_of(wholes, values, state_.options); !groups.empty())
       adamw_ = std::make_unique<optim::AdamW>(std::move(groups));
-    sum_ = std::make_unique<OrderedSum>(ranks_, state_.options.part_count(), state_.options.dtype, pieces_);
-    spread_ = std::make_unique<Spread>(ranks_, pieces_, size_of(state_.options.dtype));
+    sum_ = std::make_unique<OrderedSum>(ranks_, state_.options.part_count(), state_.options.dtype, buckets_);
+    spread_ = std::make_unique<Spread>(ranks_, buckets_, size_of(state_.options.dtype));
   } catch (...) { failure = std::current_exception(); }
   ranks_.agree(failure);
   if (state_.step > 0) scatter(optimizer);
@@ -127,10 +127,10 @@ class ShardedSteps::Overlap {
 };
 
 /// Computes this rank's parts. What is final leaves while the last part's backward pass still runs.
-void ShardedSteps::compute(std::int64_t step, const std::vector<std::int64_t>& starts, std::string& losses) {
-  const std::int64_t parts = state_.options.part_count(), context = state_.options.model.context;
+void ShardedSteps::compute(std::int64_t step, const std::vector<std::int64_t>& batch, std::string& losses) {
+  const std::int64_t parts = state_.options.part_count();
   const Overlap overlap(*this);
-  PartGradients gradients(state_.source(), step, starts);
+  PartGradients gradients(state_.source(), step, batch);
   const std::vector<Span> nodes = OrderedSum::nodes(parts, ranks_.rank(), ranks_.size());
   for (std::size_t n = 0; n + 1 < nodes.size(); ++n) {
     sum_->give(n, gradients.sum(nodes[n], /*in_buffer=*/false));
@@ -149,19 +149,17 @@ void ShardedSteps::compute(std::int64_t step, const std::vector<std::int64_t>& s
                                     sum_->send_from(last, first_[left]);
                                   }});
   sum_->send_from(last, 0);
-  const Span range = share_of(parts, ranks_.rank(), ranks_.size());
-  const std::int64_t begin = share_of(state_.options.batch, range.begin, parts).begin * context,
-                     end = share_of(state_.options.batch, range.end - 1, parts).end * context;
-  losses.assign(reinterpret_cast<const char*>(gradients.losses().data<float>() + begin),
-                static_cast<std::size_t>(end - begin) * sizeof(float));
+  const Span rows = gradients.rows_of(share_of(parts, ranks_.rank(), ranks_.size()));
+  losses.assign(reinterpret_cast<const char*>(gradients.losses().data<float>() + rows.begin),
+                static_cast<std::size_t>(rows.size()) * sizeof(float));
 }
 
-std::pair<double, double> ShardedSteps::gradients(std::int64_t step, const std::vector<std::int64_t>& starts) {
+std::pair<double, double> ShardedSteps::gradients(std::int64_t step, const std::vector<std::int64_t>& batch) {
   std::exception_ptr failure;
   std::string losses;
   sum_->start(state_.gradients.buffers().front().data());
   try {
-    compute(step, starts, losses);
+    compute(step, batch, losses);
   } catch (...) { failure = std::current_exception(); }
   const Timed exchange(exchange_seconds_);
   sum_->finish(failure != nullptr);  // others already send, and wait
@@ -172,17 +170,17 @@ std::pair<double, double> ShardedSteps::gradients(std::int64_t step, const std::
   const auto all = ranks_.gather(std::string(reinterpret_cast<const char*>(&bytes_of_losses), sizeof bytes_of_losses) +
                                  losses + block_squares());
   std::vector<std::string> squares;
-  const Tensor rows = empty({state_.options.batch * state_.options.model.context});
-  auto* row = static_cast<char*>(rows.data());
+  std::string rows;
   for (const std::string& each : all) {
     std::size_t bytes = 0;
     std::memcpy(&bytes, each.data(), sizeof bytes);
-    std::memcpy(row, each.data() + sizeof bytes, bytes);
-    row += bytes;
+    rows.append(each, sizeof bytes, bytes);
     squares.push_back(each.substr(sizeof bytes + bytes));
   }
+  const Tensor of_rows = empty({static_cast<std::int64_t>(rows.size() / sizeof(float))});
+  std::memcpy(of_rows.data(), rows.data(), rows.size());
   const double norm = norm_of(squares);
-  return {mean_loss(rows), norm};
+  return {mean_loss(of_rows), norm};
 }
 
 /// Returns the sum of squares of each block of this rank's gradients, f32.
@@ -212,9 +210,9 @@ double ShardedSteps::norm_of(const std::vector<std::string>& squares) const {
   std::vector<JoinedSums<float>> sums(state_.parameters.size());
   std::vector<const char*> next;
   for (const std::string& each : squares) next.push_back(each.data());
-  for (std::int64_t round = 0; round < pieces_.rounds(); ++round)  // the elements ascend
+  for (std::int64_t round = 0; round < buckets_.rounds(); ++round)  // the elements ascend
     for (int rank = 0; rank < ranks_.size(); ++rank)
-      each_in(pieces_.bucket(rank, round), [&](std::size_t i, std::int64_t, std::int64_t count, std::int64_t) {
+      each_in(buckets_.bucket(rank, round), [&](std::size_t i, std::int64_t, std::int64_t count, std::int64_t) {
         const char*& from = next[static_cast<std::size_t>(rank)];
         for (std::int64_t at = 0; at < count; at += block, from += sizeof(float)) {
           float sum;

@@ -16,7 +16,7 @@ class ShardedSteps final : public SharedSteps {
   /// Collective. The state must be equal at all ranks; `optimizer` is used at rank 0: what a resumed training has.
   ShardedSteps(Trainer::State& state, const Ranks& ranks, const optim::StateDict& optimizer);
 
-  std::pair<double, double> gradients(std::int64_t step, const std::vector<std::int64_t>& starts) override;
+  std::pair<double, double> gradients(std::int64_t step, const std::vector<std::int64_t>& batch) override;
   void update(double lr) override;
   double exchange_seconds() const override { return exchange_seconds_; }
   double hidden_seconds() const override { return hidden_seconds_; }
@@ -39,7 +39,7 @@ class ShardedSteps final : public SharedSteps {
   /// The same for all buckets of a rank, in their order; the last number is where the elements are in the flat array.
   template <typename F>
   void each_of(int rank, const F& f) const;
-  void compute(std::int64_t step, const std::vector<std::int64_t>& starts, std::string& losses);
+  void compute(std::int64_t step, const std::vector<std::int64_t>& batch, std::string& losses);
   std::string block_squares() const;
   double norm_of(const std::vector<std::string>& squares) const;
   std::vector<std::size_t> numbers_of_shards() const;
@@ -52,7 +52,7 @@ class ShardedSteps final : public SharedSteps {
   Trainer::State& state_;
   const Ranks ranks_;
   std::vector<std::int64_t> first_;  // where each parameter begins in the flat array, then its end
-  const Pieces pieces_;
+  const Buckets buckets_;
   std::vector<Shard> shards_;
   std::vector<std::size_t> numbers_;     // of each parameter in a whole optimiser's state
   std::unique_ptr<optim::AdamW> adamw_;  // of the shards; null if there are none
@@ -60,6 +60,9 @@ class ShardedSteps final : public SharedSteps {
   std::unique_ptr<Spread> spread_;
   double exchange_seconds_ = 0, hidden_seconds_ = 0;
 };
+
+/// Compares the training of every rank, weights too, and lets them share it from its next step on. Collective.
+void share_training(Trainer::State& state, const Ranks& ranks);
 
 template <typename F>
 void ShardedSteps::each_in(const Span& span, const F& f) const {
@@ -72,8 +75,8 @@ void ShardedSteps::each_in(const Span& span, const F& f) const {
 
 template <typename F>
 void ShardedSteps::each_of(int rank, const F& f) const {
-  for (std::int64_t round = 0; round < pieces_.rounds(); ++round) {
-    const Span bucket = pieces_.bucket(rank, round);
+  for (std::int64_t round = 0; round < buckets_.rounds(); ++round) {
+    const Span bucket = buckets_.bucket(rank, round);
     each_in(bucket, [&](std::size_t i, std::int64_t begin, std::int64_t count, std::int64_t at) {
       f(i, begin, count, bucket.begin + at);
     });

@@ -104,8 +104,9 @@ struct RowSums {
 
 class SpanCall {
  public:
-  SpanCall(const SpanAttention& call, const Tensor& q, const SharedColumns& columns, const Ranks& ranks)
-      : columns_(call.columns), ranks_(ranks), rank_(columns.rank()), size_(columns.size()), q_(q) {
+  SpanCall(const SpanAttention& call, const Tensor& q, const SharedColumns& columns, const Ranks& ranks,
+           SharedPass& pass)
+      : columns_(call.columns), ranks_(ranks), pass_(pass), rank_(columns.rank()), size_(columns.size()), q_(q) {
     const KvCache::State& state = call.cache.state();
     pages_ = pages_of(state, state.find_all("LanguageModel", call.sequences));
     AttentionOptions options = call.options;
@@ -312,17 +313,19 @@ class SpanCall {
       if (owner(one) != rank_) from.resize(from.size() + bytes(own_heads().size(), rows));
     }
     Messages messages(ranks_.transport());
+    messages.reserve(2 * static_cast<std::size_t>(size_), bytes(whole_.problem.q_heads, rows) * spans.size());
     for (int step = 1; step < size_; ++step) {  // each rank begins with another neighbour
       const int from = (rank_ + size_ - step) % size_, to = (rank_ + step) % size_;
       std::vector<char>& theirs = received[static_cast<std::size_t>(from)];
       messages.receive(from, theirs.data(), theirs.size());
       messages.send(to, sent[static_cast<std::size_t>(to)].data(), sent[static_cast<std::size_t>(to)].size());
     }
-    messages.wait();
+    pass_.wait(messages);
   }
 
   const ColumnShare& columns_;
   const Ranks& ranks_;
+  SharedPass& pass_;
   const int rank_, size_;
   const Tensor q_;
   CachedPages pages_;
@@ -332,17 +335,18 @@ class SpanCall {
 
 }  // namespace
 
-Tensor attend_over_spans(const SpanAttention& call, const SharedColumns& columns, const Ranks& ranks) {
+Tensor attend_over_spans(const SpanAttention& call, const SharedColumns& columns, const Ranks& ranks,
+                         SharedPass& pass) {
   const runtime::DefaultFloatingPoint floating_point;
   const AllHeads all = joined_heads(call, columns);
   append_own(call, all, columns);
   const Dtype dtype = all.q.dtype();
   {
-    SpanCall spans(call, all.q, columns, ranks);
+    SpanCall spans(call, all.q, columns, ranks, pass);
     if (!spans.better_in_f32()) return spans.run();
   }
   // as attention_cached does: + 0, so that values that round to -0 become +0
-  return add(SpanCall(call, all.q.to(Dtype::f32), columns, ranks).run().to(dtype), 0);
+  return add(SpanCall(call, all.q.to(Dtype::f32), columns, ranks, pass).run().to(dtype), 0);
 }
 
 }  // namespace attn

@@ -3,28 +3,41 @@
 
 #include "kernels/attention/block_sizes.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
 namespace attn {
 namespace {
 
-constexpr std::int64_t span_rows = kernels::kv_split;  // a piece of keys ends where a split ends
+constexpr std::int64_t span_rows = kernels::kv_split;  // a chunk ends where a span of the keys ends
+
+/// Returns how many chunks of so many bytes are on their way while one is used.
+std::int64_t chunks_ahead(std::size_t bytes) {
+  constexpr std::size_t most = 4, most_bytes = std::size_t{64} << 20;
+  return static_cast<std::int64_t>(std::clamp<std::size_t>(most_bytes / std::max<std::size_t>(bytes, 1), 1, most));
+}
 
 }  // namespace
 
 StripeStream::StripeStream(const Ranks& ranks, const Stripes& stripes, std::vector<Array> arrays, std::int64_t rounds)
     : ranks_(ranks), stripes_(stripes), arrays_(std::move(arrays)), rounds_(rounds),
       // a block of each rank at least
-      chunk_rows_((stripes.step() + span_rows - 1) / span_rows * span_rows), messages_(ranks.transport()) {
+      chunk_rows_((stripes.step() + span_rows - 1) / span_rows * span_rows) {
   chunk_.resize(bytes(std::min(chunk_rows_, stripes.length)));
   // the rank with one block more than others is not the same in each chunk
   const std::int64_t blocks = (chunk_rows_ / Stripes::block + stripes.ranks - 1) / stripes.ranks;
   const auto most = [&](int rank) { return bytes(std::min(blocks * Stripes::block, stripes.rows_of(rank))); };
-  sent_.resize(most(ranks.rank()));
-  received_.resize(static_cast<std::size_t>(ranks.size()));
-  for (int rank = 0; rank < ranks.size(); ++rank)
-    if (rank != ranks.rank()) received_[static_cast<std::size_t>(rank)].resize(most(rank));
+  const auto count = static_cast<std::size_t>(ranks.size());
+  const std::int64_t ahead = std::min(chunks_ahead(chunk_.size()), chunks() * rounds);
+  slots_.reserve(static_cast<std::size_t>(ahead));
+  for (std::int64_t n = 0; n < ahead; ++n) {
+    Slot& slot = slots_.emplace_back(std::vector<char>(most(ranks.rank())), std::vector<std::vector<char>>(count),
+                                     Messages(ranks.transport()));
+    for (int rank = 0; rank < ranks.size(); ++rank)
+      if (rank != ranks.rank()) slot.received[static_cast<std::size_t>(rank)].resize(most(rank));
+    slot.messages.reserve(2 * count, chunk_.size());
+  }
 }
 
 std::size_t StripeStream::bytes(std::int64_t rows) const {
@@ -40,10 +53,9 @@ char* StripeStream::plane(std::size_t array, std::size_t index) {
   return chunk_.data() + at + index * arrays_[array].row_bytes * rows;
 }
 
-void StripeStream::pack(const Span& rows, std::int64_t round) {
+void StripeStream::pack(const Span& rows, std::int64_t round, char* to) {
   const std::int64_t first = stripes_.before(rows.begin, ranks_.rank());
   const auto count = static_cast<std::size_t>(share(rows, ranks_.rank()));
-  char* to = sent_.data();
   if (count == 0) return;
   for (const Array& array : arrays_)
     for (std::size_t n = 0; n < planes(array); ++n, to += count * array.row_bytes)
@@ -71,24 +83,27 @@ void StripeStream::unpack(const Span& rows, int rank, const char* from) {
 void StripeStream::post() {
   if (posted_ == chunks() * rounds_) return;
   const Span rows = rows_of(posted_);
-  pack(rows, posted_ / chunks());
+  Slot& chunk = slot(posted_);
+  pack(rows, posted_ / chunks(), chunk.sent.data());
   ++posted_;
   const int own = ranks_.rank(), count = ranks_.size();
   for (int step = 1; step < count; ++step) {  // each rank begins with another neighbour
     const int from = (own + count - step) % count, to = (own + step) % count;
-    std::vector<char>& memory = received_[static_cast<std::size_t>(from)];
-    messages_.receive(from, memory.data(), bytes(share(rows, from)));
-    messages_.send(to, sent_.data(), bytes(share(rows, own)));
+    std::vector<char>& memory = chunk.received[static_cast<std::size_t>(from)];
+    chunk.messages.receive(from, memory.data(), bytes(share(rows, from)));
+    chunk.messages.send(to, chunk.sent.data(), bytes(share(rows, own)));
   }
 }
 
 bool StripeStream::next() {
   if (current_ + 1 == chunks() * rounds_) return false;
-  messages_.wait();
-  ++current_;
+  Slot& chunk = slot(++current_);
+  chunk.messages.wait();
+  ranks_.heard();
   const Span rows = this->rows();
   for (int rank = 0; rank < ranks_.size(); ++rank)
-    unpack(rows, rank, rank == ranks_.rank() ? sent_.data() : received_[static_cast<std::size_t>(rank)].data());
+    unpack(rows, rank,
+           rank == ranks_.rank() ? chunk.sent.data() : chunk.received[static_cast<std::size_t>(rank)].data());
   post();
   return true;
 }

@@ -29,9 +29,10 @@ struct Stripes {
   std::int64_t rows_of(int rank) const { return before(length, rank); }
 };
 
-/// While a chunk is used, the next one is on its way. The memory is a chunk, what was received and is not yet sorted,
-/// and this rank's share to send. The constructor allocates it; the other functions cannot fail. Each rank calls `next`
-/// as often.
+/// While a chunk is used, the next ones are on their way: the link then has work while the ranks are not at the same
+/// place, and while they sort what has come. The memory is a chunk, and for each that is on its way the memory of a
+/// chunk: what is received, not yet sorted, and this rank's share. The constructor allocates it; the other functions
+/// cannot fail. Each rank calls `next` as often.
 class StripeStream {
  public:
   /// This rank's rows of one array: planes (a head of a batch item each) of adjacent rows.
@@ -42,13 +43,17 @@ class StripeStream {
   /// The rows pass by `rounds` times, each time with other planes.
   StripeStream(const Ranks& ranks, const Stripes& stripes, std::vector<Array> arrays, std::int64_t rounds = 1);
 
-  ~StripeStream() { messages_.wait(); }
+  ~StripeStream() {
+    for (Slot& slot : slots_) slot.messages.wait();
+  }
   StripeStream(const StripeStream&) = delete;
   StripeStream& operator=(const StripeStream&) = delete;
 
-  /// Begins to send the first chunk.
-  void start() { post(); }
-  /// Waits for the next chunk and begins to send the one after it. Returns false after the last.
+  /// Begins to send the first chunks.
+  void start() {
+    for (std::size_t n = 0; n < slots_.size(); ++n) post();
+  }
+  /// Waits for the next chunk and begins to send another one. Returns false after the last.
   bool next();
   std::int64_t round() const { return current_ / chunks(); }
   bool is_first() const { return current_ == 0; }
@@ -61,6 +66,13 @@ class StripeStream {
   std::int64_t chunks() const { return (stripes_.length + chunk_rows_ - 1) / chunk_rows_; }
 
  private:
+  /// A chunk on its way.
+  struct Slot {
+    std::vector<char> sent;
+    std::vector<std::vector<char>> received;  // from each rank
+    Messages messages;
+  };
+  Slot& slot(std::int64_t index) { return slots_[static_cast<std::size_t>(index) % slots_.size()]; }
   Span rows_of(std::int64_t index) const {
     const std::int64_t begin = index % chunks() * chunk_rows_;
     return {begin, std::min(stripes_.length, begin + chunk_rows_)};
@@ -72,7 +84,7 @@ class StripeStream {
     return stripes_.before(rows.end, rank) - stripes_.before(rows.begin, rank);
   }
   void post();
-  void pack(const Span& rows, std::int64_t round);
+  void pack(const Span& rows, std::int64_t round, char* to);
   void unpack(const Span& rows, int rank, const char* from);
 
   const Ranks& ranks_;
@@ -80,9 +92,8 @@ class StripeStream {
   const std::vector<Array> arrays_;
   const std::int64_t rounds_;
   std::int64_t chunk_rows_, posted_ = 0, current_ = -1;
-  std::vector<char> chunk_, sent_;
-  std::vector<std::vector<char>> received_;  // from each rank
-  Messages messages_;
+  std::vector<char> chunk_;
+  std::vector<Slot> slots_;
 };
 
 }  // namespace attn

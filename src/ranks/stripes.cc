@@ -109,14 +109,16 @@ void attend_by_stripes(const StripesCall& call, const AttentionKernel& kernel, c
                        StripeStream& stream, const Ranks& ranks) {
   kernels::AttentionProblem p = call.problem();
   results.describe(p);
+  std::exception_ptr failure;  // this rank then takes part without computing, until all agree
   stream.start();
   while (stream.next()) {
     const Span keys = stream.rows();
     set_chunks(p, stream.plane(0, 0), stream.plane(1, 0), keys.size());
     p.totals.begins = stream.is_first(), p.totals.ends = stream.is_last();
     const CallPart part = call.own_rows(ranks, keys.begin);
-    ranks.agree(failure_of([&] { attend_chunk(p, kernel, part, stream); }));
+    if (!failure) failure = failure_of([&] { attend_chunk(p, kernel, part, stream); });
   }
+  ranks.agree(failure);
 }
 
 }  // namespace

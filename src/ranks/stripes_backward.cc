@@ -182,6 +182,7 @@ void gradients_of_rows(StripesBackward& back, const Ranks& ranks) {
   kernels::AttentionProblem& p = g.problem;
   set_gradient(g.dq, g.dq_stride, back.dq);
   StripeStream& stream = *back.keys;
+  std::exception_ptr failure;  // this rank then takes part without computing, until all agree
   stream.start();
   while (stream.next()) {
     const Span keys = stream.rows();
@@ -190,8 +191,9 @@ void gradients_of_rows(StripesBackward& back, const Ranks& ranks) {
               stream.is_last()};
     g.parameters = back.sinks && stream.is_last() ? back.block_sums.data() : nullptr;
     const CallPart part = back.call.own_rows(ranks, keys.begin);
-    ranks.agree(failure_of([&] { run_tasks(PartialRows(g, back.plan, part), 8 * num_threads(), stream); }));
+    if (!failure) failure = failure_of([&] { run_tasks(PartialRows(g, back.plan, part), 8 * num_threads(), stream); });
   }
+  ranks.agree(failure);
 }
 
 /// dK and dV of this rank's keys: the rows pass by, once for each head of a group.
@@ -208,8 +210,8 @@ void gradients_of_keys(StripesBackward& back, const Ranks& ranks) {
   StripeStream& stream = *back.rows;
   const std::int64_t units = PartialKeys::units(p), each = back.heads_of_unit();
   const auto size = static_cast<std::int64_t>(size_of(back.computed));
-  PartialKeys::Pieces pieces{.totals = static_cast<float*>(back.key_totals.get())};
-  pieces.place = [&](kernels::AttentionGradient& to, std::int64_t b, std::int64_t h) {
+  PartialKeys::Chunk chunk{.totals = static_cast<float*>(back.key_totals.get())};
+  chunk.place = [&](kernels::AttentionGradient& to, std::int64_t b, std::int64_t h) {
     const auto plane = static_cast<std::size_t>(b * units + h / each);
     // kernels count the numbers of a row from those of batch item 0, head 0
     const std::int64_t before = (b * p.q_heads + h) * p.q_rows * size;
@@ -220,19 +222,21 @@ void gradients_of_keys(StripesBackward& back, const Ranks& ranks) {
     to.problem.q_stride[2] = p.dim, to.dout_stride[2] = p.value_dim;
   };
   g.rows.delta = back.delta.data();
+  std::exception_ptr failure;
   stream.start();
   while (stream.next()) {
     const Span rows = stream.rows();
     p.q_rows = rows.size();
-    pieces.begins = stream.is_first(), pieces.ends = stream.is_last(), pieces.head_of_unit = stream.round();
+    chunk.begins = stream.is_first(), chunk.ends = stream.is_last(), chunk.head_of_unit = stream.round();
     const CallPart part{.whole = &back.call.whole.problem,
                         .first_row = rows.begin,
                         .first_key = ranks.rank() * Stripes::block,
                         .key_block_step = back.call.stripes.step()};
-    ranks.agree(failure_of([&] {
-      if (back.call.own > 0) run_tasks(PartialKeys(g, back.plan, part, pieces, num_threads()), num_threads(), stream);
-    }));
+    if (failure || back.call.own == 0) continue;
+    failure =
+        failure_of([&] { run_tasks(PartialKeys(g, back.plan, part, chunk, num_threads()), num_threads(), stream); });
   }
+  ranks.agree(failure);
 }
 
 /// Adds the block sums of all ranks: batch items ascending, and in each its blocks of rows ascending.

@@ -4,9 +4,9 @@
 
 #include "attention/call/call.h"
 #include "attention/schedule/call_part.h"
+#include "ranks/failure.h"
 #include "ranks/stripe_stream.h"
 
-#include <exception>
 #include <string>
 
 namespace attn {
@@ -43,14 +43,5 @@ Tensor in_adjacent_rows(const Tensor& x);
 std::vector<const void*> planes_of(const Tensor& x);
 /// Points K and V of a problem at chunks of `rows` rows, [B][H][rows][columns].
 void set_chunks(kernels::AttentionProblem& problem, const void* keys, const void* values, std::int64_t rows);
-
-/// Calls `work`; keeps its exception for the next agreement of the ranks, until which this rank takes part.
-template <typename Work>
-std::exception_ptr failure_of(const Work& work) {
-  try {
-    work();
-  } catch (...) { return std::current_exception(); }
-  return nullptr;
-}
 
 }  // namespace attn

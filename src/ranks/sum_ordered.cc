@@ -50,13 +50,13 @@ Tensor sum_ordered(const std::vector<Tensor>& parts, std::int64_t count, const R
   ranks.same("sum_ordered: a part",
              runtime::format("{} of {}", name_of(parts[0].dtype()), to_string(parts[0].sizes())));
   const Dtype dtype = parts[0].dtype();
-  const Pieces pieces(parts[0].numel(), ranks.size());
+  const Buckets buckets(parts[0].numel(), ranks.size());
   std::vector<Tensor> mine;
   Tensor result;
   std::unique_ptr<OrderedSum> sum;
   try {
     result = empty(parts[0].sizes(), dtype);
-    sum = std::make_unique<OrderedSum>(ranks, count, dtype, pieces);
+    sum = std::make_unique<OrderedSum>(ranks, count, dtype, buckets);
     for (const Span& node : OrderedSum::nodes(count, ranks.rank(), ranks.size()))
       mine.push_back(sum_of(parts, share_of(count, ranks.rank(), ranks.size()).begin, node));
   } catch (...) { failure = std::current_exception(); }
@@ -70,9 +70,9 @@ Tensor sum_ordered(const std::vector<Tensor>& parts, std::int64_t count, const R
   std::vector<Transport::Request> requests;
   const auto at = [&](const Span& bucket) { return data + static_cast<std::size_t>(bucket.begin) * element; };
   const auto bytes = [&](const Span& bucket) { return static_cast<std::size_t>(bucket.size()) * element; };
-  for (std::int64_t k = pieces.rounds() - 1; k >= 0; --k)
+  for (std::int64_t k = buckets.rounds() - 1; k >= 0; --k)
     for (int from = 0; from < ranks.size(); ++from)
-      if (const Span bucket = pieces.bucket(from, k); from != ranks.rank() && bucket.size() > 0)
+      if (const Span bucket = buckets.bucket(from, k); from != ranks.rank() && bucket.size() > 0)
         requests.push_back(transport.receive(from, channel, at(bucket), bytes(bucket)));
   sum->start(data);
   for (std::size_t i = 0; i < mine.size(); ++i) sum->give(i, mine[i]);

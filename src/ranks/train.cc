@@ -5,6 +5,7 @@
 
 #include "model/train_settings.h"
 #include "model/train_text.h"
+#include "ranks/failure.h"
 #include "ranks/messages.h"
 #include "ranks/products.h"
 #include "ranks/shared_steps.h"
@@ -12,18 +13,17 @@
 #include "runtime/format.h"
 #include <nlohmann/json.hpp>
 
-#include <cstring>
+#include <functional>
+#include <memory>
 
 namespace attn {
 namespace {
 
 /// Calls `work` at rank 0. If it fails there, every rank throws.
 void at_first(const Ranks& ranks, const std::function<void()>& work) {
-  std::exception_ptr failure;
-  try {
+  ranks.agree(failure_of([&] {
     if (ranks.rank() == 0) work();
-  } catch (...) { failure = std::current_exception(); }
-  ranks.agree(failure);
+  }));
 }
 
 void check_count(const TrainOptions& options, const Ranks& ranks) {
@@ -33,11 +33,15 @@ void check_count(const TrainOptions& options, const Ranks& ranks) {
                                      ranks.size()));
 }
 
-/// Compares what a training depends on. The weights come last, because a resumed training gets them from rank 0.
+/// Compares what a training depends on, but for the weights: a resumed training gets them from rank 0.
 void compare(const Trainer::State& state, const Ranks& ranks) {
   ranks.same("Trainer: the options", settings_of(state.options).dump());
   ranks.same("Trainer: the digest of the tokens", state.task->digest());
   compare_products("Trainer", state.options.dtype, ranks);
+}
+
+void compare_weights(const Trainer::State& state, const Ranks& ranks) {
+  ranks.same("Trainer: the digest of the weights", digest_of(state.parameters));
 }
 
 /// Gives every rank rank 0's progress, generator and weights.
@@ -50,13 +54,13 @@ void copy_from_first(Trainer::State& s, const Ranks& ranks) {
   facts = nlohmann::json::parse(ranks.from_first(facts.dump()));
   s.step = facts.at("step").get<std::int64_t>(), s.best_step = facts.at("best_step").get<std::int64_t>();
   s.notice = facts.at("notice").get<std::string>();
-  s.losses.resize(facts.at("losses").get<std::size_t>());
-  s.validations.resize(facts.at("validations").get<std::size_t>());
   std::vector<std::uint8_t> generator;
-  {
+  ranks.agree(failure_of([&] {
+    s.losses.resize(facts.at("losses").get<std::size_t>());
+    s.validations.resize(facts.at("validations").get<std::size_t>());
     const std::lock_guard lock(default_generator_mutex());
     generator = default_generator().state();
-  }
+  }));
   Messages messages(ranks.transport());
   messages.from_first(&s.best, sizeof s.best);
   messages.from_first(s.losses.data(), s.losses.size() * sizeof(LossPoint));
@@ -70,51 +74,70 @@ void copy_from_first(Trainer::State& s, const Ranks& ranks) {
   default_generator().set_state(generator);
 }
 
+using MakeTask = std::function<std::unique_ptr<TrainTask>(const TrainOptions& options)>;
+
+/// Begins a training that the ranks share, or that this process has alone.
+std::unique_ptr<Trainer::State> begun(const MakeTask& make, const TrainOptions& options, const Ranks& ranks) {
+  std::unique_ptr<Trainer::State> state;
+  ranks.agree(failure_of([&] {
+    state = std::make_unique<Trainer::State>(make(options), options);
+    check_count(options, ranks);
+  }));
+  if (ranks.size() > 1) share_training(*state, ranks);
+  return state;
+}
+
+/// Goes on with a training of which rank 0 has the state in `first`; the others make theirs from its options.
+void resume_shared(std::unique_ptr<Trainer::State>& first, const MakeTask& make, const Ranks& ranks) {
+  const std::string settings = ranks.from_first(first ? settings_of(first->options).dump() : "");
+  ranks.agree(failure_of([&] {
+    if (!first) {
+      const TrainOptions options = options_of(nlohmann::json::parse(settings));
+      first = std::make_unique<Trainer::State>(make(options), options);
+    }
+    check_count(first->options, ranks);
+  }));
+  compare(*first, ranks);
+  copy_from_first(*first, ranks);
+  optim::StateDict optimizer;
+  at_first(ranks, [&] {
+    optimizer = first->adamw.state_dict();
+    first->adamw.load_state_dict({});  // the ranks keep it in shares
+  });
+  compare_weights(*first, ranks);
+  first->ranks = std::make_unique<ShardedSteps>(*first, ranks, optimizer);
+}
+
 }  // namespace
 
-Trainer::Trainer(std::vector<std::int64_t> ids, const TrainOptions& options, const Ranks& ranks) {
-  std::exception_ptr failure;
-  try {
-    state_ = std::make_unique<State>(std::make_unique<TextTask>(std::move(ids), options), options);
-    check_count(options, ranks);
-  } catch (...) { failure = std::current_exception(); }
-  ranks.agree(failure);
-  if (ranks.size() == 1) return;
-  compare(*state_, ranks);
-  ranks.same("Trainer: the digest of the weights", weights_digest());
-  state_->ranks = std::make_unique<ShardedSteps>(*state_, ranks, optim::StateDict());
+void share_training(Trainer::State& state, const Ranks& ranks) {
+  compare(state, ranks);
+  compare_weights(state, ranks);
+  state.ranks = std::make_unique<ShardedSteps>(state, ranks, optim::StateDict());
+}
+
+Trainer::Trainer(std::vector<std::int64_t> ids, const TrainOptions& options, const Ranks& ranks)
+    : state_(begun([&](const TrainOptions& o) { return std::make_unique<TextTask>(std::move(ids), o); }, options,
+                   ranks)) {}
+
+Trainer Trainer::of_pairs(std::vector<IdPair> pairs, const TrainOptions& options, const Ranks& ranks) {
+  return Trainer(begun([&](const TrainOptions& o) { return pair_task(std::move(pairs), o); }, options, ranks));
 }
 
 Trainer Trainer::resume(const std::string& folder, std::vector<std::int64_t> ids, const Ranks& ranks) {
   if (ranks.size() == 1) return resume(folder, std::move(ids));
   std::unique_ptr<State> state;
-  std::string settings;
-  at_first(ranks, [&] {
-    state = std::move(resume(folder, ids).state_);
-    settings = settings_of(state->options).dump();
-  });
-  settings = ranks.from_first(settings);
-  std::exception_ptr failure;
-  try {
-    if (!state) {
-      const TrainOptions options = options_of(nlohmann::json::parse(settings));
-      state = std::make_unique<State>(std::make_unique<TextTask>(std::move(ids), options), options);
-    }
-    check_count(state->options, ranks);
-  } catch (...) { failure = std::current_exception(); }
-  ranks.agree(failure);
-  compare(*state, ranks);
-  copy_from_first(*state, ranks);
-  optim::StateDict optimizer;
-  at_first(ranks, [&] {
-    optimizer = state->adamw.state_dict();
-    state->adamw.load_state_dict({});  // the ranks keep it in shares
-  });
-  Trainer trainer(std::move(state));
-  ranks.same("Trainer: the digest of the weights", trainer.weights_digest());
-  State& s = trainer.state();
-  s.ranks = std::make_unique<ShardedSteps>(s, ranks, optimizer);
-  return trainer;
+  at_first(ranks, [&] { state = std::move(resume(folder, ids).state_); });
+  resume_shared(state, [&](const TrainOptions& o) { return std::make_unique<TextTask>(std::move(ids), o); }, ranks);
+  return Trainer(std::move(state));
+}
+
+Trainer Trainer::resume_pairs(const std::string& folder, std::vector<IdPair> pairs, const Ranks& ranks) {
+  if (ranks.size() == 1) return resume_pairs(folder, std::move(pairs));
+  std::unique_ptr<State> state;
+  at_first(ranks, [&] { state = std::move(resume_pairs(folder, pairs).state_); });
+  resume_shared(state, [&](const TrainOptions& o) { return pair_task(std::move(pairs), o); }, ranks);
+  return Trainer(std::move(state));
 }
 
 }  // namespace attn

@@ -1,5 +1,6 @@
 // tests/model/train_pairs_test.cc: a training on pairs learns, gives the same bits on any number of threads and without
 // padding, resumes to the bit, and leaves a folder that others read.
+#include "model/small_pairs.h"
 #include "support/errors.h"
 #include "support/folder.h"
 #include "support/golden.h"
@@ -16,57 +17,11 @@ namespace {
 using testing::bits_equal;
 using testing::error_of;
 using testing::Folder;
-
-/// Words and the same words backwards.
-std::vector<TextPair> texts_of_pairs() {
-  const std::vector<std::string> words = {"one", "two", "six", "ten", "cat", "dog"};
-  std::vector<TextPair> pairs;
-  for (std::size_t i = 0; i < 60; ++i) {
-    const std::string &a = words[i % 6], &b = words[i * 7 / 6 % 6], &c = words[i / 5 % 6];
-    pairs.push_back(i % 3 == 0   ? TextPair{a, a}
-                    : i % 3 == 1 ? TextPair{a + " " + b, b + " " + a}
-                                 : TextPair{a + " " + b + " " + c, c + " " + b + " " + a});
-  }
-  return pairs;
-}
-
-Tokenizer tokenizer_of_pairs() { return train_pair_tokenizer(texts_of_pairs(), Tokenizer::Kind::words); }
-std::vector<IdPair> id_pairs() { return encode_pairs(tokenizer_of_pairs(), texts_of_pairs()); }
-
-TrainOptions pair_options() {
-  const std::int64_t size = tokenizer_of_pairs().size();
-  TrainOptions o;
-  o.encoder_decoder = EncoderDecoderConfig{.family = EncoderDecoderConfig::Family::marian,
-                                           .vocab_size = size,
-                                           .decoder_vocab_size = size,
-                                           .positions = 8,
-                                           .encoder_layers = 1,
-                                           .decoder_layers = 1,
-                                           .encoder_heads = 2,
-                                           .decoder_heads = 2,
-                                           .width = 16,
-                                           .encoder_mlp_width = 32,
-                                           .decoder_mlp_width = 32,
-                                           .scaled_embedding = true,
-                                           .padding_id = size - 1,
-                                           .dropout = 0.1};
-  o.steps = 12, o.batch = 8, o.warmup = 3, o.eval_every = 5, o.lr = 1e-2;
-  return o;
-}
-
-::testing::AssertionResult same_pair_weights(const Trainer& a, const Trainer& b) {
-  const auto x = a.encoder_decoder().state_dict(), y = b.encoder_decoder().state_dict();
-  for (std::size_t i = 0; i < x.size(); ++i)
-    if (const auto same = bits_equal(x[i].second, y[i].second); !same)
-      return ::testing::AssertionFailure() << x[i].first << ": " << same.message();
-  return bits_equal(a.losses(), b.losses());
-}
-
-Trainer trained_on_pairs(std::int64_t steps, const TrainOptions& o) {
-  Trainer trainer = Trainer::of_pairs(id_pairs(), o);
-  while (trainer.step() < steps) trainer.advance();
-  return trainer;
-}
+using testing::id_pairs;
+using testing::pair_options;
+using testing::same_pair_weights;
+using testing::tokenizer_of_pairs;
+using testing::trained_on_pairs;
 
 TEST(TrainPairs, TheTokenizerEndsATextAndItsLastIdIsPadding) {
   const Tokenizer tokenizer = tokenizer_of_pairs();
@@ -110,6 +65,28 @@ TEST(TrainPairs, ResumesToTheBit) {
     EXPECT_TRUE(same_pair_weights(whole, resumed)) << name_of(dtype);
     EXPECT_EQ(whole.best_loss(), resumed.best_loss());
   }
+}
+
+/// The parts are added in another order than one graph adds them; without dropout the losses of the rows are the same.
+TEST(TrainPairs, PartsComputeTheSameBatch) {
+  TrainOptions o = pair_options();
+  o.encoder_decoder->dropout = 0, o.label_smoothing = 0.1;
+  const auto first_step = [](const TrainOptions& options) { return Trainer::of_pairs(id_pairs(), options).advance(); };
+  const TrainStep whole = first_step(o);
+  for (const std::int64_t parts : {2, 3, 8}) {
+    o.parts = parts;
+    const TrainStep in_parts = first_step(o);
+    EXPECT_EQ(in_parts.loss, whole.loss) << parts;
+    constexpr double roundings = 64 * 0x1p-24;  // of each gradient by the order of its sum
+    EXPECT_NEAR(in_parts.gradient_norm, whole.gradient_norm, roundings * whole.gradient_norm) << parts;
+  }
+  o.parts = 4, o.encoder_decoder->dropout = 0.1;
+  const Folder folder;
+  const Trainer all = trained_on_pairs(12, o);
+  trained_on_pairs(7, o).save(folder.path());
+  Trainer resumed = Trainer::resume_pairs(folder.path(), id_pairs());
+  while (!resumed.done()) resumed.advance();
+  EXPECT_TRUE(same_pair_weights(all, resumed));
 }
 
 TEST(TrainPairs, ALossIsThatOfThePairsAlone) {
@@ -161,8 +138,10 @@ TEST(TrainPairs, Mistakes) {
   TrainOptions o = pair_options();
   o.label_smoothing = 1;
   EXPECT_EQ(error(id_pairs(), o), "Trainer: label_smoothing is 1; it must be from 0 to below 1");
+  o.label_smoothing = 0, o.parts = 9;
+  EXPECT_EQ(error(id_pairs(), o), "Trainer: parts is 9; it must be from 1 to the 8 pairs of a batch, or 0, which is 1");
   o.encoder_decoder.reset();
-  o.label_smoothing = 0;
+  o.parts = 0;
   o.model = ModelConfig::nano(10);
   EXPECT_EQ(error(id_pairs(), o), "Trainer: encoder_decoder is not set, which pairs train");
   const Folder folder;

@@ -102,6 +102,7 @@ class Dealt final : public SharedColumns {
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   void begin(const std::vector<NamedTensor>&, const std::string&) const override {}
+  Tensor pass(std::int64_t, const std::function<Tensor()>& work) const override { return work(); }
   Tensor join(const Tensor& mine, const std::vector<std::int64_t>&) const override { return mine; }
   Tensor attend(const SpanAttention& call) const override { return call.heads.q; }
   bool by_spans(const ModelConfig&, const ModelCacheOptions&) const override { return false; }

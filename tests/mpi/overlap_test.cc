@@ -1,6 +1,7 @@
 // tests/mpi/overlap_test.cc: gradients of a model of several rounds leave while the backward pass still runs, with the
 // bits of one process, and an error in that pass ends all ranks.
 #include "mpi/counted.h"
+#include "mpi/watched.h"
 #include "mpi/world.h"
 
 #include "model/small_training.h"
@@ -23,41 +24,6 @@ std::int64_t rounds_of(const Trainer& trainer, std::int64_t ranks) {
   const std::int64_t round = ranks * 131072;
   return (trainer.parameters() + round - 1) / round;
 }
-
-/// Passes on what ranks send, and tells of it.
-class Watched final : public Transport {
- public:
-  explicit Watched(const Ranks& over) : over_(over) {}
-  std::function<void(int to, int channel)> on_send = [](int, int) {};
-  std::function<void()> on_progress = [] {};
-  bool tests = true;  // else it is a transport that has no `done`
-
-  int rank() const override { return over_.rank(); }
-  int size() const override { return over_.size(); }
-  void all_gather(const void* mine, std::size_t bytes, void* all) override {
-    over_.transport().all_gather(mine, bytes, all);
-  }
-  Request send(int to, int channel, const void* data, std::size_t bytes) override {
-    on_send(to, channel);
-    return over_.transport().send(to, channel, data, bytes);
-  }
-  Request receive(int from, int channel, void* data, std::size_t bytes) override {
-    return over_.transport().receive(from, channel, data, bytes);
-  }
-  void wait(Request request) override { over_.transport().wait(request); }
-  bool done(Request request) override { return tests ? over_.transport().done(request) : Transport::done(request); }
-  void progress() override {
-    on_progress();
-    over_.transport().progress();
-  }
-  [[noreturn]] void abort(int code) noexcept override {
-    over_.transport().abort(code);
-    std::abort();
-  }
-
- private:
-  const Ranks over_;
-};
 
 TEST(Overlap, HasTheBitsOfOneProcess) {
   for (const Dtype dtype : {Dtype::f32, Dtype::bf16})

@@ -204,9 +204,9 @@ TEST(SharedTraining, SendsWhatTheDocumentsCount) {
           const std::int64_t rows = o.batch * o.model.context;
           // gradients to their owners, weights to everybody, and each rank's losses and sums of squares
           EXPECT_EQ(bytes, (r - 1) * (2 * 4 * weights + 8 * r + 4 * rows + 4 * blocks)) << parts << " parts";
-          EXPECT_EQ(messages, 3 * r * (r - 1)) << "each piece is one bucket";
+          EXPECT_EQ(messages, 3 * r * (r - 1)) << "one bucket for each rank";
           EXPECT_EQ(mine.gathers, 3) << "two agreements, and the lengths of the losses";
-          // What a rank sends to be saved is what it keeps of the optimiser: both moments of its piece.
+          // What a rank sends to be saved is what it keeps of the optimiser: both moments of its buckets.
           const SharedFolder folder(ranks);
           counted = {};
           trainer.save(folder.path());

@@ -189,8 +189,8 @@ class Piece {
  public:
   Piece(const AttentionBackward& call, const AttentionGradient& g, const BackwardPlan& plan, int threads)
       : part_(part_of(call.forward)), rows_of_(call.dq != nullptr), rows_(g, plan, part_),
-        pieces_{.begins = call.forward.begins, .ends = call.forward.ends, .totals = first_line(call.key_totals)},
-        keys_(g, plan, part_, pieces_, threads) {}
+        chunk_{.begins = call.forward.begins, .ends = call.forward.ends, .totals = first_line(call.key_totals)},
+        keys_(g, plan, part_, chunk_, threads) {}
   Piece(const Piece&) = delete;
   Piece& operator=(const Piece&) = delete;
 
@@ -207,7 +207,7 @@ class Piece {
   CallPart part_;
   bool rows_of_;
   PartialRows rows_;
-  PartialKeys::Pieces pieces_;
+  PartialKeys::Chunk chunk_;
   PartialKeys keys_;
 };
 

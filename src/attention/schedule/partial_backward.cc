@@ -124,8 +124,8 @@ std::size_t PartialKeys::totals_bytes(const AttentionGradient& gradient, const B
 }
 
 PartialKeys::PartialKeys(const AttentionGradient& gradient, const BackwardPlan& plan, const CallPart& part,
-                         const Pieces& pieces, int threads)
-    : gradient_(gradient), kernel_(*plan.kernel), part_(part), pieces_(pieces), units_(units(gradient.problem)),
+                         const Chunk& chunk, int threads)
+    : gradient_(gradient), kernel_(*plan.kernel), part_(part), chunk_(chunk), units_(units(gradient.problem)),
       heads_of_unit_(units_ == 0 ? 0 : gradient.problem.q_heads / units_), bytes_(step_bytes(gradient, *plan.kernel)) {
   const std::int64_t wanted = threads == 1 ? 1 : 4 * threads, together = gradient.problem.batch * units_;
   ranges_ = together == 0 ? 0
@@ -207,10 +207,10 @@ void PartialKeys::run(std::int64_t task, void* scratch) const {
   g.dq = nullptr;
   g.rows = {.dq = nullptr, .delta = gradient_.rows.delta, .begins = false, .ends = true};
   g.totals_begin = 0, g.totals_end = g.problem.k_rows;
-  if (kernel_.totals_bytes != nullptr && pieces_.totals != nullptr)
-    g.totals = pieces_.totals + static_cast<std::size_t>(b * units_ + unit) *
-                                    (aligned(kernel_.totals_bytes(g, g.problem.k_rows)) / sizeof(float));
-  if (pieces_.begins) clear(g, b, unit, begin, end);
+  if (kernel_.totals_bytes != nullptr && chunk_.totals != nullptr)
+    g.totals = chunk_.totals + static_cast<std::size_t>(b * units_ + unit) *
+                                   (aligned(kernel_.totals_bytes(g, g.problem.k_rows)) / sizeof(float));
+  if (chunk_.begins) clear(g, b, unit, begin, end);
   // the keys of the range that exist
   kernels::Sequence keys = part_.sequence(gradient_.problem, b, 0);
   const std::int64_t origin = keys.keys_begin, last = std::min(keys.keys_end, end);
@@ -220,13 +220,13 @@ void PartialKeys::run(std::int64_t task, void* scratch) const {
   g.problem.task.sequence = &keys;
   if (keys.keys_begin < keys.keys_end)
     for (std::int64_t n = 0; n < heads_of_unit_; ++n) {
-      if (pieces_.head_of_unit >= 0 && n != pieces_.head_of_unit) continue;
+      if (chunk_.head_of_unit >= 0 && n != chunk_.head_of_unit) continue;
       AttentionGradient of_head = g;
       const std::int64_t h = unit * heads_of_unit_ + n;
-      if (pieces_.place) pieces_.place(of_head, b, h);
+      if (chunk_.place) chunk_.place(of_head, b, h);
       head(of_head, keys, b, h, scratch);
     }
-  if (pieces_.ends) finish(g, b, unit, begin, end);
+  if (chunk_.ends) finish(g, b, unit, begin, end);
 }
 
 }  // namespace attn

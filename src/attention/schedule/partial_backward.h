@@ -1,5 +1,5 @@
 // src/attention/schedule/partial_backward.h: runs the backward pass of some keys or some rows of a call, in two passes,
-// because no sum may be split: dQ of rows whose keys come in pieces, dK and dV of keys whose rows come in pieces.
+// because no sum may be split: dQ of rows whose keys come in chunks, dK and dV of keys whose rows come in chunks.
 #pragma once
 #include "attention/schedule/backward_plan.h"
 #include "attention/schedule/call_part.h"
@@ -28,10 +28,10 @@ class PartialRows {
 };
 
 /// dK and dV of the keys. A unit is the query heads that share heads of K or V. Its heads follow each other, and the
-/// rows of each ascend; so every piece has all rows of a head, or a call has one head of each unit.
+/// rows of each ascend; so every chunk has all rows of a head, or a call has one head of each unit.
 class PartialKeys {
  public:
-  struct Pieces {
+  struct Chunk {
     bool begins = true;              // no rows came before: dK and dV begin at 0
     bool ends = true;                // no rows come later: dK and dV are final
     std::int64_t head_of_unit = -1;  // the head that is computed; -1: all
@@ -41,7 +41,7 @@ class PartialKeys {
   };
   /// Without dq. gradient.rows.delta must be given. `threads`: for how many there should be tasks.
   PartialKeys(const kernels::AttentionGradient& gradient, const BackwardPlan& plan, const CallPart& part,
-              const Pieces& pieces, int threads);
+              const Chunk& chunk, int threads);
   static std::size_t totals_bytes(const kernels::AttentionGradient& gradient, const BackwardPlan& plan);
   static std::int64_t units(const kernels::AttentionProblem& problem);
   std::size_t scratch_bytes() const { return bytes_; }
@@ -59,7 +59,7 @@ class PartialKeys {
   const kernels::AttentionGradient& gradient_;
   const kernels::GradientKernel& kernel_;
   const CallPart& part_;
-  const Pieces& pieces_;
+  const Chunk& chunk_;
   std::int64_t units_, heads_of_unit_, ranges_;
   std::size_t bytes_;
 };

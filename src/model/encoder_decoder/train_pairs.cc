@@ -103,6 +103,14 @@ class PairTask : public TrainTask {
 
   Tensor loss(const Ids& batch) const override { return loss_of(batch, smoothing_); }
 
+  std::vector<std::int64_t> rows(const Ids& batch) const override {
+    std::vector<std::int64_t> rows{0};
+    for (const std::int64_t i : batch) rows.push_back(rows.back() + static_cast<std::int64_t>(pair(i).target.size()));
+    return rows;
+  }
+
+  Tensor losses(const Ids& items) const override { return loss_of(items, smoothing_, Reduction::none); }
+
   ValidationBatches validation() const override {
     ValidationBatches result;
     std::vector<Ids> batches;
@@ -144,9 +152,9 @@ class PairTask : public TrainTask {
   std::int64_t size() const { return static_cast<std::int64_t>(pairs_.size()); }
   const IdPair& pair(std::int64_t i) const { return pairs_[static_cast<std::size_t>(i)]; }
 
-  /// Returns the mean loss of these pairs' target tokens. The decoder reads the start token and the target without its
-  /// last token.
-  Tensor loss_of(const Ids& chosen, double smoothing) const {
+  /// Returns the loss of these pairs' target tokens: the mean, or each. The decoder reads the start token and the target
+  /// without its last token.
+  Tensor loss_of(const Ids& chosen, double smoothing, Reduction reduction = Reduction::mean) const {
     JoinedTexts source, input, target;
     for (const std::int64_t i : chosen) {
       source.add(pair(i).source);
@@ -156,7 +164,8 @@ class PairTask : public TrainTask {
       input.add(shifted);
     }
     const Tensor logits = model.forward(source.tensor(), source.cu_seqlens(), input.tensor(), input.cu_seqlens());
-    return cross_entropy(logits.to(Dtype::f32), target.tensor(), {.label_smoothing = smoothing});
+    return cross_entropy(logits.to(Dtype::f32), target.tensor(),
+                         {.label_smoothing = smoothing, .reduction = reduction});
   }
 
   const std::vector<IdPair> pairs_;
@@ -168,15 +177,19 @@ class PairTask : public TrainTask {
   const EncoderDecoder model;
 };
 
+std::unique_ptr<TrainTask> pair_task(std::vector<IdPair> pairs, const TrainOptions& options) {
+  return std::make_unique<PairTask>(std::move(pairs), options);
+}
+
 Trainer Trainer::of_pairs(std::vector<IdPair> pairs, const TrainOptions& options) {
-  return Trainer(std::make_unique<State>(std::make_unique<PairTask>(std::move(pairs), options), options));
+  return Trainer(std::make_unique<State>(pair_task(std::move(pairs), options), options));
 }
 
 Trainer Trainer::resume_pairs(const std::string& folder, std::vector<IdPair> pairs) {
   return Trainer(State::resumed(folder, [&](const TrainOptions& options) {
     if (!options.encoder_decoder)
       throw ValueError(runtime::format("Trainer: {} trains on a text, not on pairs", folder));
-    return std::make_unique<PairTask>(std::move(pairs), options);
+    return pair_task(std::move(pairs), options);
   }));
 }
 

@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
     std::ofstream file(argv[2]);
     try {
       const attn::Ranks ranks(std::make_shared<attn::mpi::MpiTransport>(MPI_COMM_WORLD));
+      ranks.same("the command", "attn train");
       ranks.agree(std::make_exception_ptr(attn::Error("no difference")));
     } catch (const attn::RankError& error) {
       file << error.what() << "\n";
