@@ -9,6 +9,8 @@
 #include "passes.h"
 #include "terms.h"
 
+#include <algorithm>
+
 namespace attn::python {
 namespace {
 
@@ -138,16 +140,22 @@ nb::tuple gradient_tangent_of_pass(nb::tuple operands, nb::tuple numbers, nb::tu
                         shown(options.sinks ? found.sinks : Tensor()));
 }
 
+/// Whether the fused passes have the second derivatives of a call with these options.
+bool has_second(const AttentionOptions& options) {
+  const bool dot = options.score.kind == Score::Kind::scaled_dot || options.score.kind == Score::Kind::dot;
+  const bool softmax = options.normalizer.kind == Normalizer::Kind::softmax && options.weight_mod.empty();
+  const bool products = std::any_of(options.bias.terms().begin(), options.bias.terms().end(),
+                                    [](const Bias::Term& term) { return term.kind == Bias::Kind::product; });
+  return dot && softmax && !products && options.score_mod.empty() && !options.cu_seqlens_q.defined() &&
+         options.weights == Weights::none;
+}
+
 /// Returns (tangent of the output, of the logsumexp, [tangents of the gradients of attention_inputs]) of a call, or
 /// None where the fused passes do not have them. `grads`: (grad_output, grad_logsumexp), of which one may be None.
 /// `tangents`: a list with one for each array of attention_inputs.
 nb::object second(nb::handle q, nb::handle k, nb::handle v, nb::handle options, nb::tuple grads, nb::list tangents) {
   Call call("attention", q, k, v, options);
-  const Score::Kind kind = call.options.score.kind;
-  const bool dot = kind == Score::Kind::scaled_dot || kind == Score::Kind::dot;
-  if (!dot || !call.options.score_mod.empty() || call.options.cu_seqlens_q.defined() ||
-      !(call.options.weights == Weights::none))
-    return nb::none();
+  if (!has_second(call.options)) return nb::none();
   call.options.out = {};
   const AttentionTangents along = direction(call, tangents);
   AttentionBackwardOptions flow;

@@ -91,6 +91,8 @@ def test_options_that_are_refused(name):
         ("flash_attn_func", {"q": X[0]}, ValueError, "q has shape [5, 2, 8]; it must be [B, seqlen_q, heads,"),
         ("flash_attn_func", {"q": X.int()}, TypeError, "q is torch.int32; it must be float32, float64, bfloat16 or"),
         ("flash_attn_func", {"k": X.double()}, TypeError, "k is torch.float64; it must be torch.float32 as q"),
+        ("flash_attn_func", {"alibi_slopes": X[0, 0, :, 0].double()}, TypeError,
+         "alibi_slopes is torch.float64; it must be float32"),
         ("flash_attn_func", {"k": X[:1]}, ValueError, "k has shape [1, 5, 2, 8]; it must be [2, seqlen_k, heads_k, 8]"),
         ("flash_attn_func", {"k": X[..., :4]}, ValueError, "k has shape [2, 5, 2, 4]; it must be [2, seqlen_k,"),
         ("flash_attn_func", {"v": X[:, :3]}, ValueError, "v has shape [2, 3, 2, 8]; all dims but the last must be"),

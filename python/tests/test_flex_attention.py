@@ -271,6 +271,18 @@ def test_what_expressions_do_not_have_is_computed_and_named(mod, named):
         assert torch.allclose(ours, theirs, atol=1e-12)
 
 
+def test_operators_without_an_expression():
+    q, k, v = (x[:, :, :TQ].double() for x in tensors(torch.float32, HQ))
+    def sided(s, b, h, i, j):
+        return torch.where((i > j) ^ (h == 1), s, 2 * s)
+    assert torch.allclose(attn.torch.flex_attention(q, k, v, sided), definition(q, k, v, sided, None, D ** -0.5)[0])
+    for mod in (lambda s, b, h, i, j: s + (i >> 2), lambda s, b, h, i, j: s + (i ^ j),
+                lambda s, b, h, i, j: s + (1 << h)):
+        with pytest.warns(UserWarning, match="whole matrices"):
+            ours = attn.torch.flex_attention(q, k, v, mod)
+        assert torch.allclose(ours, definition(q, k, v, mod, None, D ** -0.5)[0])
+
+
 def test_a_mask_that_cannot_be_traced():
     q, k, v = (x[:, :, :TQ] for x in tensors(torch.float32, HQ))
     def odd(b, h, i, j):
@@ -308,6 +320,8 @@ WRONG = [
     (dict(key=draw(1, 3, 4, 8), value=draw(1, 3, 4, 8), enable_gqa=True), ValueError, "its 3 heads must divide the 2"),
     (dict(key=draw(3, 2, 4, 8), value=draw(3, 2, 4, 8)), ValueError, "it must be [1, heads, keys, 8]"),
     (dict(score_mod=3), TypeError, "score_mod is a int; a function or None is needed"),
+    (dict(score_mod=lambda *x: 1.0), TypeError, "score_mod or mask_mod returns a float; a tensor is needed"),
+    (dict(score_mod=lambda *x: None), TypeError, "score_mod or mask_mod returns None; a tensor is needed"),
     (dict(block_mask=X), TypeError, "block_mask is a Tensor; a BlockMask or None is needed"),
     (dict(block_mask=create_block_mask(lambda b, h, i, j: i >= j, None, None, 8, 4, device="cpu")), ValueError,
      "block_mask has shape [1, 1, 8, 4]; it must be [1, 2, 4, 4]"),

@@ -78,10 +78,25 @@ def test_float64_and_vmap(random):
      ({"v": jnp.zeros((2, 2, 12, 24))}, ValueError, "attention: v has shape [2, 2, 12, 24]; its batch and keys"),
      ({"mask": "casual"}, ValueError, "casual"),
      ({"mask": attn.Mask.attend(np.ones((9, 13), bool))}, ValueError, "attend"),
-     ({"bias": jnp.zeros((1, 4, 9, 12))}, Exception, "bias")],
+     ({"mask": attn.Mask.attend(np.ones((9, 13), bool))}, ValueError, "attention: mask is attend(bool [9, 13]), which"),
+     ({"mask": np.ones((9, 13), bool)}, TypeError, "attention: mask is a ndarray; an attn.Mask or its text is needed"),
+     ({"mask": "causal"}, ValueError, "attention: causal does not say how 9 rows stand against 13 keys"),
+     ({"scale": float("nan")}, ValueError, "attention: scale is nan; it must be finite"),
+     ({"scale": "2"}, TypeError, "attention: scale is a str; a number is needed"),
+     ({"softcap": -1}, ValueError, "attention: softcap is -1.0; it must be above 0"),
+     ({"v": jnp.zeros((2, 3, 13, 24))}, ValueError, "its heads must divide those of q [2, 4, 9, 16]"),
+     ({"bias": jnp.zeros((9, 13))}, ValueError, "attention: bias has shape [9, 13]; it must have 4 dims, [B, Hq, Tq,"),
+     ({"bias": jnp.zeros((1, 4, 9, 12))}, ValueError, "attention: bias has shape [1, 4, 9, 12]; it must be [2, 4,")],
 )
 def test_wrong_calls(change, error, text):
     arguments = {"q": jnp.zeros(SIZES[0]), "k": jnp.zeros(SIZES[1]), "v": jnp.zeros(SIZES[2]), **change}
     with pytest.raises(error) as found:
         jax.block_until_ready(ours.attention(**arguments))
     assert text in str(found.value)
+
+
+def test_a_number_that_is_traced_is_refused():
+    q, k, v = (jnp.zeros(size) for size in SIZES)
+    for name in ("scale", "softcap"):
+        with pytest.raises(TypeError, match=f"^attention: {name} is traced; it is a constant of the function"):
+            jax.jit(lambda x, name=name: ours.attention(q, k, v, **{name: x}))(2.0)

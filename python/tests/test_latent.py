@@ -102,6 +102,20 @@ def test_what_was_changed_in_place_has_no_gradient():
         output.sum().backward()
 
 
+@pytest.mark.parametrize("wrap", (torch.from_numpy, np.asarray))
+@pytest.mark.parametrize("option", ("key_lengths", "mask", "bias", "weight_mod"))
+def test_options_that_were_changed_in_place_are_named(option, wrap):
+    given = [x.requires_grad_() for x in operands()]
+    shape = {"key_lengths": (2,), "mask": (40, 70), "bias": (40, 70), "weight_mod": (70,)}[option]
+    array = wrap(np.ones(shape, {"key_lengths": np.int64, "mask": bool}.get(option, np.float32)))
+    options = {"key_lengths": lambda x: x, "mask": attn.Mask.attend, "bias": attn.Bias.dense,
+               "weight_mod": lambda x: lambda w, b, h, i, j: w * attn.ScoreTable(x)[j]}
+    output = attn.latent_attention(*given, **{option: options[option](array)})
+    array[0] = 0
+    with pytest.raises(RuntimeError, match=f"^latent_attention: .*{option}.* was changed in place after the call"):
+        output.sum().backward()
+
+
 def made_cache(given, page_rows=16, dtype="float32"):
     latent, rope = given[2].shape[-1], given[3].shape[-1]
     return attn.KvCache(1, latent + rope, 40, value_dim=latent, page_rows=page_rows, dtype=dtype, values_in_keys=True)

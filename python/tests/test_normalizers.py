@@ -84,6 +84,22 @@ def test_gradcheck_and_its_gradients(name):
     assert torch.autograd.gradgradcheck(lambda *x: _ours(name, *x), (q, k, v, factor))
 
 
+@pytest.mark.parametrize("name", [*NAMES, "relative product"])
+@pytest.mark.parametrize("modified", [False, True])
+def test_second_derivatives_under_torch_func(name, modified):
+    q, k, v, factor, r = (_drawn(*shape, seed=n) for n, shape in enumerate([(1, 2, 3, 3), (1, 2, 4, 3), (1, 2, 4, 2),
+                                                                           (2, 4), (5, 3)]))
+
+    def loss(q):
+        if name != "relative product":
+            return _ours(name, q, k, v, factor if modified else None).square().sum()
+        bias = attn.Bias.relative_product(r, attn.RelativeIndex.distance(2, 2), align="bottom_right")
+        return attn.attention(q, k, v, bias=bias).square().sum()
+
+    found = torch.func.jacrev(torch.func.grad(loss))(q)
+    torch.testing.assert_close(found, torch.autograd.functional.hessian(loss, q), rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_numpy_arrays(name, dtype):

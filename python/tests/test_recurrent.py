@@ -154,6 +154,23 @@ def test_second_gradients_are_refused():
             torch.autograd.grad(output.sum(), x, create_graph=True)
 
 
+def test_lengths_may_change_after_the_call():
+    for make in (list, np.array, torch.tensor):
+        for option, numbers in (("lengths", [5]), ("cu_seqlens", [0, 2, 9])):
+            x, given = torch.randn(1, 1, 9, 4, requires_grad=True), make(numbers)
+            output, _ = attn.linear_attention(x, x, x, **{option: given})
+            (expected,) = torch.autograd.grad(output.sum(), x, retain_graph=True)
+            given[-2 if len(numbers) > 1 else 0] = 7
+            assert torch.equal(torch.autograd.grad(output.sum(), x)[0], expected)
+
+
+def test_batches_of_gradients_are_refused():
+    x = torch.randn(1, 1, 3, 4)
+    for call in (lambda x: attn.linear_attention(x, x, x)[0], lambda x: attn.causal_conv1d(x[0], x[0, :, :, 0].T)[0]):
+        with pytest.raises(NotImplementedError, match="its backward pass takes no batch of gradients"):
+            torch.autograd.functional.jacobian(call, x, vectorize=True)
+
+
 @pytest.mark.parametrize("by_rows", (False, True))
 def test_convolution_is_torchs(by_rows):
     torch.manual_seed(1)

@@ -87,6 +87,9 @@ def check_tensors(call: Settings, q: Any, rank: int, layout: str, **others: Any)
             raise TypeError(f"{name}: {argument} is {x.dtype}; it must be float32, float64, bfloat16 or float16")
         if x.dtype != q.dtype:
             raise TypeError(f"{name}: {argument} is {x.dtype}; it must be {q.dtype} as {call.names.q}")
+    taken = (torch.float32, *(_call.HALVES if q.dtype in _call.HALVES else (q.dtype,)))
+    if call.slopes is not None and call.slopes.dim() == 1 and call.slopes.dtype not in taken:
+        raise TypeError(f"{name}: alibi_slopes is {call.slopes.dtype}; it must be float32")
 
 
 def check_keys(call: Settings, q: Tensor, k: Tensor, v: Tensor, lead: tuple, needed: str) -> None:

@@ -62,6 +62,41 @@ def _gradients(numbers: tuple, kept: Any, grad: Any) -> Any:
 _attention.defvjp(_keep, _gradients)
 
 
+def _number(name: str, x: Any) -> float:
+    """Reads a number, which is a constant of a jitted function."""
+    if isinstance(x, jax.core.Tracer):
+        raise TypeError(f"{_NAME}: {name} is traced; it is a constant of the function: a number of Python is needed")
+    try:
+        if isinstance(x, (str, bytes)):
+            raise TypeError
+        x = float(x)
+    except (TypeError, ValueError):
+        raise TypeError(f"{_NAME}: {name} is a {type(x).__name__}; a number is needed") from None
+    if not math.isfinite(x):
+        raise ValueError(f"{_NAME}: {name} is {x}; it must be finite")
+    return x
+
+
+def _mask_text(mask: Any, rows: int, keys: int) -> str:
+    """Returns the text of a mask that holds no array and says how `rows` stand against `keys`."""
+    if mask is None:
+        return ""
+    if not isinstance(mask, (str, _core.Mask)):
+        raise TypeError(f"{_NAME}: mask is a {type(mask).__name__}; an attn.Mask or its text is needed")
+    if getattr(mask, "arrays", ()):
+        raise ValueError(f"{_NAME}: mask is {mask}, which holds an array; give it as a bias with -inf where no key is "
+                         "seen")
+    if not str(mask):
+        return ""
+    parsed = _core.Mask(str(mask))
+    if rows != keys:
+        try:
+            parsed.print(rows, keys)
+        except ValueError as error:
+            raise ValueError(str(error).replace("Mask.print", _NAME, 1)) from None
+    return str(parsed)
+
+
 def _check(q: Any, k: Any, v: Any, bias: Any) -> None:
     for name, x in (("q", q), ("k", k), ("v", v), *([] if bias is None else [("bias", bias)])):
         if not isinstance(x, jax.Array):
@@ -71,12 +106,17 @@ def _check(q: Any, k: Any, v: Any, bias: Any) -> None:
         if name != "bias" and x.dtype != q.dtype:
             raise TypeError(f"{_NAME}: {name} is {x.dtype}; it must be {q.dtype} as q")
         if x.ndim != 4:
-            raise ValueError(f"{_NAME}: {name} has shape {list(x.shape)}; it must have 4 dims, [B, H, T, D]")
+            dims = "[B, Hq, Tq, Tk], each of them or 1" if name == "bias" else "[B, H, T, D]"
+            raise ValueError(f"{_NAME}: {name} has shape {list(x.shape)}; it must have 4 dims, {dims}")
     if k.shape[0] != q.shape[0] or k.shape[3] != q.shape[3] or not k.shape[1] or q.shape[1] % k.shape[1]:
         raise ValueError(f"{_NAME}: k has shape {list(k.shape)}; it must be [{q.shape[0]}, heads, keys, {q.shape[3]}] "
                          f"with heads that divide those of q {list(q.shape)}")
     if v.shape[:1] + v.shape[2:3] != k.shape[:1] + k.shape[2:3] or not v.shape[1] or q.shape[1] % v.shape[1]:
-        raise ValueError(f"{_NAME}: v has shape {list(v.shape)}; its batch and keys must be those of k {list(k.shape)}")
+        raise ValueError(f"{_NAME}: v has shape {list(v.shape)}; its batch and keys must be those of k "
+                         f"{list(k.shape)}, and its heads must divide those of q {list(q.shape)}")
+    full = (*q.shape[:3], k.shape[2])
+    if bias is not None and any(have not in (1, want) for have, want in zip(bias.shape, full)):
+        raise ValueError(f"{_NAME}: bias has shape {list(bias.shape)}; it must be {list(full)}, with 1 for any dim")
 
 
 def attention(q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, scale: float | None = None,
@@ -91,11 +131,10 @@ def attention(q: Any, k: Any, v: Any, *, mask: Any = None, bias: Any = None, sca
     >>> attention(q, k, v, mask="causal")                      # doctest: +SKIP
     """
     _check(q, k, v, bias)
-    if mask is not None and not isinstance(mask, (str, _core.Mask)):
-        raise TypeError(f"{_NAME}: mask is a {type(mask).__name__}; an attn.Mask or its text is needed")
-    text = "" if mask is None else str(mask)
-    if text:
-        _core.Mask(text)  # an error if the text is wrong, or the mask holds an array
+    text = _mask_text(mask, q.shape[2], k.shape[2])
     width = q.shape[3]
-    scale = (1 / math.sqrt(width) if width else 1.0) if scale is None else float(scale)
-    return _attention((q, k, v, *([] if bias is None else [bias])), (text, scale, float(softcap)))
+    scale = (1 / math.sqrt(width) if width else 1.0) if scale is None else _number("scale", scale)
+    softcap = _number("softcap", softcap)
+    if softcap < 0:
+        raise ValueError(f"{_NAME}: softcap is {softcap}; it must be above 0 and finite, or 0 for none")
+    return _attention((q, k, v, *([] if bias is None else [bias])), (text, scale, softcap))

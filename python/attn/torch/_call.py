@@ -58,6 +58,13 @@ def is_direct_backward(*grads):
     return is_direct() and not any(x is not None and _is_batch(x) for x in grads)
 
 
+def refuse_batch(function, *grads):
+    """Raises an error for a batch of gradients, whose memory the library cannot read."""
+    if any(x is not None and _is_batch(x) for x in grads):
+        raise NotImplementedError(f"{function}: its backward pass takes no batch of gradients (is_grads_batched, "
+                                  "vectorize); give them one by one")
+
+
 def writes_onnx():
     """Returns whether calls are exported to ONNX, which has no attn operators."""
     return (_tracing() is not None or torch.compiler.is_exporting()) and torch.onnx.is_in_onnx_export()

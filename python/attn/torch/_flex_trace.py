@@ -104,7 +104,9 @@ def _invert(x: Any) -> Symbol:
     return _not(x)
 
 
-def _differ(a: Any, b: Any) -> Symbol:
+def _differ(a: Any, b: Any, bits: bool = False) -> Symbol:
+    if bits and not (symbol(a).condition and symbol(b).condition):
+        raise Untraceable("bitwise_xor of whole numbers")
     both, either = _logical(operator.and_, False)(a, b), _logical(operator.or_, False)(a, b)
     return _logical(operator.and_, False)(either, _not(both))
 
@@ -236,7 +238,8 @@ def _with_alpha(of: Any) -> Any:
 
 
 _BINARY = {"add": _with_alpha(_ADD), "sub": _with_alpha(_SUB), "mul": _MUL, "truediv": _divided, "floordiv": _FLOOR,
-           "mod": _MOD, "pow": _power, "and": _logical(operator.and_, True), "or": _logical(operator.or_, True)}
+           "mod": _MOD, "pow": _power, "and": _logical(operator.and_, True), "or": _logical(operator.or_, True),
+           "xor": lambda a, b: _differ(a, b, bits=True)}
 _FUNCTIONS = {
     **_BINARY,
     **{f"__{name}__": of for name, of in _BINARY.items()},
@@ -249,6 +252,7 @@ _FUNCTIONS = {
     "div": _divided, "divide": _divided, "true_divide": _divided, "__rdiv__": _reversed(_divided),
     "floor_divide": _FLOOR, "remainder": _MOD, "logical_and": _logical(operator.and_, False),
     "logical_or": _logical(operator.or_, False), "bitwise_and": _BINARY["and"], "bitwise_or": _BINARY["or"],
+    "bitwise_xor": _BINARY["xor"],
     "logical_not": _not, "bitwise_not": _invert, "invert": _invert, "__invert__": _invert, "logical_xor": _differ,
     "where": _where, "masked_fill": _masked_fill, "minimum": _extreme(attn.minimum), "min": _extreme(attn.minimum),
     "maximum": _extreme(attn.maximum), "max": _extreme(attn.maximum), "fmin": _extreme(attn.minimum),
@@ -284,7 +288,8 @@ def _operator_of(name: str) -> Any:
 
 for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert"):
     setattr(Symbol, f"__{_name}__", _operator_of(f"__{_name}__"))
-for _name in _BINARY:
+# the last ones are no operations of expressions, and say so
+for _name in (*_BINARY, "lshift", "rshift", "matmul", "divmod"):
     setattr(Symbol, f"__{_name}__", _operator_of(f"__{_name}__"))
     setattr(Symbol, f"__r{_name}__", _operator_of(f"__r{_name}__"))
 
@@ -307,4 +312,8 @@ def traced(function: Any, *symbols: Symbol) -> Symbol:
     """Calls the function with symbols; reading.tensors are then the tensors that it indexed. Raises Untraceable."""
     reading.tensors = []
     with _Indexing():
-        return symbol(function(*symbols))
+        found = function(*symbols)
+    if not isinstance(found, (Symbol, Partial, torch.Tensor, bool)):
+        shown = "None" if found is None else f"a {type(found).__name__}"
+        raise TypeError(f"flex_attention: score_mod or mask_mod returns {shown}; a tensor is needed")
+    return symbol(found)

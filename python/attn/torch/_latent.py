@@ -19,14 +19,14 @@ class _Latent(torch.autograd.Function):
         output, weights, logsumexp, plan, seed = results
         weights, *keys = weights if isinstance(weights, tuple) else (weights,)
         rest[:] = [keys, plan, seed]
-        ctx.read = _mutations.watched(zip((*_OPERANDS, *("an option",) * len(inputs)), inputs))
+        ctx.read = _mutations.watched((*zip(_OPERANDS, operands), *_mutations.of_options(options)))
         ctx.save_for_backward(output, *(x for x, need in zip(inputs, ctx.needs) if need))
         ctx.set_materialize_grads(False)
         return output, weights, logsumexp
 
     @staticmethod
     def backward(ctx, *grads):
-        _mutations.check(ctx.read)
+        _mutations.check(ctx.read, _NAME)
         _, *inputs = ctx.saved_tensors  # torch refuses an output that was changed in place
         found = iter(_autograd.gradients(ctx.tape, ctx.read, grads, lambda: inputs))
         return (None, None, None, None, *(next(found) if need else None for need in ctx.needs))

@@ -2,6 +2,8 @@
 # gradients.
 """Under torch.compile the calls run outside of the graph."""
 
+import copy
+
 import torch
 
 from attn import _core
@@ -10,24 +12,27 @@ from attn.torch import _call
 _NAMES = ("q", "k", "v", "g", "beta", "initial_state")
 
 
-def _refuse_graph(function):
-    """Raises an error where gradients are recorded: these are constants for a second pass, which would lose a part."""
+def _check_backward(function, *grads):
+    """Raises an error where gradients are recorded, because these are constants for a second pass, which would lose a
+    part; and for a batch of gradients."""
     if torch.is_grad_enabled():
         raise RuntimeError(f"{function}: its gradient has no gradient here; create_graph must be False")
+    _call.refuse_batch(function, *grads)
 
 
 class _LinearAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx, scale, l2norm, lengths, cu_seqlens, *tensors):
         output, state, states = _core.linear_attention((*tensors, lengths, cu_seqlens), scale, l2norm, True)
-        ctx.numbers, ctx.rows = (scale, l2norm), (lengths, cu_seqlens)
+        # copied: torch does not watch changes of these between the passes
+        ctx.numbers, ctx.rows = (scale, l2norm), copy.deepcopy((lengths, cu_seqlens))
         ctx.save_for_backward(*tensors, states)
         ctx.set_materialize_grads(False)
         return output, state
 
     @staticmethod
     def backward(ctx, grad_output, grad_state):
-        _refuse_graph("linear_attention")
+        _check_backward("linear_attention", grad_output, grad_state)
         *tensors, states = ctx.saved_tensors
         found = _core.linear_attention_backward((*tensors, *ctx.rows), *ctx.numbers, states, grad_output, grad_state)
         return None, None, None, None, *(x if need else None for x, need in zip(found, ctx.needs_input_grad[4:]))
@@ -43,7 +48,7 @@ class _CausalConv(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad_output, grad_state):
-        _refuse_graph("causal_conv1d")
+        _check_backward("causal_conv1d", grad_output, grad_state)
         found = _core.causal_conv1d_backward(*ctx.saved_tensors, ctx.silu, grad_output, grad_state)
         return None, *(x if need else None for x, need in zip(found, ctx.needs_input_grad[1:]))
 
