@@ -61,7 +61,8 @@ def test_mistakes_are_one_line():
         (dict(normalizer=3), "explain: normalizer is a int; a text is needed"),
         (dict(linear="gated"), 'explain: linear '),
         (dict(linear="delta", latent=4), "explain: linear and latent do not go together"),
-        (dict(tangent=True, normalizer="sparsemax"), "explain: tangent and relative, normalizer or weight_mod do not go"),
+        (dict(tangent=True, normalizer="sparsemax"),
+         "explain: tangent and relative, normalizer or weight_mod do not go"),
         (dict(weight_mod="s * 2", gradients=True), "explain: a function of the weight has no option gradients"),
         (dict(latent=4, softcap=2.0), "explain: latent attention has no option softcap; leave it out"),
     ]:
