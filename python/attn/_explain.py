@@ -66,8 +66,9 @@ class Explanation:
     @property
     def options(self) -> dict[str, Any]:
         """All options except matrices and functions. Without these, and without a mask or score_mod made of tensors
-        (whose text does not hold their values), `attn.explain(text, **options)` is the same run."""
-        return json.loads(self._run.options)
+        (whose text does not hold their values), `attn.explain(text, **options)` is the same run. Empty with relative,
+        normalizer, weight_mod, linear, latent or tangent."""
+        return json.loads(self._run.options or "{}")
 
     @property
     def steps(self) -> list[ExplainStep]:
@@ -252,6 +253,12 @@ def explain(
     cache: str | None = None,
     query: int | None = None,
     gradients: bool = False,
+    relative: str | None = None,
+    normalizer: str | None = None,
+    weight_mod: Any = None,
+    linear: str | None = None,
+    latent: int | None = None,
+    tangent: bool = False,
     only: str | Sequence[str] | None = None,
     language: str = "en",
     **unknown: NoReturn,
@@ -284,6 +291,13 @@ def explain(
     query      this row (from 0; -1 is the last) is worked out: every product and sum
     gradients  shows the backward pass too, for the loss 1/2 sum of context^2 (with W_O: of output^2):
                the gradients of the context, v, the weights, the scores, q and k
+    relative   products with a table of relative positions, added to the scores: "distance(2, 2)", "log_buckets(4, 8)",
+               "picture_rows(2, 3)" or "picture_columns(3)", after it .reversed(), of_keys, operand (a drawn vector is
+               added to the rows that are multiplied) and scale=1; + joins several. The tables are drawn
+    normalizer also weight_mod: as in attn.attention. They and `relative` do not go with `gradients`
+    linear     linear attention instead: "plain", "decay", "delta" or "gated_delta"; `query` is the row that is worked
+               out. latent: latent attention instead, with rows of so many numbers. tangent: forward mode, too. One of
+               these, and one text
     only       names of the steps that text, JSON and drawing show: "weights,context" or a list
     language   of titles and notes: "en" or "zh" ("cn", "zh-CN")
 
@@ -299,11 +313,13 @@ def explain(
     if unknown:
         _arguments.check("explain", unknown, _NAMES)
     expression = None if score_mod is None else trace(score_mod)
+    weight_expression = None if weight_mod is None else trace(weight_mod)
     shape = getattr(w_query, "shape", ())
     shape = list(shape) if isinstance(shape, (tuple, list)) else []
     if dim != 3 and len(shape) == 2 and shape[0] != dim:
         transposed = "; the three look transposed: give their transposes" if shape[1] == dim else ""
         raise ValueError(f"explain: w_query has shape {shape}, but dim is {dim}{transposed}")
+    other = tangent or any(x is not None for x in (relative, normalizer, weight_mod, linear, latent))
     return Explanation(
         _core.explain(
             text,
@@ -341,11 +357,18 @@ def explain(
             cache=cache,
             query=query,
             gradients=gradients,
+            relative=relative,
+            normalizer=normalizer,
+            weight_mod=weight_expression,
+            linear=linear,
+            latent=latent,
+            tangent=tangent,
             only=only,
             language=_language(language),
         ),
-        not_on_page=_not_on_page((w_query, w_key, w_value, embedding, w_output, query_vector, score_w_query,
-                                  score_w_key, score_w), mask, expression),
+        not_on_page="the page shows softmax attention" if other else _not_on_page(
+            (w_query, w_key, w_value, embedding, w_output, query_vector, score_w_query, score_w_key, score_w), mask,
+            expression),
     )
 
 

@@ -32,6 +32,15 @@ PyScoreExpression expression_of(nb::handle x, const char* function, const char* 
                    name, name_of_type(x));
 }
 
+Normalizer normalizer_of(nb::handle x, const char* function) {
+  if (!PyUnicode_Check(x.ptr()))
+    throw type_error("{}: normalizer is a {}; a text is needed, such as \"sparsemax\" or \"sigmoid(-3)\"", function,
+                     name_of_type(x));
+  try {
+    return Normalizer::parse(nb::cast<std::string>(x));
+  } catch (const ValueError& error) { throw ValueError(text("{}: {}", function, error.what())); }
+}
+
 namespace {
 
 PyWeights rows_of(nb::handle x, const Argument& at) {
@@ -96,15 +105,6 @@ void set_number(Call& call, nb::handle given, const char* name) {
 template <Tensor AttentionOptions::* member>
 void set_integers(Call& call, nb::handle given, const char* name) {
   call.options.*member = call.read.integers(given, name);
-}
-
-Normalizer normalizer_of(nb::handle x, const char* function) {
-  if (!PyUnicode_Check(x.ptr()))
-    throw type_error("{}: normalizer is a {}; a text is needed, such as \"sparsemax\" or \"sigmoid(-3)\"", function,
-                     name_of_type(x));
-  try {
-    return Normalizer::parse(nb::cast<std::string>(x));
-  } catch (const ValueError& error) { throw ValueError(text("{}: {}", function, error.what())); }
 }
 
 constexpr Option all_options[] = {

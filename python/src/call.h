@@ -49,6 +49,8 @@ nb::tuple shown(const AttentionResult& result, nb::object output, const Call& ca
 PyMask mask_of(nb::handle x, const char* function);
 /// Reads "scaled_dot", "dot" or an attn.Score.
 PyScore score_of(nb::handle x, const char* function);
+/// Reads the text of a normalizer.
+Normalizer normalizer_of(nb::handle x, const char* function);
 /// Reads an attn.ScoreExpression; Python code has already traced functions to such expressions.
 PyScoreExpression expression_of(nb::handle x, const char* function, const char* name = "score_mod");
 /// Reads a name of weights, a text such as "top_k(3)" or an attn.Weights.

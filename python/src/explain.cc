@@ -1,11 +1,13 @@
 // python/src/explain.cc: binds attn.explain: the steps of attention on a text, and their drawings.
-#include <attn/explain.h>
+#include <attn/explain_mechanisms.h>
 
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "call.h"
@@ -120,18 +122,92 @@ constexpr Option all_options[] = {
      }},
 };
 
+/// What explain shows beside its options: additions to the call, or another mechanism in its place.
+struct Mechanisms {
+  ExplainAdditions additions;
+  std::optional<LinearRule> linear;
+  std::optional<std::int64_t> latent;
+  bool tangent = false, adds = false;
+};
+
+struct MechanismOption {
+  const char* name;
+  void (*set)(Mechanisms& to, nb::handle given);
+};
+
+std::vector<ExplainRelative> products_of(nb::handle x) {
+  const std::string given = word(x, {function, "relative"});
+  constexpr std::string_view parser = "ExplainRelative::parse: ";
+  try {
+    return ExplainRelative::parse(given);
+  } catch (const ValueError& error) {
+    const std::string_view what = error.what();
+    throw ValueError(text("{}: relative: {}", function, what.substr(what.starts_with(parser) ? parser.size() : 0)));
+  }
+}
+
+constexpr MechanismOption mechanism_options[] = {
+    {"relative", [](Mechanisms& m, nb::handle x) { m.additions.relative = products_of(x), m.adds = true; }},
+    {"normalizer",
+     [](Mechanisms& m, nb::handle x) { m.additions.normalizer = normalizer_of(x, function), m.adds = true; }},
+    {"weight_mod",
+     [](Mechanisms& m, nb::handle x) {
+       m.additions.weight_mod = expression_of(x, function, "weight_mod").expression, m.adds = true;
+     }},
+    {"linear",
+     [](Mechanisms& m, nb::handle x) {
+       m.linear = static_cast<LinearRule>(choice(x, {function, "linear"}, {"plain", "decay", "delta", "gated_delta"}));
+     }},
+    {"latent", [](Mechanisms& m, nb::handle x) { m.latent = whole(x, {function, "latent"}); }},
+    {"tangent", [](Mechanisms& m, nb::handle x) { m.tangent = flag(x, {function, "tangent"}); }},
+};
+
+/// Reads the options of mechanisms and takes them out of the others.
+Mechanisms take_mechanisms(nb::kwargs& options) {
+  Mechanisms to;
+  for (const MechanismOption& option : mechanism_options) {
+    const nb::str name(option.name);
+    if (!options.contains(name)) continue;
+    const nb::object given = options[name];
+    nb::del(options[name]);
+    if (!given.is_none()) option.set(to, given);
+  }
+  std::vector<const char*> chosen;
+  if (to.linear) chosen.push_back("linear");
+  if (to.latent) chosen.push_back("latent");
+  if (to.tangent) chosen.push_back("tangent");
+  if (to.adds) chosen.push_back("relative, normalizer or weight_mod");
+  if (chosen.size() > 1 && (to.linear || to.latent || to.tangent))
+    throw ValueError(text("{}: {} and {} do not go together", function, chosen[0], chosen[1]));
+  return to;
+}
+
+/// Explains one text with another mechanism.
+Explanation with_mechanism(const std::string& given, const Mechanisms& mechanisms, const ExplainOptions& to) {
+  if (mechanisms.linear) return explain_linear_attention(given, *mechanisms.linear, to);
+  if (mechanisms.latent) return explain_latent_attention(given, *mechanisms.latent, to);
+  if (mechanisms.tangent) return explain_tangent(given, to);
+  return explain_attention(given, mechanisms.additions, to);
+}
+
 Explanation explained(nb::handle given, nb::kwargs options) {
   ExplainOptions to;
+  const Mechanisms mechanisms = take_mechanisms(options);
   set_options(function, options, all_options, to);
   if (to.cut_words && to.tokens != text::Tokens::words)
     throw ValueError(text("{}: cut_words is given and tokens is \"{}\"; words are cut by it with tokens=\"words\"",
                           function, to.tokens == text::Tokens::characters ? "characters" : "auto"));
-  if (PyUnicode_Check(given.ptr())) return explain(word(given, {function, "text"}), to);
+  if (PyUnicode_Check(given.ptr())) return with_mechanism(word(given, {function, "text"}), mechanisms, to);
   if (!PyList_Check(given.ptr()) && !PyTuple_Check(given.ptr()))
     throw type_error("{}: text is a {}; a text or a list of texts is needed", function, name_of_type(given));
+  if (mechanisms.linear || mechanisms.latent || mechanisms.tangent)
+    throw ValueError(text("{}: {} takes one text, and no list", function,
+                          mechanisms.linear   ? "linear"
+                          : mechanisms.latent ? "latent"
+                                              : "tangent"));
   std::vector<std::string> texts;
   for (nb::handle each : given) texts.push_back(word(each, {function, "a text"}));
-  return explain_batch(texts, to);
+  return explain_attention_batch(texts, mechanisms.additions, to);
 }
 
 std::string drawn_text(const Explanation& self, nb::handle width, nb::handle colour) {

@@ -60,7 +60,8 @@ def targets():
     attention = [name for name in attn._core.attention_options]
     explain = ["to", "score", "mask", "heads", "dim", "dk", "dv", "positions", "tokens", "cut_words", "w_query",
                "w_key", "w_value", "embedding", "softcap", "temperature",
-               "bias", "score_mod", "sink", "dropout_p", "weights", "packed", "cache", "query", "gradients", "language"]
+               "bias", "score_mod", "sink", "dropout_p", "weights", "packed", "cache", "query", "gradients",
+               "relative", "normalizer", "weight_mod", "linear", "latent", "tangent", "language"]
     lengths = ["query_lengths", "key_lengths", "key_start", "query_start"]
     cache = ["value_heads", "value_dim", "dtype", "storage", "scale_group"]
     return [

@@ -30,14 +30,15 @@ namespace {
 struct ExplainArguments {
   std::vector<std::string> texts;
   std::string to, score = "scaled_dot", tokens = "auto", positions = "none", bias = "none", score_mod, returned, cache,
-                  mask, blocks, block_size = "1", weights, model, svg, html, only, language, colour = "auto", linear;
+                  mask, blocks, block_size = "1", weights, model, svg, html, only, language, colour = "auto", linear,
+                  normalizer, weight_mod, relative;
   std::int64_t query = 0, latent = 0;
   bool batch = false, causal = false, json = false, tangent = false;
   ExplainOptions explain;
   double sink = 0;
   Option score_mod_given, returned_given, cache_given, sink_given;
   Option to_given, query_given, svg_given, html_given, mask_given, blocks_given, block_size_given, weights_given,
-      linear_given, latent_given, tangent_given;
+      linear_given, latent_given, tangent_given, normalizer_given, weight_mod_given, relative_given;
   std::vector<Option> sizes;  // options that --weights replaces
   TrainedHead at;
   Option model_given, layer_given, head_given;
@@ -147,6 +148,25 @@ Explanation explain_trained(const ExplainArguments& arguments) {
   return explain_model(LanguageModel::load(arguments.model), Tokenizer::load(arguments.model), arguments.texts[0], at);
 }
 
+/// The options that add steps of their own to the call; none is chosen: nothing.
+std::optional<ExplainAdditions> additions_of(const ExplainArguments& arguments) {
+  std::optional<ExplainAdditions> additions;
+  for (const Option& option : {arguments.relative_given, arguments.normalizer_given, arguments.weight_mod_given}) {
+    if (!option.given()) continue;
+    additions.emplace();
+    for (const Option& other : {arguments.linear_given, arguments.latent_given, arguments.tangent_given})
+      if (other.given()) throw UsageError{runtime::format("{} and {} do not go together", option.name(), other.name())};
+    if (arguments.html_given.given())
+      throw UsageError{
+          runtime::format("--html and {} do not go together: the page shows softmax attention", option.name())};
+  }
+  if (arguments.relative_given.given()) additions->relative = parse_relative("--relative", arguments.relative);
+  if (arguments.normalizer_given.given())
+    additions->normalizer = parse_normalizer("--normalizer", arguments.normalizer);
+  if (arguments.weight_mod_given.given()) additions->weight_mod = parse_score_mod("--weight-mod", arguments.weight_mod);
+  return additions;
+}
+
 /// Explains the mechanism that an option names, if one does.
 std::optional<Explanation> explain_mechanism(const ExplainArguments& arguments, const ExplainOptions& options) {
   std::optional<Option> chosen;
@@ -174,8 +194,12 @@ Explanation explain_texts(const ExplainArguments& arguments) {
   for (const Option& option : {arguments.layer_given, arguments.head_given})
     if (option.given()) throw UsageError{runtime::format("{} needs --model", option.name())};
   const ExplainOptions options = options_of(arguments);
+  const std::optional<ExplainAdditions> additions = additions_of(arguments);
   if (std::optional<Explanation> mechanism = explain_mechanism(arguments, options)) return std::move(*mechanism);
   const bool batch = arguments.batch || arguments.texts.size() > 1;
+  if (additions)
+    return batch ? explain_attention_batch(arguments.texts, *additions, options)
+                 : explain_attention(arguments.texts[0], *additions, options);
   return batch ? explain_batch(arguments.texts, options) : explain(arguments.texts[0], options);
 }
 
@@ -244,6 +268,23 @@ Run add_explain_options(Parser parser) {
   a.score_mod_given =
       parser.option("--score-mod", a.score_mod, "The score as an expression of s, b, h, i, j: s - 0.5 * (i - j)")
           .type_name("EXPRESSION");
+  a.relative_given =
+      parser
+          .option("--relative", a.relative,
+                  "A product with a table, added to the scores: \"distance(2, 2)\", with of_keys, operand, scale=X; + "
+                  "joins several")
+          .type_name("PRODUCTS");
+  a.normalizer_given =
+      parser
+          .option(
+              "--normalizer", a.normalizer,
+              "softmax, softmax1, sigmoid(-3), sparsemax, entmax15 or relu_squared(0.1); without a number the usual "
+              "one")
+          .type_name("NAME");
+  a.weight_mod_given = parser
+                           .option("--weight-mod", a.weight_mod,
+                                   "The weight (s) as an expression of s, b, h, i, j: s * exp(-abs(i - j))")
+                           .type_name("EXPRESSION");
   parser.option("--temperature", a.explain.temperature, "Scores are divided by it").type_name("X").check(number);
   a.sink_given =
       parser.option("--sink", a.sink, "A logit that takes weight and gives no value").type_name("X").check(number);
@@ -318,6 +359,7 @@ Run add_explain_options(Parser parser) {
       "  attn explain \"Life is short\" --query 2 --causal\n"
       "  attn explain \"Life is short\" --gradients\n"
       "  attn explain \"Life is short\" --linear gated_delta --query 2\n"
+      "  attn explain \"Life is short\" --relative \"distance(2, 2)\" --normalizer sparsemax --query 1\n"
       "  attn explain \"Life is short\" --bias alibi --sink 1 --return-weights 'top_k(2)' --cache int8\n"
       "  attn explain --model FOLDER \"Life is short\" --layer 3 --head 1\n"
       "  attn explain --model opus-mt-en-de \"Life is short\" --to \"Das Leben ist kurz\" --layer 5 --svg who.svg\n"

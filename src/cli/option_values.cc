@@ -126,6 +126,10 @@ Normalizer parse_normalizer(const std::string& option, const std::string& text) 
   return parsed(option + ":", "Normalizer::parse: ", text, Normalizer::parse);
 }
 
+std::vector<ExplainRelative> parse_relative(const std::string& option, const std::string& text) {
+  return parsed(option + ":", "ExplainRelative::parse: ", text, ExplainRelative::parse);
+}
+
 Weights parse_weights(const std::string& option, const std::string& text) {
   choose(option, text.substr(0, text.find('(')), {"none", "full", "head_average", "column_sums", "rows", "top_k"});
   return parsed(option + ":", "Weights::parse: ", text, Weights::parse);

@@ -3,6 +3,7 @@
 #include "cli/parser.h"
 
 #include <attn/attention.h>
+#include <attn/explain_mechanisms.h>
 #include <attn/mask.h>
 #include <attn/score.h>
 
@@ -62,6 +63,8 @@ ScoreExpression parse_score_mod(const std::string& option, const std::string& te
                                 const std::vector<std::pair<std::string, Tensor>>& tables = {});
 Dtype parse_dtype(const std::string& option, const std::string& text);
 Normalizer parse_normalizer(const std::string& option, const std::string& text);
+/// Parses relative products, as ExplainRelative::parse.
+std::vector<ExplainRelative> parse_relative(const std::string& option, const std::string& text);
 Weights parse_weights(const std::string& option, const std::string& text);
 
 }  // namespace attn::cli

@@ -1,5 +1,6 @@
 // src/explain/context_steps.cc: the steps from the scores to the result: weights, sink, dropout, the weights that the
 // call returns, context, joined heads, W_O.
+#include "explain/additions.h"
 #include "explain/explainer.h"
 
 #include <attn/ops.h>
@@ -22,6 +23,29 @@ bool Explainer::a_row_sees_nothing() const {
 void Explainer::add_weights() {
   const std::string before = result_.steps.back().name;
   const std::string scores = before == "mask" ? "masked" : before;
+  const std::vector<Stage> stages =
+      additions_ == nullptr ? std::vector<Stage>() : additions_->weight_stages(run_, before, scores);
+  const bool own =
+      std::any_of(stages.begin(), stages.end(), [](const Stage& stage) { return stage.name == "weights"; });
+  if (!own) add_softmax(before, scores);
+  for (const Stage& stage : stages) add(stage);
+  if (run_.sink.defined())
+    add(step(Kind::table, "sink", Phrase::sink, "e^(sink − logsumexp)", Phrase::note_sink,
+             {"sink_weight", {before}, options_.sink}),
+        run_.sink);
+  if (run_.dropped.defined()) {
+    const char* const kept = run_.modified.defined() ? "weights_modified" : "weights";
+    ExplainStep dropped =
+        step(Kind::weights, "dropped", Phrase::dropped, runtime::format("{} / (1 − {})", kept, options_.dropout_p),
+             Phrase::note_dropped, {"dropout", {kept}, options_.dropout_p},
+             say_with(Phrase::source_random, "Philox", options_.seed));
+    dropped.hidden = run_.hidden;
+    add(std::move(dropped), run_.dropped);
+  }
+  if (run_.returned.weights.defined()) add_requested_weights();
+}
+
+void Explainer::add_softmax(const std::string& before, const std::string& scores) {
   ExplainStep weights = step(Kind::weights, "weights", Phrase::weights,
                              options_.sink ? runtime::format("softmax({}, sink {})", scores, *options_.sink)
                                            : runtime::format("softmax({})", scores),
@@ -31,23 +55,10 @@ void Explainer::add_weights() {
                              {"softmax", {before}, options_.sink});
   weights.hidden = run_.hidden;
   add(std::move(weights), run_.weights);
-  if (run_.sink.defined())
-    add(step(Kind::table, "sink", Phrase::sink, "e^(sink − logsumexp)", Phrase::note_sink,
-             {"sink_weight", {before}, options_.sink}),
-        run_.sink);
-  if (run_.dropped.defined()) {
-    ExplainStep dropped =
-        step(Kind::weights, "dropped", Phrase::dropped, runtime::format("weights / (1 − {})", options_.dropout_p),
-             Phrase::note_dropped, {"dropout", {"weights"}, options_.dropout_p},
-             say_with(Phrase::source_random, "Philox", options_.seed));
-    dropped.hidden = run_.hidden;
-    add(std::move(dropped), run_.dropped);
-  }
-  if (run_.returned.weights.defined()) add_requested_weights();
 }
 
 void Explainer::add_context() {
-  add(step(Kind::table, "context", Phrase::context, run_.dropped.defined() ? "dropped · v" : "weights · v",
+  add(step(Kind::table, "context", Phrase::context, std::string(mixing()) + " · v",
            tokens_.from.pads() ? Phrase::note_context_pad : Phrase::note_context, {"matmul", {mixing(), "v"}}),
       run_.context);
   const bool several = matrices_.heads() > 1;

@@ -1,4 +1,5 @@
 // src/explain/explain.cc: runs attention on texts and lists its steps in the order of computation.
+#include "explain/additions.h"
 #include "explain/equivalences.h"
 #include "explain/explainer.h"
 #include "explain/formula_words.h"
@@ -22,17 +23,19 @@ std::optional<std::int64_t> row_of(std::optional<std::int64_t> query, std::int64
 
 /// Returns whether the formula of that step quotes the caller: a mask, an expression, a token.
 bool quotes(std::string_view name) {
-  constexpr std::string_view names[] = {"mask", "modified", "d_unmodified", "query_scores", "query_values"};
+  constexpr std::string_view names[] = {"mask",         "modified",     "d_unmodified",
+                                        "query_scores", "query_values", "weights_modified"};
   return std::find(std::begin(names), std::end(names), name) != std::end(names);
 }
 
 }  // namespace
 
-Explainer::Explainer(const std::vector<std::string>& texts, const ExplainOptions& options, bool batch)
+Explainer::Explainer(const std::vector<std::string>& texts, const ExplainOptions& options, bool batch,
+                     const Additions* additions)
     : options_(options), tokens_(tokenize(texts, options)), matrices_(make_matrices(options, tokens_.ids())),
-      batch_(batch) {
+      batch_(batch), additions_(additions) {
   result_.query = row_of(options.query, tokens_.from.width());
-  run_ = run_attention(tokens_, matrices_, options, batch_);
+  run_ = run_attention(tokens_, matrices_, options, batch_, additions_);
   result_.texts = texts;
   result_.to = options.to;
   result_.batch = batch_;
@@ -41,7 +44,7 @@ Explainer::Explainer(const std::vector<std::string>& texts, const ExplainOptions
   result_.only = options.only;
   ExplainOptions told = options;
   told.query = result_.query;
-  result_.options = options_json(told);
+  if (additions_ == nullptr) result_.options = options_json(told);
 }
 
 Explanation Explainer::explain() {
@@ -59,7 +62,8 @@ Explanation Explainer::explain() {
                runtime::format("cu_seqlens {}", packed_starts(tokens_.to.lengths)), same_packed(run_, tokens_));
   if (options_.cache) add_cache(*options_.cache);
   if (batch_ && !holds_tensors(options_.mask) && options_.dropout_p == 0)
-    add_checks("alone", Phrase::alone, Phrase::note_alone, "", same_alone(run_, tokens_, matrices_, options_));
+    add_checks("alone", Phrase::alone, Phrase::note_alone, "",
+               same_alone(run_, tokens_, matrices_, options_, additions_));
   check_only(result_);
   return std::move(result_);
 }
@@ -75,6 +79,17 @@ ExplainStep Explainer::step(Kind kind, const char* name, Phrase title, std::stri
   result.operation = std::move(operation);
   result.source = std::move(source);
   return result;
+}
+
+void Explainer::add(const Stage& stage) {
+  ExplainStep told =
+      step(stage.kind, stage.name.c_str(), Phrase::scores, stage.formula, Phrase::scores, stage.operation);
+  told.title = stage.title;
+  told.note = stage.note;
+  told.source = stage.source;
+  if (stage.kind == Kind::weights) told.hidden = run_.hidden;
+  if (!stage.columns.empty()) told.columns = {stage.columns};
+  add(std::move(told), stage.values, stage.key_rows);
 }
 
 /// Sets a step's values, [B, rows, columns] or [B, H, rows, columns]. Its shape leaves out B except in explain_batch,

@@ -9,9 +9,13 @@
 
 namespace attn::explain_detail {
 
+class Additions;
+
 class Explainer {
  public:
-  Explainer(const std::vector<std::string>& texts, const ExplainOptions& options, bool batch);
+  /// `additions`: what the call has beside the options; null: nothing.
+  Explainer(const std::vector<std::string>& texts, const ExplainOptions& options, bool batch,
+            const Additions* additions = nullptr);
 
   /// Computes all steps, in order, and moves them into the result: call it once.
   Explanation explain();
@@ -30,6 +34,7 @@ class Explainer {
                    ExplainStep::Operation operation, std::string source = "") const;
   void fill(ExplainStep& step, const Tensor& values) const;
   void add(ExplainStep step, const Tensor& values, bool key_rows = false);
+  void add(const Stage& stage);
 
   // text_steps.cc
   void add_tokens(const TokenTable& table, const char* name, Phrase title, Phrase note, const std::string& source);
@@ -48,6 +53,7 @@ class Explainer {
   // context_steps.cc
   bool a_row_sees_nothing() const;
   void add_weights();
+  void add_softmax(const std::string& before, const std::string& scores);
   void add_context();
   void add_requested_weights();
   void add_some_weights();
@@ -67,12 +73,15 @@ class Explainer {
   const char* q_used() const { return run_.q_rotated.defined() ? "q_rotated" : "q"; }
   const char* k_used() const { return run_.k_rotated.defined() ? "k_rotated" : "k"; }
   /// Returns the name of the weights that the values are mixed with.
-  const char* mixing() const { return run_.dropped.defined() ? "dropped" : "weights"; }
+  const char* mixing() const {
+    return run_.dropped.defined() ? "dropped" : run_.modified.defined() ? "weights_modified" : "weights";
+  }
 
   const ExplainOptions& options_;
   const TokenizedTexts tokens_;
   const Matrices matrices_;
   const bool batch_;
+  const Additions* const additions_;
   Run run_;
   Explanation result_;
 };

@@ -31,6 +31,8 @@ constexpr Pair kWords[] = {
     {"biased", "加偏置后"},
     {"modified", "自定义分数"},
     {"tempered", "除以温度后"},
+    {"weights_modified", "自定义权重"},
+    {"relative_added", "加相对项后"},
     {"weights", "权重"},
     {"weight", "权重"},
     {"dropped", "Dropout 后"},

@@ -1,6 +1,7 @@
 // src/explain/modifiers.cc: computes the scores after softcap, bias, score_mod and temperature, in the order of the
 // kernels.
 #include "explain/modifiers.h"
+#include "explain/additions.h"
 #include "explain/formula_words.h"
 
 #include <attn/ops.h>
@@ -80,20 +81,23 @@ void set_modifiers(const ExplainOptions& options, std::int64_t heads, Dtype dtyp
   }
 }
 
-std::vector<Stage> modifier_stages(const ExplainOptions& options, const AttentionOptions& call, const Run& run) {
+std::vector<Stage> modifier_stages(const ExplainOptions& options, const AttentionOptions& call, const Run& run,
+                                   const Additions* additions) {
   std::vector<Stage> stages;
   Tensor s = run.scaled.defined() ? run.scaled : run.scores;
   std::string before = run.scaled.defined() ? "scaled" : "scores";
+  const auto words = [&](Phrase phrase) { return say(options.language, phrase); };
   const auto add = [&](const char* name, Phrase title, Phrase note, std::string formula, std::string short_form,
                        ExplainStep::Operation operation, const Tensor& values) {
-    stages.push_back({name, title, note, std::move(formula), std::move(short_form), std::move(operation), values});
+    stages.push_back(
+        {name, words(title), words(note), std::move(formula), std::move(short_form), std::move(operation), values});
     s = values;
     before = name;
   };
   if (call.softcap != 0)
     add("capped", Phrase::capped, Phrase::note_capped, runtime::format("{0} tanh({1} / {0})", call.softcap, before),
         "cap", {"softcap", {before}, call.softcap}, mul(tanh(div(s, call.softcap)), call.softcap));
-  if (!call.bias.empty()) {
+  if (options.bias != ExplainBias::none) {
     const Call checked = check("explain", run.q_used(), run.k_used(), run.v, call);
     const Tensor bias = s.dtype() == Dtype::f64 ? bias_values<double>(checked) : bias_values<float>(checked);
     const bool alibi = options.bias != ExplainBias::relative, symmetric = options.bias == ExplainBias::alibi_symmetric;
@@ -102,14 +106,18 @@ std::vector<Stage> modifier_stages(const ExplainOptions& options, const Attentio
                         : sees_later_keys(run) ? Phrase::note_alibi_ahead
                                                : Phrase::note_alibi;
     stages.push_back({"bias",
-                      Phrase::bias,
-                      note,
+                      words(Phrase::bias),
+                      words(note),
                       alibi ? alibi_formula(checked.problem.q_heads, symmetric) : "table[bucket(key - query), h]",
                       "",
                       {alibi ? "alibi" : "relative", {}},
                       bias});
     add("biased", Phrase::biased, Phrase::note_biased, before + " + bias", "+ bias", {"add", {before, "bias"}},
         s + bias);
+  }
+  if (additions != nullptr && additions->add_scores(run, before, stages)) {
+    s = stages.back().values;
+    before = stages.back().name;
   }
   if (!call.score_mod.empty())
     add("modified", Phrase::modified, Phrase::note_modified,

@@ -11,6 +11,7 @@
 namespace attn::explain_detail {
 
 std::string Explainer::facts(const WorkedRow& row) const {
+  if (row.maximum.empty()) return "";
   std::vector<std::string> maxima, totals;
   for (std::size_t i = 0; i < row.maximum.size() && i < 8; ++i) {
     maxima.push_back(row.sees[i] ? format_number(row.maximum[i], 4) : "–");
@@ -32,6 +33,7 @@ void Explainer::add_worked_row(std::int64_t query) {
   };
   ExplainStep stages = step(Kind::keys, "query_scores", Phrase::row_scores, of, Phrase::note_row_scores,
                             {"row_of", {"scores", "weights"}}, facts(row));
+  if (!run_.ends.empty()) stages.note = run_.note_ends;
   stages.maximum = row.maximum;
   stages.total = row.total;
   stages.hidden = row.stages_hidden;

@@ -3,7 +3,9 @@
 
 #include "runtime/format.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 namespace attn::explain_detail {
 
@@ -20,6 +22,11 @@ std::string format_weight(double value, int decimals) {
   std::string text = format_number(value, decimals);
   if (decimals < 4 && text.starts_with("0.")) return text.substr(1);
   return decimals < 4 && text == "1.00" ? "1.0" : text;
+}
+
+bool tells_zeros(const ExplainStep& step) {
+  constexpr std::string_view operations[] = {"sparsemax", "entmax15", "relu_squared", "weight_mod"};
+  return std::find(std::begin(operations), std::end(operations), step.operation.name) != std::end(operations);
 }
 
 const char* sign_of(Hidden reason) {

@@ -10,6 +10,8 @@ namespace attn::explain_detail {
 std::string format_number(double value, int decimals);
 /// Formats a weight from 0 to 1 in few columns: ".18", "1.0"; with four decimals it keeps the leading zero.
 std::string format_weight(double value, int decimals);
+/// Returns whether a weight of exactly 0 is drawn as one: those of softmax are above 0, however small.
+bool tells_zeros(const ExplainStep& step);
 /// Returns the sign of a reason: "·" causal, "○" window, "▫" mask, "×" padding, "∞" score, "–" not returned.
 const char* sign_of(Hidden reason);
 

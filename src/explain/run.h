@@ -10,12 +10,22 @@ namespace attn::explain_detail {
 
 /// Holds the result of one option: the scores after it, or the values that it adds to them.
 struct Stage {
-  const char* name;
-  Phrase title, note;
+  std::string name;
+  std::string_view title, note;  // in the language of the explanation
   std::string formula;
   std::string column;  // column title when a query is worked out; empty: not a stage of the score
   ExplainStep::Operation operation;
   Tensor values;
+  ExplainStep::Kind kind = ExplainStep::Kind::pairs;
+  bool key_rows = false;
+  std::vector<std::string> columns = {};  // labels of a table
+  std::string source = {};
+};
+
+/// A column of the row that is worked out: its title, and its numbers for all rows.
+struct WorkedColumn {
+  std::string title;
+  Tensor values;  // [B, H, Tq, Tk]
 };
 
 /// Holds all tensors of a run; q, k, v and the following ones are [B, H, T, ...].
@@ -27,6 +37,9 @@ struct Run {
   Tensor scores, scaled;           // `scaled` is undefined for scores without a scale
   std::vector<Stage> stages;       // one for each score modifier; a bias has two: its values and the scores
   Tensor weights, context;         // from the attention call
+  Tensor modified;                 // the weights after a function of the weight, or undefined
+  std::vector<WorkedColumn> ends;  // from the scores to the weights, where that is not softmax
+  std::string_view note_ends;      // what a worked row says of them
   Tensor joined, output;           // [B, T, ...]: the heads side by side; that times W_O, or undefined
   Tensor dropped;                  // the weights after dropout, or undefined
   Tensor sink;                     // the sink's share of each row, or undefined
@@ -37,7 +50,7 @@ struct Run {
   const Tensor& last_scores() const {
     return !stages.empty() ? stages.back().values : scaled.defined() ? scaled : scores;
   }
-  const Tensor& mixing() const { return dropped.defined() ? dropped : weights; }
+  const Tensor& mixing() const { return dropped.defined() ? dropped : modified.defined() ? modified : weights; }
   const Tensor& q_used() const { return q_rotated.defined() ? q_rotated : q; }
   const Tensor& k_used() const { return k_rotated.defined() ? k_rotated : k; }
 };

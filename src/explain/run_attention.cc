@@ -1,5 +1,6 @@
 // src/explain/run_attention.cc: runs attention from ids to context and keeps every stage.
 #include "explain/run_attention.h"
+#include "explain/additions.h"
 #include "explain/modifiers.h"
 #include "explain/hidden.h"
 #include "explain/positions.h"
@@ -86,7 +87,8 @@ void hide_by_score(Run& run) {
 
 }  // namespace
 
-Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, bool batch) {
+Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const ExplainOptions& options, bool batch,
+                  const Additions* additions) {
   const Dims pairs{tokens.from.batch(), matrices.heads(), tokens.from.width(), tokens.to.width()};
   if (pairs.product() > kMostPairs)
     throw ValueError(
@@ -108,6 +110,7 @@ Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const 
     run.lengths.key_lengths = tensor<std::int64_t>(tokens.to.lengths);
   }
   run.call = attention_options(run, matrices, options);
+  if (additions != nullptr) additions->set(run, run.call);
   check("explain", run.q_used(), run.k_used(), run.v, run.call);
   run.hidden = hidden_pairs(options.mask, pairs, run.lengths);
   AttentionOptions raw = run.call;
@@ -119,13 +122,14 @@ Run run_attention(const TokenizedTexts& tokens, const Matrices& matrices, const 
   attend(options, run);
   run.joined = run.context.transpose(1, 2).reshape({pairs[0], pairs[2], matrices.heads() * matrices.dv()});
   if (matrices.w_output.defined()) run.output = project(run.joined, matrices.w_output.unsqueeze(0)).squeeze(1);
-  run.stages = modifier_stages(options, run.call, run);
+  run.stages = modifier_stages(options, run.call, run, additions);
   if (!options.score_mod.empty()) hide_by_score(run);
+  if (additions != nullptr) additions->set_weights(run);
   return run;
 }
 
 std::vector<bool> same_alone(const Run& run, const TokenizedTexts& tokens, const Matrices& matrices,
-                             const ExplainOptions& options) {
+                             const ExplainOptions& options, const Additions* additions) {
   std::vector<bool> same;
   for (std::int64_t b = 0; b < tokens.from.batch(); ++b) {
     const auto only = [b](const TokenTable& table) {
@@ -136,7 +140,7 @@ std::vector<bool> same_alone(const Run& run, const TokenizedTexts& tokens, const
     sentence.from = only(tokens.from);
     sentence.to = only(tokens.to);
     sentence.vocabulary = tokens.vocabulary;
-    const Run alone = run_attention(sentence, matrices, options, false);
+    const Run alone = run_attention(sentence, matrices, options, false, additions);
     const std::int64_t rows = sentence.from.width(), keys = sentence.to.width();
     same.push_back(
         same_bits(alone.context, run.context.narrow(0, b, 1).narrow(2, 0, rows).contiguous()) &&

@@ -1,5 +1,6 @@
 // src/explain/score_steps.cc: the steps from the vectors to the scores that enter softmax: q, k, v, scores, what
 // changes them, mask; and the matrices that they are made with.
+#include "explain/additions.h"
 #include "explain/explainer.h"
 #include "explain/formula_words.h"
 
@@ -53,6 +54,8 @@ void Explainer::add_parameter(const char* name, const char* title, const Tensor&
 }
 
 void Explainer::add_score_parameters() {
+  if (additions_ != nullptr)
+    for (ExplainStep& parameter : additions_->parameters(run_)) result_.parameters.push_back(std::move(parameter));
   if (options_.score == Score::Kind::general) add_parameter("score_w", "W", matrices_.score_w, false);
   if (options_.score != Score::Kind::additive) return;
   add_parameter("score_w_query", "S_q", matrices_.score_q, false);
@@ -93,8 +96,7 @@ void Explainer::add_scores() {
     add(step(Kind::pairs, "scaled", Phrase::scaled, runtime::format("scores / √{}", matrices_.dk()),
              Phrase::note_scaled, {"divide", {"scores"}, std::sqrt(static_cast<double>(matrices_.dk()))}),
         run_.scaled);
-  for (const Stage& stage : run_.stages)
-    add(step(Kind::pairs, stage.name, stage.title, stage.formula, stage.note, stage.operation), stage.values);
+  for (const Stage& stage : run_.stages) add(stage);
 }
 
 void Explainer::add_mask() {

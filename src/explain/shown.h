@@ -10,6 +10,11 @@ void check_only(const Explanation& explanation);
 inline bool is_pairs(const ExplainStep& step) {
   return step.kind == ExplainStep::Kind::pairs || step.kind == ExplainStep::Kind::weights;
 }
+/// Returns whether a column holds numbers of rows or keys: all of a step of integers; "n" of a worked row.
+inline bool is_whole(const ExplainStep& step, std::int64_t column) {
+  if (step.kind != ExplainStep::Kind::keys) return is_integral(step.values.dtype());
+  return step.columns[0][static_cast<std::size_t>(column)].starts_with('n');
+}
 inline bool is_vectors_of_qkv(const ExplainStep& step) {
   return step.name == "q" || step.name == "k" || step.name == "v";
 }

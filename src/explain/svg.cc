@@ -199,7 +199,8 @@ class Drawing {
   }
 
   static std::string number(const Panel& panel, std::int64_t row, std::int64_t column) {
-    return format_number(panel.grid->at(panel.sentence, panel.head, row, column), panel.decimals);
+    return format_number(panel.grid->at(panel.sentence, panel.head, row, column),
+                         is_whole(*panel.step, column) ? 0 : panel.decimals);
   }
 
   static std::string row_label(const Panel& panel, std::int64_t row) {
@@ -277,7 +278,9 @@ class Drawing {
     }
     const std::string text = number(panel, row, column);
     if (panel.step->kind != Kind::weights) return canvas_.text(x + width - 6, y, "", text, Anchor::end);
-    const Rgb colour = colour_of(heat(panel.grid->at(panel.sentence, panel.head, row, column), panel.grid->columns()));
+    const double weight = panel.grid->at(panel.sentence, panel.head, row, column);
+    if (weight == 0 && tells_zeros(*panel.step)) return canvas_.text(x + width - 6, y, "faint", "0", Anchor::end);
+    const Rgb colour = colour_of(heat(weight, panel.grid->columns()));
     canvas_.fill(x, y, width, kLine, colour);
     canvas_.text(x + width - 6, y, wants_black_text(colour) ? "on-light" : "on-dark", text, Anchor::end);
   }

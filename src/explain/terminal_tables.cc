@@ -44,8 +44,9 @@ Cell cell_of(const ExplainStep& step, const Grid& grid, std::int64_t b, std::int
   const Hidden reason = grid.hidden(b, h, row, column);
   if (reason != Hidden::visible) return {sign_of(reason) + margin_of(step, style), -1, true};
   const double value = grid.at(b, h, row, column);
-  const int decimals = decimals_of(step, style);
+  const int decimals = is_whole(step, column) ? 0 : decimals_of(step, style);
   if (step.kind != Kind::weights) return {format_number(value, decimals), -1, false};
+  if (value == 0 && tells_zeros(step)) return {"0" + margin_of(step, style), -1, true};
   const std::string text = format_weight(value, decimals);
   if (style.ink.coloured()) return {text + margin_of(step, style), heat(value, grid.columns()), false};
   const std::string glyph = shade_glyph(shade_of(value, grid.columns()));

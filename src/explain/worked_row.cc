@@ -13,11 +13,11 @@
 namespace attn::explain_detail {
 namespace {
 
-/// Reads a tensor [B, H, rows, columns] as double.
+/// Reads a tensor [B, H, rows, columns] as double; with H = 1 the same for all heads.
 struct Numbers {
   explicit Numbers(const Tensor& x) : values(x.to_vector()), heads(x.size(1)), rows(x.size(2)), columns(x.size(3)) {}
   double at(std::int64_t b, std::int64_t h, std::int64_t row, std::int64_t column) const {
-    return values[static_cast<std::size_t>(((b * heads + h) * rows + row) * columns + column)];
+    return values[static_cast<std::size_t>(((b * heads + (heads == 1 ? 0 : h)) * rows + row) * columns + column)];
   }
   std::vector<double> values;
   std::int64_t heads, rows, columns;
@@ -84,7 +84,18 @@ WorkedRow worked_row(const Run& run, const Matrices& matrices, Score::Kind score
     modifiers.emplace_back(stage.values);
     result.stage_names.push_back(stage.column);
   }
-  for (const char* name : {"− max", "e^", "/ total"}) result.stage_names.push_back(name);
+  const bool softmax = run.ends.empty();
+  std::vector<Numbers> ends;  // in the place of softmax's three columns
+  for (const WorkedColumn& end : run.ends) {
+    ends.emplace_back(end.values);
+    result.stage_names.push_back(end.title);
+  }
+  for (const char* name : {"− max", "e^", "/ total"})
+    if (softmax) result.stage_names.push_back(name);
+  if (run.modified.defined()) {
+    ends.emplace_back(run.modified);
+    result.stage_names.push_back("weight_mod");
+  }
   result.mixing_names.push_back("weight");
   for (std::int64_t d = 0; d < dv; ++d) result.mixing_names.push_back(runtime::format("· v{}", d));
 
@@ -95,8 +106,9 @@ WorkedRow worked_row(const Run& run, const Matrices& matrices, Score::Kind score
       for (std::int64_t key = 0; key < keys; ++key)
         if (hidden(b, h, key) == Hidden::visible) maximum = std::max(maximum, last.at(b, h, query, key));
       const bool sees_any = maximum > -std::numeric_limits<double>::infinity();
-      if (run.call.sinks.defined() && sees_any) {
-        const double sink = run.call.sinks.select(0, h).item();
+      const bool one = run.call.normalizer.kind == Normalizer::Kind::softmax1;  // softmax with a sink of 0
+      if ((run.call.sinks.defined() || one) && sees_any) {
+        const double sink = one ? 0 : run.call.sinks.select(0, h).item();
         maximum = std::max(maximum, sink);
         total = exponentials({sink - maximum})[0];
       }
@@ -113,7 +125,8 @@ WorkedRow worked_row(const Run& run, const Matrices& matrices, Score::Kind score
         stages.push_back(raw.at(b, h, query, key));
         if (scaled) stages.push_back(scores_scaled->at(b, h, query, key));
         for (const Numbers& stage : modifiers) stages.push_back(stage.at(b, h, query, key));
-        for (const double stage : {shifted[at], powers[at], w}) stages.push_back(stage);
+        if (softmax) stages.insert(stages.end(), {shifted[at], powers[at], w});
+        for (const Numbers& stage : ends) stages.push_back(stage.at(b, h, query, key));
         mixing.push_back(m);
         for (std::int64_t d = 0; d < dv; ++d) mixing.push_back(m * value.at(b, h, key, d));
         result.stages_hidden.insert(result.stages_hidden.end(), result.stage_names.size(), reason);
@@ -122,11 +135,13 @@ WorkedRow worked_row(const Run& run, const Matrices& matrices, Score::Kind score
       }
       mixing.push_back(weights);
       for (std::int64_t d = 0; d < dv; ++d) mixing.push_back(context.at(b, h, query, d));
-      const bool sees = total > 0 || std::isnan(maximum) || std::isnan(total);
+      const bool sees = softmax ? total > 0 || std::isnan(maximum) || std::isnan(total) : sees_any;
       result.mixing_hidden.insert(result.mixing_hidden.end(), result.mixing_names.size(),
                                   sees ? Hidden::visible : empty_row);
-      result.maximum.push_back(maximum);
-      result.total.push_back(total);
+      if (softmax) {
+        result.maximum.push_back(maximum);
+        result.total.push_back(total);
+      }
       result.sees.push_back(sees);
     }
   result.stages = tensor<double>(stages, {batch, heads, keys, static_cast<std::int64_t>(result.stage_names.size())});

@@ -99,7 +99,7 @@ Explanation explain_model(const LanguageModel& model, const Tokenizer& tokenizer
     const Tensor values = tanh(wide(scaled) / options.softcap) * options.softcap;
     const std::string formula = runtime::format("{0} tanh(scaled / {0})", options.softcap);
     const ExplainStep::Operation operation{"softcap", {"scaled"}, options.softcap};
-    capped.stages.push_back({"capped", Phrase::capped, Phrase::note_capped, formula, "cap", operation, values});
+    capped.stages.push_back({"capped", {}, {}, formula, "cap", operation, values});
     steps.add(StepKind::pairs, "capped", Phrase::capped, Phrase::note_capped, formula, operation, values);
   }
   const bool caps = !capped.stages.empty();

@@ -56,6 +56,31 @@ TEST(ExplainCommand, ShowsBlocksOfKeys) {
   }
 }
 
+TEST(ExplainCommand, ShowsRelativeProductsNormalizersAndFunctionsOfTheWeight) {
+  const std::string text = "explain \"the cat sat on the mat\" ";
+  const Said said = attn_says(text +
+                              "--relative 'distance(2, 2) scale=1 + distance(1, 1) of_keys' --normalizer "
+                              "sparsemax --weight-mod 's * 0.5' --temperature 0.1 --json");
+  EXPECT_EQ(said.code, 0) << said.err;
+  for (const char* step :
+       {"relative_rows", "relative_products_2", "relative_added_2", "threshold", "support", "weights_modified"})
+    EXPECT_TRUE(contains(said.out, "{\"name\": \"" + std::string(step) + "\"")) << step;
+  for (const auto& [options, error] :
+       {std::pair{"--relative 'distance(2)'",
+                  "--relative: \"distance(2)\": column 11, at \")\": two numbers were expected"},
+        {"--relative 'distance(2, 2)' --latent 4", "--relative and --latent do not go together"},
+        {"--normalizer sparsmax", "--normalizer has no \"sparsmax\"; did you mean sparsemax?"},
+        {"--normalizer sparsemax --html x.html", "--html and --normalizer do not go together"},
+        {"--normalizer sparsemax --model x", "--normalizer and --model do not go together"},
+        {"--weight-mod 's +'", "--weight-mod "},
+        {"--weight-mod 's * 2' --gradients",
+         "explain: a function of the weight has no option gradients; leave it out"}}) {
+    const Said wrong = attn_says(text + options);
+    EXPECT_NE(wrong.code, 0) << options;
+    EXPECT_TRUE(contains(wrong.err, error)) << options << ": " << wrong.err;
+  }
+}
+
 TEST(ExplainCommand, ReadsItsTextFromStdin) {
   const std::string direct = attn_says("explain 'Life is short' --tokens characters --json").out;
   for (const char* end : {"", "\\n", "\\r\\n"})
