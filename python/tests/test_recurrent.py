@@ -164,6 +164,15 @@ def test_lengths_may_change_after_the_call():
             assert torch.equal(torch.autograd.grad(output.sum(), x)[0], expected)
 
 
+def test_an_exported_call_is_refused():
+    class Layer(torch.nn.Module):
+        def forward(self, x):
+            return attn.linear_attention(x, x, x)[0] + attn.causal_conv1d(x[0], x[0, 0])[0]
+
+    with pytest.raises(RuntimeError, match=r"linear_attention: a trace \(torch.export, FakeTensor\) has no values"):
+        torch.export.export(Layer(), (torch.randn(1, 1, 9, 4),))
+
+
 def test_tensors_of_inference_mode():
     """A state of a call in inference mode goes on in training."""
     x = torch.randn(1, 1, 9, 4, requires_grad=True)

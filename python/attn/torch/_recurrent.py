@@ -55,8 +55,7 @@ class _CausalConv(torch.autograd.Function):
 
 def _check(function, tensors):
     _call.check_tensors(function, tensors, optional=tensors.keys() - {"q", "k", "v", "x", "weight"})
-    if _call.is_transformed() or _call.is_forward():
-        raise RuntimeError(f"{function}: torch.func and forward-mode derivatives are not supported; use autograd")
+    _call.refuse_transforms(function, tensors.values())
 
 
 @torch.compiler.disable
