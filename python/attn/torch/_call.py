@@ -63,8 +63,8 @@ def refuse_transforms(function, tensors):
     if is_transformed() or is_forward():
         raise RuntimeError(f"{function}: torch.func and forward-mode derivatives are not supported; use autograd")
     if not all(is_memory(x) or x.is_meta for x in tensors):
-        raise RuntimeError(f"{function}: a trace (torch.export, FakeTensor) has no values for it to read; leave the call "
-                           "outside of the graph")
+        raise RuntimeError(f"{function}: a trace (torch.export, FakeTensor) has no values for it to read; leave the "
+                           "call outside of the graph")
 
 
 def refuse_batch(function, *grads):
