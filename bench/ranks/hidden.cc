@@ -34,7 +34,7 @@ double median(std::vector<double> times) {
 
 /// Measures a job in turns. `job` does it once.
 void measure(const std::string& name, Recorded& messages, int times, const std::function<void(Recorded::Mode)>& job) {
-  std::vector<double> total, computing, transfer;
+  std::vector<double> total, computing, transfer, waiting;
   for (int i = 0; i <= times; ++i) {
     const auto timed = [&](Recorded::Mode mode) {
       messages.set(mode);
@@ -43,14 +43,16 @@ void measure(const std::string& name, Recorded& messages, int times, const std::
       return seconds;
     };
     const double without = timed(Recorded::Mode::leave_out), with = timed(Recorded::Mode::note),
-                 alone = time_of([&] { messages.repeat(); });
+                 waited = messages.waiting(), alone = time_of([&] { messages.repeat(); });
     if (i == 0) continue;  // the first one warms up
-    total.push_back(with), computing.push_back(without), transfer.push_back(alone);
+    total.push_back(with), computing.push_back(without), transfer.push_back(alone), waiting.push_back(waited);
   }
   if (messages.rank() != 0) return;
   const double t = median(total), c = median(computing), m = median(transfer);
-  std::printf("%s: total %.3f s, computing alone %.3f s, transfer alone %.3f s (%.1f MB sent), hidden %.0f %%\n",
-              name.c_str(), t, c, m, static_cast<double>(messages.bytes()) / 1e6, 100 * (1 - (t - c) / m));
+  std::printf(
+      "%s: total %.3f s, of it waiting %.3f s; computing alone %.3f s, transfer alone %.3f s (%.1f MB sent); "
+      "hidden %.0f %%\n",
+      name.c_str(), t, median(waiting), c, m, static_cast<double>(messages.bytes()) / 1e6, 100 * (1 - (t - c) / m));
   std::fflush(stdout);
 }
 

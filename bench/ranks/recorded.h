@@ -4,6 +4,7 @@
 #include <attn/ranks.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -19,7 +20,7 @@ class Recorded final : public Transport {
 
   void set(Mode mode) {
     mode_ = mode;
-    if (mode == Mode::note) log_.clear();
+    if (mode == Mode::note) log_.clear(), waiting_ = 0;
   }
   /// From now on messages of lower channels are not large ones: 8 leaves those of the gradients of a training.
   void set_least_channel(int channel) { least_channel_ = channel; }
@@ -30,6 +31,8 @@ class Recorded final : public Transport {
       if (entry.kind == Kind::send) sum += static_cast<std::int64_t>(entry.bytes);
     return sum;
   }
+  /// Returns the seconds that this rank has done nothing but wait since it began to note.
+  double waiting() const { return waiting_; }
   /// Sends and receives as the log says, waiting where the job did.
   void repeat();
 
@@ -37,7 +40,9 @@ class Recorded final : public Transport {
   int size() const override { return over_.size(); }
   void all_gather(const void* mine, std::size_t bytes, void* all) override {
     if (mode_ == Mode::note) log_.push_back({Kind::gather, 0, 0, bytes, 0});
+    const double begin = seconds();
     over_.all_gather(mine, bytes, all);
+    waiting_ += seconds() - begin;
   }
   Request send(int to, int channel, const void* data, std::size_t bytes) override {
     return keep(Kind::send, to, channel, bytes, [&] { return over_.send(to, channel, data, bytes); });
@@ -47,7 +52,9 @@ class Recorded final : public Transport {
   }
   std::size_t wait(Request request) override {
     const Open open = open_[request];
+    const double begin = seconds();
     const std::size_t bytes = open.left_out ? open.bytes : over_.wait(open.request);
+    waiting_ += seconds() - begin;
     close(request);
     return bytes;
   }
@@ -103,11 +110,16 @@ class Recorded final : public Transport {
     free_.push_back(request);
   }
 
+  static double seconds() {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
   static constexpr std::size_t none = ~std::size_t{0};
   const Ranks ranks_;
   Transport& over_;
   Mode mode_ = Mode::pass;
   int least_channel_ = 0;
+  double waiting_ = 0;
   std::vector<Entry> log_;
   std::vector<Open> open_;
   std::vector<Request> free_;

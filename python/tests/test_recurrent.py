@@ -164,6 +164,27 @@ def test_lengths_may_change_after_the_call():
             assert torch.equal(torch.autograd.grad(output.sum(), x)[0], expected)
 
 
+def test_an_exported_call_is_refused():
+    class Layer(torch.nn.Module):
+        def forward(self, x):
+            return attn.linear_attention(x, x, x)[0] + attn.causal_conv1d(x[0], x[0, 0])[0]
+
+    with pytest.raises(RuntimeError, match=r"linear_attention: a trace \(torch.export, FakeTensor\) has no values"):
+        torch.export.export(Layer(), (torch.randn(1, 1, 9, 4),))
+
+
+def test_tensors_of_inference_mode():
+    """A state of a call in inference mode goes on in training."""
+    x = torch.randn(1, 1, 9, 4, requires_grad=True)
+    calls = (lambda state: attn.linear_attention(x, x, x, initial_state=state),
+             lambda state: attn.causal_conv1d(x[0], x[0, 0], initial_state=state))
+    for call in calls:
+        with torch.inference_mode():
+            _, state = call(None)
+        found, expected = (torch.autograd.grad(call(s)[0].sum(), x)[0] for s in (state, state.clone()))
+        assert torch.equal(found, expected)
+
+
 def test_batches_of_gradients_are_refused():
     x = torch.randn(1, 1, 3, 4)
     for call in (lambda x: attn.linear_attention(x, x, x)[0], lambda x: attn.causal_conv1d(x[0], x[0, :, :, 0].T)[0]):

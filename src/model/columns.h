@@ -38,8 +38,8 @@ class SharedColumns {
   /// what else the pass depends on.
   virtual void begin(const std::vector<NamedTensor>& tensors, const std::string& text) const = 0;
   /// Returns what `work` returns, which calls `join` and `attend`. If it throws at one rank, all throw a RankError,
-  /// unless all have the same error. `joins`: how often it calls `join`. What it does after the last one throws at its rank
-  /// alone: the others do not look there any more.
+  /// unless all have the same error. `joins`: how often it calls `join`. What it does after the last one throws at
+  /// its rank alone: the others do not look there any more.
   virtual Tensor pass(std::int64_t joins, const std::function<Tensor()>& work) const = 0;
   /// Joins the columns of all ranks: [.., cuts.back()]. `mine`: those of this rank, from cuts[rank] to before
   /// cuts[rank + 1].

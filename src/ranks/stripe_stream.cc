@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace attn {
@@ -104,7 +105,8 @@ bool StripeStream::next() {
   for (int rank = 0; rank < ranks_.size(); ++rank)
     unpack(rows, rank,
            rank == ranks_.rank() ? chunk.sent.data() : chunk.received[static_cast<std::size_t>(rank)].data());
-  post();
+  const std::int64_t end = current_ + 1 + std::ssize(slots_);
+  for (int n = 0; n < 2 && posted_ < end; ++n) post();
   return true;
 }
 

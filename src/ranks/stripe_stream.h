@@ -49,11 +49,10 @@ class StripeStream {
   StripeStream(const StripeStream&) = delete;
   StripeStream& operator=(const StripeStream&) = delete;
 
-  /// Begins to send the first chunks.
-  void start() {
-    for (std::size_t n = 0; n < slots_.size(); ++n) post();
-  }
-  /// Waits for the next chunk and begins to send another one. Returns false after the last.
+  /// Begins to send the first chunk: alone, because all ranks wait for it, and messages share a link.
+  void start() { post(); }
+  /// Waits for the next chunk and begins to send another one, two until as many are on their way as there may be.
+  /// Returns false after the last.
   bool next();
   std::int64_t round() const { return current_ / chunks(); }
   bool is_first() const { return current_ == 0; }

@@ -239,7 +239,7 @@ TEST(Normalizer, ErrorsNameWhatIsGivenAndWhatIsNeeded) {
   EXPECT_EQ(error({.normalizer = Normalizer::sigmoid(nan)}),
             "attention: the number of the normalizer sigmoid(nan) is nan; sigmoid and relu_squared take a finite one");
   EXPECT_EQ(error({.weight_mod = [](auto w, auto, auto, auto, auto) { return w > 0; }}),
-            "attention: weight_mod \"s > 0\" is a condition; it must be a number (where(condition, s, -inf) hides)");
+            "attention: weight_mod \"s > 0\" is a condition; it must be a number (where(condition, s, 0) hides)");
   EXPECT_EQ(error({.normalizer = Normalizer::relu_squared(-0.5)}),
             "attention: the scale of the normalizer relu_squared(-0.5) is negative; it must be at least 0");
   EXPECT_EQ(error_of<ValueError>([] { Normalizer::parse("soft"); }),

@@ -12,6 +12,7 @@
 #include <attn/rank_attention.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <limits>
 
@@ -100,7 +101,7 @@ const char* const option_names[] = {"full",     "causal",         "window, sinks
 
 TEST(Stripes, HaveTheBitsOfOneProcess) {
   const bool all = std::getenv("ATTN_TEST_FULL") != nullptr;
-  int number = 0;
+  int number = 0, calls = 0;
   for (const std::int64_t length : {0, 1, 63, 64, 65, 1023, 1024, 1025, 3000})
     for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
       for (const std::int64_t group : {1, 2, 4})
@@ -108,9 +109,17 @@ TEST(Stripes, HaveTheBitsOfOneProcess) {
           // a sample that meets each length, dtype, group and option, of which the long ones are few
           if (!all && number++ % (length < 100 ? 23 : length < 2000 ? 37 : 41) != 0) continue;
           expect_bits({dtype, length, 4, 4 / group, 4 / group, 2, 16, 24, name});
+          ++calls;
         }
   expect_bits({Dtype::f32, 1100, 8, 4, 2, 1, 16, 24, "causal"});
   expect_bits({Dtype::bf16, 1100, 8, 2, 4, 1, 16, 24, "dropout, sinks"});
+  // more chunks than are on their way together
+  expect_bits({Dtype::f32, 6200, 2, 1, 1, 1, 16, 16, "causal"});
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
+    for (const char* name : option_names)
+      if (all) expect_bits({dtype, 8192, 4, 2, 2, 1, 16, 24, name}), ++calls;
+  const Ranks world = mpi::Ranks(MPI_COMM_WORLD);
+  if (world.rank() == 0) std::printf("%d calls on 1 to %d ranks, forward and backward\n", calls + 3, world.size());
 }
 
 TEST(Stripes, NumbersThatAreNotFiniteStayWhereTheyAre) {

@@ -58,6 +58,15 @@ def is_direct_backward(*grads):
     return is_direct() and not any(x is not None and _is_batch(x) for x in grads)
 
 
+def refuse_transforms(function, tensors):
+    """Raises an error where the library cannot read the tensors, or their derivatives would be lost."""
+    if is_transformed() or is_forward():
+        raise RuntimeError(f"{function}: torch.func and forward-mode derivatives are not supported; use autograd")
+    if not all(is_memory(x) or x.is_meta for x in tensors):
+        raise RuntimeError(f"{function}: a trace (torch.export, FakeTensor) has no values for it to read; leave the "
+                           "call outside of the graph")
+
+
 def refuse_batch(function, *grads):
     """Raises an error for a batch of gradients, whose memory the library cannot read."""
     if any(x is not None and _is_batch(x) for x in grads):

@@ -36,8 +36,7 @@ class _Latent(torch.autograd.Function):
 def latent_attention(operands, options, form):
     """Runs attn.latent_attention on torch tensors: the results of _core.latent_attention."""
     _call.check_tensors(_NAME, dict(zip(_OPERANDS, operands)))
-    if _call.is_transformed() or _call.is_forward():
-        raise RuntimeError(f"{_NAME}: torch.func and forward-mode derivatives are not supported; use autograd")
+    _call.refuse_transforms(_NAME, operands)
     options = prepared(_NAME, _autograd.seeded(options))
     inputs = _core.latent_attention_inputs(operands, options, form) if torch.is_grad_enabled() else []
     if not any(_autograd.wants_gradient(x) for x in inputs):

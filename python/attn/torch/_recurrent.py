@@ -7,7 +7,7 @@ import copy
 import torch
 
 from attn import _core
-from attn.torch import _call
+from attn.torch import _call, _mutations
 
 _NAMES = ("q", "k", "v", "g", "beta", "initial_state")
 
@@ -26,7 +26,7 @@ class _LinearAttention(torch.autograd.Function):
         output, state, states = _core.linear_attention((*tensors, lengths, cu_seqlens), scale, l2norm, True)
         # copied: torch does not watch changes of these between the passes
         ctx.numbers, ctx.rows = (scale, l2norm), copy.deepcopy((lengths, cu_seqlens))
-        ctx.save_for_backward(*tensors, states)
+        ctx.save_for_backward(*map(_mutations.owned, tensors), states)
         ctx.set_materialize_grads(False)
         return output, state
 
@@ -42,7 +42,7 @@ class _CausalConv(torch.autograd.Function):
     @staticmethod
     def forward(ctx, silu, *tensors):
         ctx.silu = silu
-        ctx.save_for_backward(*tensors)
+        ctx.save_for_backward(*map(_mutations.owned, tensors))
         ctx.set_materialize_grads(False)
         return _core.causal_conv1d(*tensors, silu)
 
@@ -55,8 +55,7 @@ class _CausalConv(torch.autograd.Function):
 
 def _check(function, tensors):
     _call.check_tensors(function, tensors, optional=tensors.keys() - {"q", "k", "v", "x", "weight"})
-    if _call.is_transformed() or _call.is_forward():
-        raise RuntimeError(f"{function}: torch.func and forward-mode derivatives are not supported; use autograd")
+    _call.refuse_transforms(function, tensors.values())
 
 
 @torch.compiler.disable

@@ -9,6 +9,7 @@
 #include "kernels/attention/reference.h"
 
 #include <algorithm>
+#include <string_view>
 
 namespace attn {
 namespace {
@@ -32,9 +33,9 @@ LoweredScore lower_score(const ScoreExpression& expression, const ScoreShape& sh
     return none;
   }
   if (expression.node()->kind == Node::Kind::condition)
-    throw ValueError(
-        runtime::format("{}: {} \"{}\" is a condition; it must be a number (where(condition, s, -inf) hides)",
-                        shape.function, shape.expression, short_text(expression)));
+    throw ValueError(runtime::format(
+        "{}: {} \"{}\" is a condition; it must be a number (where(condition, s, {}) hides)", shape.function,
+        shape.expression, short_text(expression), shape.expression == std::string_view("weight_mod") ? "0" : "-inf"));
   ScoreLowering lowering(expression, shape, computed, lowered);
   const bool has_distance = lowering.has_distance();
   LoweredScore result{.any_rows = lowering.run(false), .one_head = {}};

@@ -152,8 +152,8 @@ class PairTask : public TrainTask {
   std::int64_t size() const { return static_cast<std::int64_t>(pairs_.size()); }
   const IdPair& pair(std::int64_t i) const { return pairs_[static_cast<std::size_t>(i)]; }
 
-  /// Returns the loss of these pairs' target tokens: the mean, or each. The decoder reads the start token and the target
-  /// without its last token.
+  /// Returns the loss of these pairs' target tokens: the mean, or each. The decoder reads the start token and the
+  /// target without its last token.
   Tensor loss_of(const Ids& chosen, double smoothing, Reduction reduction = Reduction::mean) const {
     JoinedTexts source, input, target;
     for (const std::int64_t i : chosen) {
