@@ -47,13 +47,12 @@ Results normalized_by(const kernels::NormalizerKernel& kernel, const kernels::No
   a.call.problem.normalization = &stage;
   if (in.options.weights.kind != Weights::none) return {};  // the library's ways return them
   void* scratch = runtime::thread_scratch(normalizer_scratch_bytes(a.call.problem));
-  for_each_sequence(a.call, a.call.problem,
-                    [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t h = 0; h < part.q_heads; ++h)
-                        for (std::int64_t row = begin; row < end; row += kernels::query_block)
-                          normalizer_rows(part, {b, h, 1, row, std::min<std::int64_t>(kernels::query_block, end - row)},
-                                          scratch);
-                    });
+  for_each_sequence(a.call, a.call.problem, [&](const kernels::AttentionProblem& part, const kernels::Task& all) {
+    for (std::int64_t h = 0; h < part.q_heads; ++h)
+      for (std::int64_t n = 0; n < all.rows; n += kernels::query_block)
+        normalizer_rows(part, all.with_rows(h, all.row + n, std::min<std::int64_t>(kernels::query_block, all.rows - n)),
+                        scratch);
+  });
   if (stage.op != kernels::NormalizerOp::softmax) a.results.pop_back();  // there is no logsumexp
   return a.results;
 }
@@ -74,17 +73,16 @@ Results attention_by_reference(const kernels::AttentionReference& reference, con
   const RelativeTerms::TileMemory sizes =
       products == nullptr ? RelativeTerms::TileMemory{} : products->tile_memory(p, kernels::query_block);
   auto* const scratch = static_cast<char*>(runtime::thread_scratch(bytes + sizes.bytes));
-  for_each_sequence(a.call, p,
-                    [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t h = 0; h < p.q_heads; ++h) {
-                        const auto rows = [&](const kernels::AttentionProblem& of, const kernels::QueryTile& tile) {
-                          reference.rows(of, b, h, tile.row, tile.row + tile.rows, scratch);
-                        };
-                        const kernels::QueryTile all{b, h, 1, begin, end - begin};
-                        if (products == nullptr) rows(part, all);
-                        else products->rows(rows, kernels::query_block, part, all, sizes, scratch + bytes);
-                      }
-                    });
+  for_each_sequence(a.call, p, [&](const kernels::AttentionProblem& part, const kernels::Task& all) {
+    const auto rows = [&](const kernels::AttentionProblem& of, const kernels::Task& task) {
+      reference.rows(of, task, scratch);
+    };
+    for (std::int64_t h = 0; h < p.q_heads; ++h) {
+      const kernels::Task of_head = all.with_rows(h, all.row, all.rows);
+      if (products == nullptr) rows(part, of_head);
+      else products->rows(rows, kernels::query_block, part, of_head, sizes, scratch + bytes);
+    }
+  });
   if (a.weights.defined())
     for (Result& result : weights_asked_for(in.options.weights, a.weights, in.options.cu_seqlens_q))
       a.results.push_back(std::move(result));

@@ -23,8 +23,8 @@ using kernels::AttentionGradient;
 using kernels::AttentionProblem;
 using kernels::BiasTerm;
 using kernels::DenseGradient;
-using kernels::QueryTile;
 using kernels::RelativeProduct;
+using kernels::Task;
 using runtime::aligned;
 
 /// A product of the call; `term`: its number among the bias terms.
@@ -59,7 +59,7 @@ class TileProducts {
   std::int64_t stride() const { return stride_; }
 
   /// Computes the products of the tile and lets `problem` read them as dense terms.
-  void make(AttentionProblem& problem, const QueryTile& tile, void* memory) const {
+  void make(AttentionProblem& problem, const Task& tile, void* memory) const {
     auto* const terms = static_cast<BiasTerm*>(memory);
     std::copy_n(problem.bias, problem.bias_count, terms);
     for (std::size_t n = 0; n < products_.size(); ++n) {
@@ -70,9 +70,9 @@ class TileProducts {
     problem.bias = terms;
   }
   /// Sets the strides of a product's pairs and returns the address of its element (0, 0, 0, 0), which is outside of it.
-  void* place(std::int64_t (&stride)[4], const AttentionProblem& problem, const QueryTile& tile, char* pairs) const {
+  void* place(std::int64_t (&stride)[4], const AttentionProblem& problem, const Task& tile, char* pairs) const {
     stride[0] = 0, stride[1] = tile.rows * stride_, stride[2] = stride_, stride[3] = 1;
-    const std::int64_t first = tile.head * stride[1] + tile.row * stride[2] + problem.keys_begin(tile.batch);
+    const std::int64_t first = tile.head * stride[1] + tile.row * stride[2] + problem.keys_begin(tile);
     return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(pairs) -
                                    static_cast<std::uintptr_t>(first * size_));
   }
@@ -136,9 +136,8 @@ class Gradients final : public RelativeGradients {
   bool run(const AttentionGradient& gradient, const Step& step, void* scratch, void* memory) const override {
     AttentionGradient g = gradient;
     const AttentionProblem& p = g.problem;
-    const kernels::GradientRows& rows = step.rows;
-    const QueryTile tile{rows.batch, rows.head, 1, rows.row, rows.rows};
-    tiles_.make(g.problem, tile, memory);
+    const Task& rows = step.rows;
+    tiles_.make(g.problem, rows, memory);
     if (step.again) {
       g.dense_count = 0;
       g.adds_lookups = false;
@@ -153,7 +152,7 @@ class Gradients final : public RelativeGradients {
       std::memset(pairs, 0, tiles_.pairs_bytes());
       DenseGradient& to = dense[g.dense_count++];
       to = {.term = products_[n].term};
-      to.data = tiles_.place(to.stride, p, tile, pairs);
+      to.data = tiles_.place(to.stride, p, rows, pairs);
     }
     g.dense = dense;
     const bool good = step.kernel.step(g, rows, step.order, scratch);
@@ -171,7 +170,7 @@ class Gradients final : public RelativeGradients {
       if (of.sums.defined())
         to.table = static_cast<char*>(of.sums.data()) +
                    ((step.group - first_group_) * of.sums.stride(0) + rows.head * of.sums.stride(1)) * size;
-      kernels::relative_gradients(form, p, tile, tiles_.pairs(memory, count + n), tiles_.stride(), to,
+      kernels::relative_gradients(form, p, rows, tiles_.pairs(memory, count + n), tiles_.stride(), to,
                                   tiles_.work(memory), tiles_.work_bytes());
     }
     return good;
@@ -295,12 +294,12 @@ class Terms final : public RelativeTerms {
     const TileProducts tiles(problem, products_, tile_rows, false);
     return {.bytes = tiles.bytes(1), .work = tiles.work_bytes()};
   }
-  void rows(const Kernel& kernel, std::int64_t tile_rows, const AttentionProblem& problem, const QueryTile& tile,
+  void rows(const Kernel& kernel, std::int64_t tile_rows, const AttentionProblem& problem, const Task& tile,
             const TileMemory& sizes, void* memory) const override {
     const TileProducts tiles(problem, products_, tile_rows, false, sizes.work);
     AttentionProblem p = problem;
     for (std::int64_t row = 0; row < tile.rows; row += tile_rows) {
-      QueryTile part = tile;
+      Task part = tile;
       part.row += row;
       part.rows = std::min(tile_rows, tile.rows - row);
       p.bias = problem.bias;
@@ -317,9 +316,9 @@ class Terms final : public RelativeTerms {
   bool has(int n) const override { return find(n) != nullptr; }
   bool of_keys(int n) const override { return find(n)->form.of_keys; }
   bool has_operand(int n) const override { return find(n)->has_operand; }
-  std::int64_t row_of(int n, const AttentionProblem& problem, std::int64_t b, std::int64_t i,
+  std::int64_t row_of(int n, const AttentionProblem& problem, const Task& task, std::int64_t i,
                       std::int64_t j) const override {
-    return find(n)->form.row_of(problem, b, i, j);
+    return find(n)->form.row_of(problem, task, i, j);
   }
   Tensor matrix(int n, const Tensor& table, const Tensor& operand, const Tensor& places) const override {
     const Product& product = *find(n);

@@ -41,9 +41,9 @@ struct RelativeProduct {
     const std::int64_t row = steps != nullptr ? steps[entry] : entry;
     return backwards ? table_rows - 1 - row : row;
   }
-  std::int64_t row_of(const AttentionProblem& p, std::int64_t b, std::int64_t i, std::int64_t j) const {
+  std::int64_t row_of(const AttentionProblem& p, const Task& task, std::int64_t i, std::int64_t j) const {
     return row_of_entry(
-        entry_of(coordinate_of(p.key_position(b, j)) - coordinate_of(i + p.row_offset(b, bottom_right))));
+        entry_of(coordinate_of(p.key_position(task, j)) - coordinate_of(i + p.row_offset(task, bottom_right))));
   }
 };
 
@@ -60,11 +60,11 @@ std::size_t relative_scratch_bytes(const RelativeProduct& product, const Attenti
 
 /// Computes the product of every row of the tile and every existing key, visible or not: pairs[lane][j - keys_begin],
 /// the lanes `stride` elements apart.
-void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                     void* pairs, std::int64_t stride, void* scratch, std::size_t bytes);
+void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const Task& tile, void* pairs,
+                     std::int64_t stride, void* scratch, std::size_t bytes);
 
 /// Adds the gradients of a step, whose tile has up to 64 rows of one head, from the derivatives by the products.
-void relative_gradients(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
+void relative_gradients(const RelativeProduct& product, const AttentionProblem& problem, const Task& tile,
                         const void* pairs, std::int64_t stride, const RelativeGradient& to, void* scratch,
                         std::size_t bytes);
 
