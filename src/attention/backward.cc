@@ -54,8 +54,7 @@ struct Described {
     for (int d = 0; d < 2; ++d) p.k_stride[d] = k.stride(d), p.v_stride[d] = v.stride(d);
     p.max = saved.max.data(), p.sum = saved.sum.data();
     p.logsumexp = nullptr;
-    p.hints.heads_ahead = 1;  // the forward pass set it for its own split of the work
-    p.hints.copy_rows = kernels::collide(p.k, p.dim, p.k_rows) || kernels::collide(p.v, p.value_dim, p.k_rows);
+    p.copy_rows = kernels::collide(p.k, p.dim, p.k_rows) || kernels::collide(p.v, p.value_dim, p.k_rows);
     gradient.dout = doutput.data();
     copy_strides(doutput, gradient.dout_stride);
     gradient.dlogsumexp = dlogsumexp.defined() ? dlogsumexp.data() : nullptr;
@@ -274,7 +273,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   if (call.bias.products != nullptr)
     products = call.bias.products->gradients(
         {call.bias, g, bias, options.k, static_cast<std::int64_t>(segments.groups.size()), threads});
-  const BackwardSteps steps(g, plan, {segments.segments, segments.groups}, saved.dropout.get(), products.get());
+  BackwardSteps steps(g, plan, {segments.segments, segments.groups}, saved.dropout.get(), products.get());
   Tensor sums;
   if (parameters) {
     sums = empty({steps.blocks(), p.q_heads, kernels::parameter_count(p)}, computed);
@@ -286,7 +285,7 @@ FusedGradients attention_backward(const Call& call, const SavedAttention& saved,
   const bool wave = steps.is_wave(threads);
   if ((wave || steps.in_order(threads)) && p.q_heads > 0 && p.q_heads == std::gcd(p.k_heads, p.v_heads))
     // this thread's next head is `threads` heads later, because the other threads compute those in between
-    g.problem.hints.heads_ahead = threads;
+    steps.set_heads_ahead(threads);
   trace(call, plan, wave);
   run_steps(steps, threads, wave, products.get());
   if (parameters)

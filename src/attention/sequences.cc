@@ -52,13 +52,15 @@ std::vector<Sequence> packed_sequences(const PackedLengths& packed, const Tensor
 std::vector<Sequence> document_sequences(const kernels::MaskNode& ids, const kernels::AttentionProblem& problem) {
   std::vector<Sequence> sequences;
   for (std::int64_t b = 0; b < problem.batch; ++b) {
-    const std::int64_t begin = problem.keys_begin(b), end = problem.keys_end(b);
+    const kernels::Task item{.batch = b};
+    const std::int64_t begin = problem.keys_begin(item), end = problem.keys_end(item);
     const auto runs = runs_of_keys(ids.key_ids + b * ids.key_ids_stride, begin, end);
     for (std::int64_t i = 0; i < problem.q_rows; ++i) {
       // starts as the sequence of a row that sees no key
       Sequence sequence{
           .batch = b, .rows_begin = i, .rows_end = i + 1, .keys_begin = begin, .keys_end = begin, .item = b};
-      const auto found = i < problem.rows_end(b) ? runs.find(ids.query_ids[b * ids.query_ids_stride + i]) : runs.end();
+      const auto found =
+          i < problem.rows_end(item) ? runs.find(ids.query_ids[b * ids.query_ids_stride + i]) : runs.end();
       if (found != runs.end()) {
         sequence.inside = found->second.whole;
         sequence.keys_begin = sequence.inside ? found->second.begin : begin;
@@ -66,7 +68,7 @@ std::vector<Sequence> document_sequences(const kernels::MaskNode& ids, const ker
       }
       sequence.first_position = sequence.keys_begin - begin;
       for (const bool bottom_right : {false, true})
-        sequence.row_offset[bottom_right] = problem.row_offset(b, bottom_right);
+        sequence.row_offset[bottom_right] = problem.row_offset(item, bottom_right);
       if (!sequences.empty() && same_keys(sequences.back(), sequence)) sequences.back().rows_end = sequence.rows_end;
       else sequences.push_back(sequence);
     }

@@ -18,9 +18,9 @@ Tensor attention_scores(const Tensor& q, const Tensor& k, const AttentionOptions
   problem.weights = scores.data();
   for (int d = 0; d < 3; ++d) problem.weights_stride[d] = scores.stride(d);
   const kernels::AttentionReference& reference = kernels::attention_reference();
-  runtime::parallel_for(problem.batch * problem.q_heads, [&](std::int64_t task) {
+  runtime::parallel_for(problem.batch * problem.q_heads, [&](std::int64_t head) {
     void* scratch = runtime::thread_scratch(reference.scratch_bytes(problem));
-    reference.scores(problem, task / problem.q_heads, task % problem.q_heads, 0, problem.q_rows, scratch);
+    reference.scores(problem, {head / problem.q_heads, head % problem.q_heads, 1, 0, problem.q_rows}, scratch);
   });
   const Tensor result = scores.reshape(call.shown(scores.sizes())).to(call.dtype());
   if (const std::vector<Tensor> inputs = call.inputs(); wants_grad(inputs)) {

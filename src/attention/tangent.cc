@@ -31,8 +31,8 @@ namespace {
 
 using kernels::AttentionProblem;
 using kernels::AttentionTangent;
-using kernels::GradientRows;
 using kernels::TangentKernel;
+using kernels::Task;
 
 const TangentKernel& tangent_kernel_of(const AttentionProblem& p) {
   const kernels::TangentTarget* const target = tangent_target_here();
@@ -50,37 +50,28 @@ Bias bias_of_tangents(const Bias& bias, const std::vector<Tensor>& tangents) {
 
 /// Runs a kernel for all rows of the call: blocks of 64 rows of a head are the tasks.
 void run_tangent(const Call& call, const AttentionTangent& tangent, const TangentKernel& kernel) {
-  struct Rows {
-    const kernels::Sequence* sequence;
-    GradientRows rows;
-  };
-  std::vector<Rows> blocks;
-  for_each_sequence(
-      call, tangent.call.problem, [&](const AttentionProblem& p, std::int64_t b, std::int64_t begin, std::int64_t end) {
-        end = std::min(end, p.rows_end(b));
-        for (std::int64_t h = 0; h < p.q_heads; ++h)
-          for (std::int64_t row = begin; row < end; row += kernels::query_block)
-            blocks.push_back(
-                {p.task.sequence,
-                 {.batch = b, .head = h, .row = row, .rows = std::min<std::int64_t>(kernels::query_block, end - row)}});
-      });
+  std::vector<Task> blocks;
+  for_each_sequence(call, tangent.call.problem, [&](const AttentionProblem& p, const Task& all) {
+    const std::int64_t end = std::min(all.row + all.rows, p.rows_end(all));
+    for (std::int64_t h = 0; h < p.q_heads; ++h)
+      for (std::int64_t row = all.row; row < end; row += kernels::query_block)
+        blocks.push_back(all.with_rows(h, row, std::min<std::int64_t>(kernels::query_block, end - row)));
+  });
   const TangentKernel& reference = kernels::tangent_reference(kernels::reference());
   const std::size_t bytes = runtime::aligned(std::max(kernel.scratch_bytes(tangent), reference.scratch_bytes(tangent)));
   const AttentionProblem& whole = tangent.call.problem;
   const std::size_t keep_bytes =
-      whole.drops() ? static_cast<std::size_t>(kernels::query_block * whole.k_rows) : std::size_t{0};
+      whole.drop_least != 0 ? static_cast<std::size_t>(kernels::query_block * whole.k_rows) : std::size_t{0};
   runtime::parallel_for_neighbours(static_cast<std::int64_t>(blocks.size()), [&](std::int64_t n) {
-    const auto& [sequence, rows] = blocks[static_cast<std::size_t>(n)];
+    Task rows = blocks[static_cast<std::size_t>(n)];
     auto* const memory = static_cast<char*>(runtime::thread_scratch(bytes + keep_bytes));
     AttentionTangent t = tangent;
-    t.call.problem = problem_of(call, whole, sequence);
+    if (rows.sequence != nullptr && rows.sequence->inside) t.call.problem = inside_sequences(call, whole);
     if (kernel.draws && kernel.rows(t, rows, memory)) return;
-    AttentionProblem& p = t.call.problem;
-    if (p.drops()) {  // the reference code reads bytes
+    if (whole.drop_least != 0) {  // the reference code reads bytes
       auto* keep = reinterpret_cast<std::uint8_t*>(memory + bytes);
-      draw_by_counter(p, {rows.batch, rows.head, 1, rows.row, rows.rows}, keep);
-      p.drop_least = 0;
-      p.task.keep = keep, p.task.keep_stride = p.k_rows, p.task.first_row = rows.row;
+      draw_by_counter(whole, rows, keep);
+      rows.keep = keep, rows.keep_stride = whole.k_rows, rows.first_row = rows.row;
     }
     (kernel.draws ? reference : kernel).rows(t, rows, memory);
   });

@@ -37,13 +37,13 @@ Tensor bias_values(const Call& call) {
   const auto* values = static_cast<const T*>(term.values);
   const Tensor result = zeros({p.batch, p.q_heads, p.q_rows, p.k_rows}, call.compute_dtype());
   T* at = result.data<T>();
-  for (std::int64_t b = 0; b < p.batch; ++b)
+  for (kernels::Task item; item.batch < p.batch; ++item.batch)
     for (std::int64_t h = 0; h < p.q_heads; ++h)
       for (std::int64_t i = 0; i < p.q_rows; ++i)
         for (std::int64_t j = 0; j < p.k_rows; ++j, ++at) {
-          if (!kernels::exists(p, b, i, j)) continue;
+          if (!kernels::exists(p, item, i, j)) continue;
           const std::int64_t distance =
-              kernels::key_position(p, b, j) - kernels::row_position(p, b, i, term.bottom_right);
+              kernels::key_position(p, item, j) - kernels::row_position(p, item, i, term.bottom_right);
           *at = term.op == kernels::BiasOp::slope
                     ? values[h * term.value_stride] * static_cast<T>(term.times(distance))
                     : values[term.bucket(distance) * term.bucket_stride + h * term.value_stride];

@@ -138,7 +138,7 @@ class SpanCall {
   using Buffers = std::vector<std::vector<char>>;  // one for each rank
   int owner(const SeenSpan& one) const { return static_cast<int>(one.index % size_); }
   Span own_heads() const { return columns_.of(Columns::heads, rank_); }
-  std::int64_t spans_of(std::int64_t b) const { return (whole_.problem.keys_end(b) + span - 1) / span; }
+  std::int64_t spans_of(std::int64_t b) const { return (whole_.problem.keys_end({.batch = b}) + span - 1) / span; }
   std::size_t element() const { return size_of(whole_.compute_dtype()); }
   /// Returns the bytes of the sums of `heads` heads over a span.
   std::size_t bytes(std::int64_t heads, std::int64_t rows) const {
@@ -161,8 +161,9 @@ class SpanCall {
     std::vector<SeenSpan> all;
     for (std::int64_t b = 0; b < p.batch; ++b)
       for (std::int64_t s = 0; s < spans_of(b); ++s) {
-        const std::int64_t end = std::min((s + 1) * span, p.keys_end(b));
-        if (kernels::classify(p, b, {first, first + count, s * span, end, 0, p.q_heads}) != kernels::Visibility::empty)
+        const std::int64_t end = std::min((s + 1) * span, p.keys_end({.batch = b}));
+        if (kernels::classify(p, {.batch = b}, {first, first + count, s * span, end, 0, p.q_heads}) !=
+            kernels::Visibility::empty)
           all.push_back({b, s});
       }
     return all;
@@ -199,10 +200,11 @@ class SpanCall {
     const std::size_t scratch = kernel_->scratch_bytes(part_of(0, 0).problem);
     runtime::parallel_for(parts * tasks, [&](std::int64_t task) {
       const std::int64_t row = task % tiles * step, head = heads.begin + task % tasks / tiles * together;
-      Part part = part_of(task / tasks, row);
-      part.problem.task.sequence = &part.keys;
-      kernel_->rows(part.problem, {0, head, together, row, std::min(step, rows - row)},
-                    runtime::thread_scratch(scratch));
+      const Part part = part_of(task / tasks, row);
+      kernel_->rows(
+          part.problem,
+          {.head = head, .heads = together, .row = row, .rows = std::min(step, rows - row), .sequence = &part.keys},
+          runtime::thread_scratch(scratch));
     });
   }
 

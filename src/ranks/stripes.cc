@@ -86,17 +86,16 @@ void attend_chunk(const kernels::AttentionProblem& all, const AttentionKernel& k
   const std::size_t bytes = kernel.scratch_bytes(all);
   const auto run = [&](std::int64_t index) {
     const std::int64_t row = index % tiles * kernel.query_tile_rows, head = index / tiles;
-    const kernels::QueryTile tile{head / all.q_heads, head % all.q_heads, 1, row,
-                                  std::min(kernel.query_tile_rows, all.q_rows - row)};
-    kernels::AttentionProblem problem = all;
-    const kernels::Sequence sequence = part.sequence(problem, tile.batch, row);
-    problem.task.sequence = &sequence;
+    kernels::Task tile{head / all.q_heads, head % all.q_heads, 1, row,
+                       std::min(kernel.query_tile_rows, all.q_rows - row)};
+    const kernels::Sequence sequence = part.sequence(all, tile.batch, row);
+    tile.sequence = &sequence;
     const std::int64_t rows = std::min(sequence.rows_end, row + tile.rows);
-    const bool empty = rows <= row || sequence.keys_end == 0 ||
-                       kernels::classify(problem, tile.batch, {row, rows, 0, sequence.keys_end, tile.head}) ==
-                           kernels::Visibility::empty;
-    if (empty && !problem.totals.begins && !problem.totals.ends) return;  // the totals stay as they are
-    kernel.rows(problem, tile, runtime::thread_scratch(bytes));
+    const bool empty =
+        rows <= row || sequence.keys_end == 0 ||
+        kernels::classify(all, tile, {row, rows, 0, sequence.keys_end, tile.head}) == kernels::Visibility::empty;
+    if (empty && !all.totals.begins && !all.totals.ends) return;  // the totals stay as they are
+    kernel.rows(all, tile, runtime::thread_scratch(bytes));
   };
   const std::int64_t group = 8 * num_threads();
   for (std::int64_t first = 0; first < tasks; first += group) {

@@ -51,7 +51,7 @@ struct TileCall {
   char* scratch() const { return static_cast<char*>(runtime::thread_scratch(bytes + sizes.bytes)); }
   /// Runs kernel(problem, tile) on the rows of a tile, with products as dense terms.
   template <typename F>
-  void rows(const kernels::AttentionProblem& p, const kernels::QueryTile& tile, char* scratch, F&& kernel) const {
+  void rows(const kernels::AttentionProblem& p, const kernels::Task& tile, char* scratch, F&& kernel) const {
     if (products == nullptr) kernel(p, tile);
     else products->rows(kernel, kernels::query_block, p, tile, sizes, scratch + bytes);
   }
@@ -70,16 +70,15 @@ Results normalized_by(const kernels::NormalizerKernel& kernel, const kernels::No
   if (in.options.weights.kind != Weights::none) return {};  // the library's ways return them
   const TileCall tiles(a.call, normalizer_scratch_bytes(a.call.problem));
   char* const scratch = tiles.scratch();
-  const auto rows = [&](const kernels::AttentionProblem& of, const kernels::QueryTile& tile) {
-    normalizer_rows(of, tile, scratch);
+  const auto rows = [&](const kernels::AttentionProblem& of, const kernels::Task& task) {
+    normalizer_rows(of, task, scratch);
   };
-  for_each_sequence(a.call, a.call.problem,
-                    [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t h = 0; h < part.q_heads; ++h)
-                        for (std::int64_t row = begin; row < end; row += kernels::query_block)
-                          tiles.rows(part, {b, h, 1, row, std::min<std::int64_t>(kernels::query_block, end - row)},
-                                     scratch, rows);
-                    });
+  for_each_sequence(a.call, a.call.problem, [&](const kernels::AttentionProblem& part, const kernels::Task& all) {
+    for (std::int64_t h = 0; h < part.q_heads; ++h)
+      for (std::int64_t n = 0; n < all.rows; n += kernels::query_block)
+        tiles.rows(part, all.with_rows(h, all.row + n, std::min<std::int64_t>(kernels::query_block, all.rows - n)),
+                   scratch, rows);
+  });
   if (stage.op != kernels::NormalizerOp::softmax) a.results.pop_back();  // there is no logsumexp
   return a.results;
 }
@@ -99,14 +98,12 @@ Results attention_by_reference(const kernels::Reference& build, const Inputs& in
   if (a.call.bias.products != nullptr) a.call.bias.products->use(kernels::relative_reference(build));
   const TileCall tiles(a.call, reference.scratch_bytes(p));
   char* const scratch = tiles.scratch();
-  const auto rows = [&](const kernels::AttentionProblem& of, const kernels::QueryTile& tile) {
-    reference.rows(of, tile.batch, tile.head, tile.row, tile.row + tile.rows, scratch);
+  const auto rows = [&](const kernels::AttentionProblem& of, const kernels::Task& task) {
+    reference.rows(of, task, scratch);
   };
-  for_each_sequence(a.call, p,
-                    [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t h = 0; h < p.q_heads; ++h)
-                        tiles.rows(part, {b, h, 1, begin, end - begin}, scratch, rows);
-                    });
+  for_each_sequence(a.call, p, [&](const kernels::AttentionProblem& part, const kernels::Task& all) {
+    for (std::int64_t h = 0; h < p.q_heads; ++h) tiles.rows(part, all.with_rows(h, all.row, all.rows), scratch, rows);
+  });
   if (a.weights.defined())
     for (Result& result : weights_asked_for(in.options.weights, a.weights, in.options.cu_seqlens_q))
       a.results.push_back(std::move(result));

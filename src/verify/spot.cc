@@ -28,11 +28,10 @@ std::string wrong_attention(const Case& c, const Inputs& in, const Tensor& outpu
   const std::int64_t rows = p.batch * p.q_heads * p.q_rows;
   for (const std::int64_t n : {std::int64_t{0}, rows / 2, rows - 1}) {
     const std::int64_t i = n % p.q_rows, h = n / p.q_rows % p.q_heads, b = n / p.q_rows / p.q_heads;
-    for_each_sequence(
-        a.call, p, [&](const kernels::AttentionProblem& part, std::int64_t item, std::int64_t begin, std::int64_t end) {
-          if (item == b && begin <= i && i < end)
-            reference.rows(part, b, h, i, i + 1, runtime::thread_scratch(reference.scratch_bytes(p)));
-        });
+    for_each_sequence(a.call, p, [&](const kernels::AttentionProblem& part, const kernels::Task& all) {
+      if (all.batch == b && all.row <= i && i < all.row + all.rows)
+        reference.rows(part, all.with_rows(h, i, 1), runtime::thread_scratch(reference.scratch_bytes(p)));
+    });
     const auto row = [&](const Tensor& x) { return x.select(0, b).select(0, h).select(0, i); };
     if (std::string what = compared(c, row(output), row(a.results[0].values), n); !what.empty()) return what;
   }

@@ -22,11 +22,10 @@ inline Tensor by_specification(const kernels::AttentionReference& reference, con
   for (int d = 0; d < 3; ++d) p.out_stride[d] = output.stride(d);
   p.logsumexp = lse.data();
   std::vector<double> scratch(reference.scratch_bytes(p) / sizeof(double) + 1);
-  for_each_sequence(call, p,
-                    [&](const kernels::AttentionProblem& part, std::int64_t b, std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t h = 0; h < p.q_heads; ++h)
-                        reference.rows(part, b, h, begin, end, scratch.data());
-                    });
+  for_each_sequence(call, p, [&](const kernels::AttentionProblem& part, const kernels::Task& all) {
+    for (std::int64_t h = 0; h < p.q_heads; ++h)
+      reference.rows(part, all.with_rows(h, all.row, all.rows), scratch.data());
+  });
   return cat({output.to(Dtype::f64), lse.unsqueeze(-1).to(Dtype::f64)}, -1);
 }
 

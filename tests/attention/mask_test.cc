@@ -168,7 +168,7 @@ void expect_tiles(const World& w, const Mask& mask, const Tensor& dense, bool ex
             for (std::int64_t y = range.row_begin; y < range.row_end; ++y)
               for (std::int64_t x = range.key_begin; x < range.key_end; ++x, ++pairs)
                 seen += at(dense, {b, h, y, x}) != 0;
-          const kernels::Visibility tile = kernels::classify(problem, b, range);
+          const kernels::Visibility tile = kernels::classify(problem, {.batch = b}, range);
           const kernels::Visibility truth = seen == 0       ? kernels::Visibility::empty
                                             : seen == pairs ? kernels::Visibility::full
                                                             : kernels::Visibility::partial;

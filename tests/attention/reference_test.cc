@@ -44,7 +44,7 @@ Results run(AttentionProblem p) {
   const auto& reference = kernels::attention_reference();
   std::vector<double> scratch(reference.scratch_bytes(p) / 8 + 1);
   for (std::int64_t b = 0; b < p.batch; ++b)
-    for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(p, b, h, 0, p.q_rows, scratch.data());
+    for (std::int64_t h = 0; h < p.q_heads; ++h) reference.rows(p, {b, h, 1, 0, p.q_rows}, scratch.data());
   return r;
 }
 

@@ -80,7 +80,7 @@ struct RelativeDefinition {
       const Tensor item = zeros(by_head.sizes(), table.dtype());
       for (std::int64_t h = 0; h < heads; ++h)
         for (std::int64_t row = 0; row < p.q_rows; row += 64) {
-          const kernels::QueryTile tile{b, h, 1, row, std::min<std::int64_t>(64, p.q_rows - row)};
+          const kernels::Task tile{b, h, 1, row, std::min<std::int64_t>(64, p.q_rows - row)};
           kernels::relative_reference(build).gradients(
               product(), {p, tile, at(pairs, b, h, row), p.k_rows},
               {.operand = dx.select(0, b).select(0, h / (heads / own)).data(), .table = item.select(0, h).data()},

@@ -59,7 +59,7 @@ TEST(Schedule, DecodeOverManyKeysSplitsThem) {
   const Schedule s = schedule({p}, kernel, 2);
   EXPECT_EQ(s.order, Order::splits);
   EXPECT_EQ(s.partition.tasks(), 8) << "query heads that share a head of K and V are one task";
-  EXPECT_EQ(s.partition.task(0).tile.heads, 4);
+  EXPECT_EQ(s.partition.task(0).heads, 4);
   EXPECT_EQ(s.splits, 32);
   EXPECT_EQ(s.splits_together, 4);
   EXPECT_EQ(schedule({p}, kernel, 64).splits_together, 1);
@@ -77,7 +77,7 @@ TEST(Schedule, TheReferenceCodeTakesQueryTilesOfOneHead) {
   const Schedule s = schedule({p}, reference, 2);
   EXPECT_EQ(s.order, Order::tasks);
   EXPECT_EQ(s.partition.tasks(), 32);
-  EXPECT_EQ(s.partition.task(0).tile.heads, 1);
+  EXPECT_EQ(s.partition.task(0).heads, 1);
 }
 
 TEST(Schedule, ReturnedWeightsAndTorchDropoutGoQueryTileByQueryTile) {
@@ -88,7 +88,7 @@ TEST(Schedule, ReturnedWeightsAndTorchDropoutGoQueryTileByQueryTile) {
     const Schedule s = schedule(work, kernel, 2);
     EXPECT_EQ(s.order, Order::tasks);
     EXPECT_EQ(s.partition.tasks(), 16);
-    EXPECT_EQ(s.partition.task(3).tile.heads, 1);
+    EXPECT_EQ(s.partition.task(3).heads, 1);
   }
   EXPECT_EQ(schedule({p, {}, false, Weights::head_average}, kernel, 2).partition.tasks(), 2) << "all heads together";
 }
@@ -98,13 +98,13 @@ TEST(Schedule, TasksThatConvertKeysOrCopyRowsHaveSeveralQueryTiles) {
   EXPECT_EQ(schedule({p}, kernel, 2).partition.task_rows(), 64);
   p.k.element = kernels::Element::f16;
   EXPECT_EQ(schedule({p}, kernel, 2).partition.task_rows(), 4 * 64);
-  EXPECT_FALSE(schedule({p}, kernel, 2).hints.copy_rows);
+  EXPECT_FALSE(schedule({p}, kernel, 2).copy_rows);
   p.k.element = kernels::Element::f32;
   p.k.row_stride = 1024;  // 4 KB apart: a thousand rows in a few sets of the cache
   EXPECT_EQ(schedule({p}, kernel, 2).partition.task_rows(), 16 * 64);
-  EXPECT_TRUE(schedule({p}, kernel, 2).hints.copy_rows);
+  EXPECT_TRUE(schedule({p}, kernel, 2).copy_rows);
   EXPECT_EQ(schedule({p}, kernel, 64).partition.task_rows(), 2 * 64) << "tasks for all threads go first";
-  EXPECT_FALSE(schedule({p}, kernel, 64).hints.copy_rows) << "too few query tiles share a copy";
+  EXPECT_FALSE(schedule({p}, kernel, 64).copy_rows) << "too few query tiles share a copy";
 }
 
 TEST(Schedule, SequencesAreSegmentsTheLongestFirst) {
@@ -116,7 +116,7 @@ TEST(Schedule, SequencesAreSegmentsTheLongestFirst) {
   EXPECT_EQ(s.order, Order::tasks);
   EXPECT_EQ(s.partition.tasks(), 2 * (4 + 2));
   EXPECT_EQ(s.partition.task(0).sequence, &sequences[1]);
-  EXPECT_EQ(s.partition.task(0).tile.row, 292) << "its last query tile, which sees the most keys under a causal mask";
+  EXPECT_EQ(s.partition.task(0).row, 292) << "its last query tile, which sees the most keys under a causal mask";
   EXPECT_EQ(s.partition.most_keys(), 200);
 }
 

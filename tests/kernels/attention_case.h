@@ -26,6 +26,7 @@ inline std::int64_t pick(Random& random, std::initializer_list<std::int64_t> val
 template <typename T>
 struct Case {
   AttentionProblem p;
+  Task task;  // the state that all tasks share; its row is the first of each head
   std::vector<T> q, k, v, w, out, lse, sum, max, bias, slopes, table, sinks;
   std::vector<std::uint8_t> dense, keep;
   std::vector<std::int64_t> q_lengths, k_lengths, k_start, q_start, ids;
@@ -199,8 +200,8 @@ struct Case {
     p.keep_scale = 1.25;
     if (random() % 3 == 0) {
       for (std::int64_t t = 0; t < p.q_rows * p.k_rows; ++t) keep.push_back(random() % 5 != 0);
-      p.task.keep = keep.data();
-      p.task.keep_stride = p.k_rows;
+      task.keep = keep.data();
+      task.keep_stride = p.k_rows;
       return;
     }
     p.drop_seed = (std::uint64_t{random()} << 32) + random();
@@ -214,7 +215,8 @@ struct Case {
     sequence.first_position = pick(random, {0, 1, 2, 3, 64, 1000});
     sequence.row_offset[0] = pick(random, {-sequence.rows_begin, 0, 77});
     sequence.row_offset[1] = sequence.row_offset[0] + 3;
-    p.task.sequence = &sequence;
+    task.sequence = &sequence;
+    task.row = sequence.rows_begin;
   }
 
   /// w . tanh(q + k), elements from tiny to beyond what one f32 exponential holds: all of a side, or a few of its rows.
@@ -303,13 +305,14 @@ inline void* start(std::vector<std::byte>& memory) {
   return memory.data() + (64 - reinterpret_cast<std::uintptr_t>(memory.data()) % 64) % 64;
 }
 
+/// Computes the rows of every batch item and head, from task.row on.
 template <typename T>
-void by_specification(const AttentionProblem& p) {
+void by_specification(const AttentionProblem& p, Task task) {
   std::vector<std::byte> memory;
   aligned(memory, attention_reference().scratch_bytes(p));
-  for (std::int64_t b = 0; b < p.batch; ++b)
+  for (task.batch = 0; task.batch < p.batch; ++task.batch)
     for (std::int64_t h = 0; h < p.q_heads; ++h)
-      attention_reference().rows(p, b, h, p.task.sequence ? p.task.sequence->rows_begin : 0, p.q_rows, start(memory));
+      attention_reference().rows(p, task.with_rows(h, task.row, p.q_rows - task.row), start(memory));
 }
 
 /// The targets whose kernels are compared with the specification.

@@ -35,17 +35,17 @@ void cases_with_nan(const ForwardKernel& kernel, int count, unsigned seed, void 
     for (auto* array : {&c.q, &c.k, &c.v, &c.bias, &c.sinks})
       if (!array->empty() && random() % 2) (*array)[random() % array->size()] = any_nan<T>(random);
     SCOPED_TRACE(::testing::Message() << "case " << seed + static_cast<unsigned>(n) << " " << c.line());
-    by_specification<T>(c.p);
+    by_specification<T>(c.p, c.task);
     const auto expected = c.out;
     c.outputs();
     std::vector<std::byte> memory;
     aligned(memory, kernel.scratch_bytes(c.p));
-    for (std::int64_t b = 0; b < c.p.batch; ++b)
+    Task task = c.task;
+    for (std::int64_t& b = task.batch; b < c.p.batch; ++b)
       for (std::int64_t h = 0; h < c.p.q_heads; ++h)
-        for (std::int64_t row = c.p.task.sequence ? c.p.task.sequence->rows_begin : 0; row < c.p.rows_end(b);
-             row += kernel.rows) {
-          const std::int64_t rows = std::min<std::int64_t>(kernel.rows, c.p.rows_end(b) - row);
-          if (!kernel.attend(c.p, {b, h, 1, row, rows}, start(memory))) continue;
+        for (std::int64_t row = task.row; row < c.p.rows_end(task); row += kernel.rows) {
+          const std::int64_t rows = std::min<std::int64_t>(kernel.rows, c.p.rows_end(task) - row);
+          if (!kernel.attend(c.p, task.with_rows(h, row, rows), start(memory))) continue;
           const std::int64_t first = ((b * c.p.q_heads + h) * c.p.q_rows + row) * c.p.value_dim;
           for (std::int64_t i = first; i < first + rows * c.p.value_dim; ++i) {
             const T ours = c.out[static_cast<std::size_t>(i)], right = expected[static_cast<std::size_t>(i)];

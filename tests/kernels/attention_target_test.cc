@@ -8,7 +8,7 @@ namespace {
 
 /// Strips as they come; several heads in one where `grouped`; span by span where `split`.
 template <typename T>
-void by_query_tiles(const ForwardKernel& kernel, const AttentionProblem& p, bool grouped, bool split) {
+void by_query_tiles(const ForwardKernel& kernel, const AttentionProblem& p, Task task, bool grouped, bool split) {
   constexpr std::size_t beyond = 256;  // bytes after the scratch, which nobody may write
   const std::size_t bytes_of_scratch = kernel.scratch_bytes(p);
   std::vector<std::byte> memory, partial;
@@ -16,17 +16,17 @@ void by_query_tiles(const ForwardKernel& kernel, const AttentionProblem& p, bool
   auto* const end = static_cast<std::byte*>(start(memory)) + bytes_of_scratch;
   std::fill(end, end + beyond, std::byte{0xA5});
   const std::int64_t group = p.q_heads / p.k_heads;
-  const std::int64_t heads = grouped && p.task.keep == nullptr && group * p.q_rows <= kernel.rows ? group : 1;
-  for (std::int64_t b = 0; b < p.batch; ++b)
+  const std::int64_t heads = grouped && task.keep == nullptr && group * p.q_rows <= kernel.rows ? group : 1;
+  for (task.batch = 0; task.batch < p.batch; ++task.batch)
     for (std::int64_t h = 0; h < p.q_heads; h += heads)
-      for (std::int64_t row = p.task.sequence ? p.task.sequence->rows_begin : 0; row < p.rows_end(b);
-           row += kernel.rows) {
-        const QueryTile map{b, h, heads, row, std::min<std::int64_t>(kernel.rows, p.rows_end(b) - row)};
+      for (std::int64_t row = task.row; row < p.rows_end(task); row += kernel.rows) {
+        Task map = task.with_rows(h, row, std::min<std::int64_t>(kernel.rows, p.rows_end(task) - row));
+        map.heads = heads;
         if (!split) {
           ASSERT_TRUE(kernel.attend(p, map, start(memory)));
           continue;
         }
-        const std::int64_t splits = (p.keys_end(b) - p.keys_begin(b) + 1023) / 1024,
+        const std::int64_t splits = (p.keys_end(map) - p.keys_begin(map) + 1023) / 1024,
                            bytes = static_cast<std::int64_t>(kernel.partial_bytes(p, map));
         aligned(partial, static_cast<std::size_t>(splits * bytes));
         for (std::int64_t last = splits, together = 1, first; last > 0; last = first, ++together) {
@@ -58,7 +58,7 @@ void random_cases(const ForwardKernel& kernel, int count, unsigned seed, void (C
     Case<T> c(random);
     if (change) (c.*change)(random);
     SCOPED_TRACE(::testing::Message() << "case " << seed + static_cast<unsigned>(n) << " " << c.line());
-    by_specification<T>(c.p);
+    by_specification<T>(c.p, c.task);
     const auto out = c.out, lse = c.lse, sum = c.sum, max = c.max;
     for (const bool grouped : {false, true})
       for (const bool split : {false, true}) {
@@ -66,13 +66,14 @@ void random_cases(const ForwardKernel& kernel, int count, unsigned seed, void (C
         const auto rows_of_lengths = [&](std::vector<T> ours, const std::vector<T>& expected, std::int64_t width) {
           for (std::int64_t b = 0; b < c.p.batch; ++b)  // rows beyond the lengths are the caller's to clear
             for (std::int64_t h = 0; h < c.p.q_heads; ++h)
-              for (std::int64_t i = c.p.rows_end(b) * width; i < c.p.q_rows * width; ++i) {
+              for (std::int64_t i = c.p.rows_end({.batch = b, .sequence = c.task.sequence}) * width;
+                   i < c.p.q_rows * width; ++i) {
                 const auto at = static_cast<std::size_t>((b * c.p.q_heads + h) * c.p.q_rows * width + i);
                 ours[at] = expected[at];
               }
           return ours;
         };
-        by_query_tiles<T>(kernel, c.p, grouped, split);
+        by_query_tiles<T>(kernel, c.p, c.task, grouped, split);
         ASSERT_TRUE(same("output", rows_of_lengths(c.out, out, c.p.value_dim), out))
             << "grouped " << grouped << " split " << split;
         ASSERT_TRUE(same("max", rows_of_lengths(c.max, max, 1), max));

@@ -239,7 +239,7 @@ void has_the_order(const std::string& name, Element stored) {
     for (const bool split : {false, true}) {  // whole strips, or their spans and then what those left
       std::fill(out.begin(), out.end(), std::uint16_t{0xFFFF});
       for (std::int64_t row = 0; row < shape.q_rows; row += kernel.rows) {
-        const QueryTile map{0, 0, 1, row, std::min<std::int64_t>(kernel.rows, shape.q_rows - row)};
+        const Task map{0, 0, 1, row, std::min<std::int64_t>(kernel.rows, shape.q_rows - row)};
         if (!split) {
           EXPECT_TRUE(kernel.attend(p, map, scratch.data));
           continue;
@@ -318,7 +318,7 @@ TEST(Bf16Tiles, SpansOverBytesAreMergedColumnByColumn) {
     p.out = out.data();
     p.out_stride[2] = width;
     const ForwardKernel& kernel = target->bf16;
-    const QueryTile map{0, 0, 1, 0, 1};
+    const Task map{0, 0, 1, 0, 1};
     constexpr int splits = 2, lanes_of_sums = 16;
     const std::size_t of_split = kernel.partial_bytes(p, map);
     const Aligned partials(splits * of_split), scratch(kernel.scratch_bytes(p));

@@ -1,5 +1,5 @@
 // src/attention/call/call.cc: visits the tensors of a call, converts shapes to the rank that the caller used, and
-// describes each sequence of a call as a problem of its own.
+// lowers the mask of sequences that see all of their keys.
 #include "attention/call/call.h"
 
 #include "attention/mask/mask_expression.h"
@@ -105,11 +105,9 @@ void Call::forget_history() {
   for (Tensor& x : bias.values) x = x.detach();
 }
 
-kernels::AttentionProblem problem_of(const Call& call, const kernels::AttentionProblem& problem,
-                                     const kernels::Sequence* sequence) {
+kernels::AttentionProblem inside_sequences(const Call& call, const kernels::AttentionProblem& problem) {
   kernels::AttentionProblem result = problem;
-  result.task.sequence = sequence;
-  if (sequence != nullptr && sequence->inside) result.mask.nodes = call.program.inside.data();
+  result.mask.nodes = call.program.inside.data();
   return result;
 }
 

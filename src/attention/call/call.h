@@ -66,18 +66,24 @@ inline Tensor viewed(const Tensor& x, bool packed) {
   return packed ? x.transpose(0, 1).unsqueeze(0) : x.unsqueeze(1);
 }
 
-/// Returns the problem of one sequence of the call; with `sequence` null, that of the whole call.
-kernels::AttentionProblem problem_of(const Call& call, const kernels::AttentionProblem& problem,
-                                     const kernels::Sequence* sequence);
+/// Returns the problem as sequences read it that see all of their keys: their mask compares no ids.
+kernels::AttentionProblem inside_sequences(const Call& call, const kernels::AttentionProblem& problem);
 
-/// Calls visit(problem, b, row_begin, row_end) for every sequence, or for every batch item if there are no sequences;
-/// `problem` describes that sequence or the whole call.
+/// Calls visit(problem, task) for every sequence, or for every batch item if there are no sequences. `task`: all of its
+/// rows, of head 0. `problem`: the call as the sequence reads it.
 template <typename F>
 void for_each_sequence(const Call& call, const kernels::AttentionProblem& problem, F&& visit) {
+  using kernels::Task;
   if (call.sequences.empty())
-    for (std::int64_t b = 0; b < problem.batch; ++b) visit(problem, b, std::int64_t{0}, problem.q_rows);
-  for (const kernels::Sequence& sequence : call.sequences)
-    visit(problem_of(call, problem, &sequence), sequence.batch, sequence.rows_begin, sequence.rows_end);
+    for (std::int64_t b = 0; b < problem.batch; ++b) visit(problem, Task{.batch = b, .rows = problem.q_rows});
+  for (const kernels::Sequence& sequence : call.sequences) {
+    const Task task{.batch = sequence.batch,
+                    .row = sequence.rows_begin,
+                    .rows = sequence.rows_end - sequence.rows_begin,
+                    .sequence = &sequence};
+    if (sequence.inside) visit(inside_sequences(call, problem), task);
+    else visit(problem, task);
+  }
 }
 
 }  // namespace attn

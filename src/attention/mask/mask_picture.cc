@@ -23,7 +23,7 @@ class Viewed {
     describe_mask(lowered_, problem_);
   }
   bool sees(std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) const {
-    return kernels::sees(problem_, b, h, i, j);
+    return kernels::sees(problem_, {.batch = b}, h, i, j);
   }
   bool sees_nothing(std::int64_t b, std::int64_t h, std::int64_t i) const {
     for (std::int64_t j = 0; j < problem_.k_rows; ++j)
@@ -31,7 +31,7 @@ class Viewed {
     return true;
   }
   /// Returns the number of valid rows; rows beyond query_lengths are padding.
-  std::int64_t rows(std::int64_t b) const { return problem_.rows_end(b); }
+  std::int64_t rows(std::int64_t b) const { return problem_.rows_end({.batch = b}); }
 
  private:
   Mask mask_;

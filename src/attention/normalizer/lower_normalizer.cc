@@ -32,8 +32,8 @@ std::vector<double> keys_of_items(const ScoreShape& shape, const AttentionProble
   std::vector<double> keys;
   for (std::int64_t item = 0; item < shape.items(); ++item) {
     const auto at = static_cast<std::size_t>(item);
-    const std::int64_t count =
-        shape.packed ? shape.packed->k[at + 1] - shape.packed->k[at] : p.keys_end(item) - p.keys_begin(item);
+    const std::int64_t count = shape.packed ? shape.packed->k[at + 1] - shape.packed->k[at]
+                                            : p.keys_end({.batch = item}) - p.keys_begin({.batch = item});
     keys.push_back(static_cast<double>(std::max<std::int64_t>(count, 1)));
   }
   return keys;
@@ -113,31 +113,30 @@ namespace {
 
 /// Adds the weights of a tile to those of earlier heads. It comes last, because rows may be computed twice.
 template <typename T>
-void add_to_average(const AttentionProblem& p, const kernels::QueryTile& tile, std::int64_t rows) {
-  const std::int64_t keys = p.keys_end(tile.batch) - p.keys_begin(tile.batch);
-  const T* const from = static_cast<const T*>(p.task.lane_weights);
-  T* const to = static_cast<T*>(p.task.lane_average);
+void add_to_average(const AttentionProblem& p, const kernels::Task& tile, std::int64_t rows) {
+  const std::int64_t keys = p.keys_end(tile) - p.keys_begin(tile);
+  const T* const from = static_cast<const T*>(tile.lane_weights);
+  T* const to = static_cast<T*>(tile.lane_average);
   for (std::int64_t j = 0; j < keys; ++j)
-    for (std::int64_t i = 0; i < rows; ++i) to[j * p.task.lane_rows + i] += from[j * p.task.lane_rows + i];
+    for (std::int64_t i = 0; i < rows; ++i) to[j * tile.lane_rows + i] += from[j * tile.lane_rows + i];
 }
 
 }  // namespace
 
-void normalizer_rows(const AttentionProblem& problem, const kernels::QueryTile& tile, void* scratch) {
+void normalizer_rows(const AttentionProblem& problem, const kernels::Task& tile, void* scratch) {
   const kernels::Normalization& stage = *problem.normalization;
-  const std::int64_t rows = std::clamp<std::int64_t>(problem.rows_end(tile.batch) - tile.row, 0, tile.rows);
+  const std::int64_t rows = std::clamp<std::int64_t>(problem.rows_end(tile) - tile.row, 0, tile.rows);
   for (std::int64_t head = tile.head; head < tile.head + tile.heads; ++head) {
-    kernels::QueryTile part{.batch = tile.batch, .head = head, .heads = 1, .row = tile.row, .rows = rows};
+    kernels::Task part = tile.with_rows(head, tile.row, rows);
     if (stage.kernel == nullptr || (rows > 0 && !stage.kernel->rows(problem, part, scratch)))
       stage.reference->rows(problem, part, scratch);
-    if (problem.task.lane_average != nullptr)
+    if (tile.lane_average != nullptr)
       problem.element == kernels::Element::f64 ? add_to_average<double>(problem, part, rows)
                                                : add_to_average<float>(problem, part, rows);
     part.row += rows;
     part.rows = tile.rows - rows;
-    AttentionProblem padding = problem;  // the weights of padding rows are not read
-    padding.task.lane_weights = nullptr;
-    if (part.rows > 0) stage.reference->rows(padding, part, scratch);
+    part.lane_weights = nullptr;  // the weights of padding rows are not read
+    if (part.rows > 0) stage.reference->rows(problem, part, scratch);
   }
 }
 

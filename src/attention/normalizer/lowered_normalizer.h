@@ -54,6 +54,6 @@ void lower_weight_gradient(const LoweredNormalizer& lowered, const std::vector<T
 
 /// Computes a tile of rows by the kernel of the call, or by the reference code.
 std::size_t normalizer_scratch_bytes(const kernels::AttentionProblem& problem);
-void normalizer_rows(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile, void* scratch);
+void normalizer_rows(const kernels::AttentionProblem& problem, const kernels::Task& tile, void* scratch);
 
 }  // namespace attn

@@ -180,11 +180,10 @@ struct Work {
 };
 
 /// Computes a query tile whose rows or keys have positions of their own.
-void part_of_rows(const Work& work, const kernels::QueryTile& tile, char* scratch) {
-  AttentionProblem problem = work.problem;
-  const kernels::Sequence sequence = work.part.sequence(problem, tile.batch, tile.row);
-  problem.task.sequence = &sequence;
-  work.kernel.rows(problem, tile, scratch);
+void part_of_rows(const Work& work, kernels::Task tile, char* scratch) {
+  const kernels::Sequence sequence = work.part.sequence(work.problem, tile.batch, tile.row);
+  tile.sequence = &sequence;
+  work.kernel.rows(work.problem, tile, scratch);
 }
 
 void task(void* context, std::int64_t index) {
@@ -193,7 +192,7 @@ void task(void* context, std::int64_t index) {
   const std::int64_t begin = index % work.query_tiles * work.kernel.query_tile_rows, head = index / work.query_tiles;
   const std::int64_t end = std::min(begin + work.kernel.query_tile_rows, work.problem.q_rows);
   char* scratch = work.slots.take(index);
-  const kernels::QueryTile tile{head / work.problem.q_heads, head % work.problem.q_heads, 1, begin, end - begin};
+  const kernels::Task tile{head / work.problem.q_heads, head % work.problem.q_heads, 1, begin, end - begin};
   if (work.part.is_whole()) work.kernel.rows(work.problem, tile, scratch);
   else part_of_rows(work, tile, scratch);
   work.slots.give_back(scratch);

@@ -76,13 +76,12 @@ class Gradients final : public RelativeGradients {
   bool run(const kernels::AttentionGradient& gradient, const Step& step, void* scratch, void* memory) const override {
     kernels::AttentionGradient g = gradient;
     const AttentionProblem& p = g.problem;
-    const kernels::GradientRows& rows = step.rows;
-    const kernels::QueryTile tile{rows.batch, rows.head, 1, rows.row, rows.rows};
+    const kernels::Task& tile = step.rows;
     tiles_.make(g.problem, tile, memory);
     if (step.again) {
       g.dense_count = 0;
       g.adds_lookups = false;
-      return step.kernel.step(g, rows, step.order, scratch);
+      return step.kernel.step(g, tile, step.order, scratch);
     }
     kernels::StepOrder order = step.order;
     const bool shares_elements = g.dense_count != 0 || p.score_gradient != nullptr || p.normalization != nullptr;
@@ -100,7 +99,7 @@ class Gradients final : public RelativeGradients {
       to.data = tiles_.place(to.stride, p, tile, pairs);
     }
     g.dense = dense;
-    const bool good = step.kernel.step(g, rows, order, scratch);
+    const bool good = step.kernel.step(g, tile, order, scratch);
     // in a wave, the kernel of the next step need not wait for what follows
     if (order.wait != nullptr) order.done(order.context, kernels::every_key);
     kernels::KeptSums kept{.order = order, .memory = after + dense_bytes_, .bytes = kept_bytes_};

@@ -13,8 +13,8 @@ namespace attn {
 namespace {
 
 using kernels::AttentionProblem;
-using kernels::QueryTile;
 using kernels::RelativeProduct;
+using kernels::Task;
 
 /// Checks the table's shape. `function`: for errors.
 void check_table(const char* function, const Tensor& table, const RelativeIndex& index) {
@@ -145,12 +145,12 @@ class Terms final : public RelativeTerms {
     const TileProducts tiles(problem, products_, tile_rows, false);
     return {.bytes = tiles.bytes(1), .work = tiles.work_bytes()};
   }
-  void rows(const Kernel& kernel, std::int64_t tile_rows, const AttentionProblem& problem, const QueryTile& tile,
+  void rows(const Kernel& kernel, std::int64_t tile_rows, const AttentionProblem& problem, const Task& tile,
             const TileMemory& sizes, void* memory) const override {
     const TileProducts tiles(problem, products_, tile_rows, false, sizes.work);
     AttentionProblem p = problem;
     for (std::int64_t row = 0; row < tile.rows; row += tile_rows) {
-      QueryTile part = tile;
+      Task part = tile;
       part.row += row;
       part.rows = std::min(tile_rows, tile.rows - row);
       p.bias = problem.bias;
@@ -166,9 +166,9 @@ class Terms final : public RelativeTerms {
   bool has(int n) const override { return find(n) != nullptr; }
   bool of_keys(int n) const override { return find(n)->form.of_keys; }
   bool has_operand(int n) const override { return find(n)->has_operand; }
-  std::int64_t row_of(int n, const AttentionProblem& problem, std::int64_t b, std::int64_t i,
+  std::int64_t row_of(int n, const AttentionProblem& problem, const Task& task, std::int64_t i,
                       std::int64_t j) const override {
-    return find(n)->form.row_of(problem, b, i, j);
+    return find(n)->form.row_of(problem, task, i, j);
   }
   Tensor matrix(int n, const Tensor& table, const Tensor& operand, const Tensor& places) const override {
     const Product& product = *find(n);

@@ -40,7 +40,7 @@ class RelativeGradients {
   /// A step whose rows are those of `group`.
   struct Step {
     const kernels::GradientKernel& kernel;
-    const kernels::GradientRows& rows;
+    const kernels::Task& rows;
     const kernels::StepOrder& order;
     std::int64_t group;
     bool again;  // the reference code recomputes it: the gradients of products are valid already
@@ -68,9 +68,9 @@ class RelativeTerms {
   virtual TileMemory tile_memory(const kernels::AttentionProblem& problem, std::int64_t tile_rows) const = 0;
   /// Computes a task of the forward pass, `tile_rows` rows at a time: the products, then the kernel. `sizes`: of
   /// tile_memory() for the call. `memory`: sizes.bytes bytes.
-  using Kernel = std::function<void(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile)>;
+  using Kernel = std::function<void(const kernels::AttentionProblem& problem, const kernels::Task& tile)>;
   virtual void rows(const Kernel& kernel, std::int64_t tile_rows, const kernels::AttentionProblem& problem,
-                    const kernels::QueryTile& tile, const TileMemory& sizes, void* memory) const = 0;
+                    const kernels::Task& tile, const TileMemory& sizes, void* memory) const = 0;
   /// What the backward pass of the call computes.
   struct GradientCall {
     const LoweredBias& bias;
@@ -87,8 +87,8 @@ class RelativeTerms {
   /// Returns whether term n is a product.
   virtual bool has(int n) const = 0;
   /// Returns the row of its table that belongs to the pair.
-  virtual std::int64_t row_of(int n, const kernels::AttentionProblem& problem, std::int64_t b, std::int64_t i,
-                              std::int64_t j) const = 0;
+  virtual std::int64_t row_of(int n, const kernels::AttentionProblem& problem, const kernels::Task& task,
+                              std::int64_t i, std::int64_t j) const = 0;
   /// Returns term n of all pairs by tensor operations: [B, Hq, Tq, Tk]. `places`: row_of each pair, [B, 1, Tq, Tk].
   virtual Tensor matrix(int n, const Tensor& table, const Tensor& operand, const Tensor& places) const = 0;
   virtual bool of_keys(int n) const = 0;

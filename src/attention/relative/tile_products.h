@@ -49,7 +49,7 @@ class TileProducts {
   std::int64_t stride() const { return stride_; }
 
   /// Computes the products of the tile and lets `problem` read them as dense terms.
-  void make(kernels::AttentionProblem& problem, const kernels::QueryTile& tile, void* memory) const {
+  void make(kernels::AttentionProblem& problem, const kernels::Task& tile, void* memory) const {
     auto* const terms = static_cast<kernels::BiasTerm*>(memory);
     std::copy_n(problem.bias, problem.bias_count, terms);
     for (std::size_t n = 0; n < products_.all.size(); ++n) {
@@ -63,10 +63,10 @@ class TileProducts {
     problem.bias = terms;
   }
   /// Sets the strides of a product's pairs and returns the address of its element (0, 0, 0, 0), which is outside of it.
-  void* place(std::int64_t (&stride)[4], const kernels::AttentionProblem& problem, const kernels::QueryTile& tile,
+  void* place(std::int64_t (&stride)[4], const kernels::AttentionProblem& problem, const kernels::Task& tile,
               char* pairs) const {
     stride[0] = 0, stride[1] = tile.rows * stride_, stride[2] = stride_, stride[3] = 1;
-    const std::int64_t first = tile.head * stride[1] + tile.row * stride[2] + problem.keys_begin(tile.batch);
+    const std::int64_t first = tile.head * stride[1] + tile.row * stride[2] + problem.keys_begin(tile);
     return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(pairs) -
                                    static_cast<std::uintptr_t>(first * size_));
   }

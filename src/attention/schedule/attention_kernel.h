@@ -28,7 +28,7 @@ struct AttentionKernel {
   std::size_t (*scratch_bytes)(const kernels::AttentionProblem& problem);
   /// Computes all results of a tile's rows, including those of padding rows. A tile has more than one head only if
   /// `vector_kernel` is set.
-  void (*rows)(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile, void* scratch);
+  void (*rows)(const kernels::AttentionProblem& problem, const kernels::Task& tile, void* scratch);
   /// The vector kernel, which can also split keys among tasks and compute grouped heads together; null: none.
   const kernels::ForwardKernel* vector_kernel;
 };

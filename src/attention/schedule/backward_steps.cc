@@ -26,7 +26,7 @@ BackwardSteps::BackwardSteps(const AttentionGradient& gradient, const BackwardPl
   unit_before_ = shared_heads_;
   kernel_bytes_ = aligned(std::max(kernel_.scratch_bytes(gradient), reference_.scratch_bytes(gradient)));
   keep_bytes_ =
-      dropout_ != nullptr || p.drops() ? aligned(static_cast<std::size_t>(kernels::query_block * p.k_rows)) : 0;
+      dropout_ != nullptr || p.drop_least != 0 ? aligned(static_cast<std::size_t>(kernels::query_block * p.k_rows)) : 0;
   order_ = order_of_shared(static_cast<std::int64_t>(partition_.groups.size()));
   for_each_sum([&](bool own_heads, bool, bool) {
     if (!own_heads) unit_before_ = 1;
@@ -34,7 +34,7 @@ BackwardSteps::BackwardSteps(const AttentionGradient& gradient, const BackwardPl
   constexpr std::size_t most_copied_bytes = std::size_t{4} << 20;
   const std::size_t copies =
       aligned(static_cast<std::size_t>(p.k_rows * (p.dim + p.value_dim) * kernels::bytes_of(p.element)));
-  if (p.hints.copy_rows && one_key_head() && !has_sequences() && copies <= most_copied_bytes) copy_bytes_ = copies;
+  if (p.copy_rows && one_key_head() && !has_sequences() && copies <= most_copied_bytes) copy_bytes_ = copies;
   if (kernel_.totals_bytes == nullptr) return;
   std::int64_t keys = 0;
   for (const GradientGroup& group : partition_.groups) keys = std::max(keys, keys_of(group).end - keys_of(group).begin);
@@ -68,9 +68,11 @@ BackwardSteps::Step BackwardSteps::rows_of_block(std::int64_t n, std::int64_t bl
   while (block >= segment->first_block + segment->blocks()) ++segment;
   const AttentionProblem& p = gradient_.problem;
   const std::int64_t row = segment->rows_begin + (block - segment->first_block) * kernels::query_block;
-  const std::int64_t end = std::min(
-      segment->rows_end, segment->sequence != nullptr ? segment->sequence->rows_end : p.rows_end(segment->batch));
-  return {0, 0, segment, {segment->batch, h, row, std::clamp<std::int64_t>(end - row, 0, kernels::query_block), block}};
+  kernels::Task task{
+      .batch = segment->batch, .head = h, .row = row, .block = block, .sequence = segment->sequence, .hints = hints_};
+  const std::int64_t end = std::min(segment->rows_end, p.rows_end(task));
+  task.rows = std::clamp<std::int64_t>(end - row, 0, kernels::query_block);
+  return {0, 0, segment, task};
 }
 
 std::int64_t BackwardSteps::steps_of_unit(std::int64_t unit) const { return heads_of_unit_ * group_of(unit).blocks; }

@@ -41,6 +41,9 @@ class BackwardSteps {
   BackwardSteps(const kernels::AttentionGradient& gradient, const BackwardPlan& plan, const Partition& partition,
                 const DropoutTiles* dropout, const RelativeGradients* products = nullptr);
 
+  /// Sets how many heads later the thread's next head is, if threads compute units in turns; 1 else.
+  void set_heads_ahead(std::int64_t heads) { hints_.heads_ahead = heads; }
+
   std::size_t scratch_bytes() const {
     return products_begin() + (products_ == nullptr ? 0 : products_->scratch_bytes());
   }
@@ -98,7 +101,7 @@ class BackwardSteps {
   struct Step {
     std::int64_t unit, in_unit;
     const BackwardSegment* segment;
-    kernels::GradientRows rows;
+    kernels::Task rows;
   };
   Step step_of_unit(std::int64_t unit, std::int64_t in_unit) const;
   Step step(std::int64_t index) const;
@@ -137,8 +140,8 @@ class BackwardSteps {
   /// Copies K and V of the unit to the contiguous memory `copies`, which all of its steps then read; nullopt if K and V
   /// are read in place.
   std::optional<kernels::AttentionGradient> with_copies(std::int64_t unit, char* copies) const;
-  /// Calls `use` with the gradient limited to the rows of the step's segment: the keys and the mask that apply to them,
-  /// and the bytes of dropout if the kernel reads such bytes.
+  /// Calls use(gradient, task): the gradient with the mask of the step's segment, and the step's rows with the bytes of
+  /// dropout if the kernel reads such bytes.
   template <typename F>
   void with_rows(const kernels::AttentionGradient& gradient, const kernels::GradientKernel& kernel, const Step& step,
                  char* scratch, char* totals, F&& use) const;
@@ -178,6 +181,7 @@ class BackwardSteps {
   const RelativeGradients* products_;                  // null: none
   std::int64_t heads_of_unit_ = 1, shared_heads_ = 0;  // query heads of a unit; units of a group
   Order order_ = Order::any;
+  kernels::ScheduleHints hints_;
   // If units run in order, each step of unit n stays behind the same step of unit n - unit_before_, the last earlier
   // unit that adds to the same elements: 1 if heads share them, else shared_heads_.
   std::int64_t unit_before_ = 1;

@@ -19,21 +19,22 @@ struct CallPart {
 
   /// Returns what stands for batch item b where the rows of one block, which begins at `row`, are computed.
   kernels::Sequence sequence(const kernels::AttentionProblem& problem, std::int64_t b, std::int64_t row) const {
+    const kernels::Task item{.batch = b};
     kernels::Sequence result{.batch = b,
-                             .rows_end = problem.rows_end(b),
-                             .keys_begin = problem.keys_begin(b),
-                             .keys_end = problem.keys_end(b),
+                             .rows_end = problem.rows_end(item),
+                             .keys_begin = problem.keys_begin(item),
+                             .keys_end = problem.keys_end(item),
                              .item = b,
                              .first_position = first_key,
                              .key_block_step = key_block_step};
     const kernels::AttentionProblem& of_rows = whole != nullptr ? *whole : problem;
     for (const bool bottom_right : {false, true})
       result.row_offset[bottom_right] =
-          of_rows.row_offset(b, bottom_right) + first_row + row / block * (row_block_step - block);
+          of_rows.row_offset(item, bottom_right) + first_row + row / block * (row_block_step - block);
     if (whole == nullptr) return result;
-    result.rows_end = before(whole->rows_end(b) - first_row, row_block_step, problem.q_rows);
+    result.rows_end = before(whole->rows_end(item) - first_row, row_block_step, problem.q_rows);
     result.keys_begin = 0;
-    result.keys_end = before(whole->keys_end(b) - first_key, key_block_step, problem.k_rows);
+    result.keys_end = before(whole->keys_end(item) - first_key, key_block_step, problem.k_rows);
     return result;
   }
 

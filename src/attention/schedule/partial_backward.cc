@@ -18,7 +18,7 @@ namespace {
 using kernels::AttentionGradient;
 using kernels::AttentionProblem;
 using kernels::GradientKernel;
-using kernels::GradientRows;
+using kernels::Task;
 using runtime::aligned;
 
 constexpr std::int64_t block = CallPart::block;
@@ -26,24 +26,21 @@ static_assert(kernels::query_block == block && kernels::kv_block == block);
 
 std::size_t step_bytes(const AttentionGradient& g, const GradientKernel& kernel) {
   const std::size_t steps = aligned(std::max(kernel.scratch_bytes(g), kernels::gradient_reference().scratch_bytes(g)));
-  return steps + (g.problem.drops() ? aligned(static_cast<std::size_t>(block * g.problem.k_rows)) : 0);
+  return steps + (g.problem.drop_least != 0 ? aligned(static_cast<std::size_t>(block * g.problem.k_rows)) : 0);
 }
 
 /// Runs one step by the reference code, which reads dropout as bytes at the end of the scratch.
-bool reference_step(AttentionGradient g, const GradientRows& rows, std::size_t bytes, void* scratch) {
-  if (g.problem.drops()) {
+bool reference_step(const AttentionGradient& g, Task rows, std::size_t bytes, void* scratch) {
+  if (g.problem.drop_least != 0) {
     const std::size_t kept = aligned(static_cast<std::size_t>(block * g.problem.k_rows));
     auto* keep = static_cast<std::uint8_t*>(scratch) + bytes - kept;
-    draw_by_counter(g.problem, {rows.batch, rows.head, 1, rows.row, rows.rows}, keep);
-    g.problem.drop_least = 0;
-    g.problem.task.keep = keep;
-    g.problem.task.keep_stride = g.problem.k_rows;
-    g.problem.task.first_row = rows.row;
+    draw_by_counter(g.problem, rows, keep);
+    rows.keep = keep, rows.keep_stride = g.problem.k_rows, rows.first_row = rows.row;
   }
   return kernels::gradient_reference().step(g, rows, {}, scratch);
 }
 
-bool run_step(const GradientKernel& kernel, const AttentionGradient& g, const GradientRows& rows, std::size_t bytes,
+bool run_step(const GradientKernel& kernel, const AttentionGradient& g, const Task& rows, std::size_t bytes,
               void* scratch) {
   if (&kernel == &kernels::gradient_reference()) return reference_step(g, rows, bytes, scratch);
   return kernel.step(g, rows, {}, scratch);
@@ -65,7 +62,7 @@ bool finite_rows(const void* data, std::int64_t start, std::int64_t stride, std:
 /// Returns whether the step's rows of Q and dO are finite. If not, the product with the weight 0 of a masked pair would
 /// be NaN. (What is not finite in K, V or delta reaches only pairs that are seen.)
 template <typename T>
-bool finite_step(const AttentionGradient& g, const GradientRows& rows) {
+bool finite_step(const AttentionGradient& g, const Task& rows) {
   const auto start = [&](const std::int64_t(&s)[3]) { return rows.batch * s[0] + rows.head * s[1] + rows.row * s[2]; };
   const AttentionProblem& p = g.problem;
   return finite_rows<T>(p.q, start(p.q_stride), p.q_stride[2], rows.rows, p.dim) &&
@@ -83,18 +80,17 @@ std::int64_t PartialRows::blocks() const { return blocks_of(gradient_.problem.q_
 
 void PartialRows::run(std::int64_t task, void* scratch) const {
   const std::int64_t n = task % blocks(), head = task / blocks(), heads = gradient_.problem.q_heads;
-  AttentionGradient g = gradient_;
-  AttentionProblem& p = g.problem;
-  GradientRows rows{
-      .batch = head / heads, .head = head % heads, .row = n * block, .block = head / heads * blocks() + n};
+  const AttentionGradient& g = gradient_;
+  const AttentionProblem& p = g.problem;
+  Task rows{.batch = head / heads, .head = head % heads, .row = n * block, .block = head / heads * blocks() + n};
   const kernels::Sequence sequence = part_.sequence(p, rows.batch, rows.row);
   const std::int64_t all = std::min(p.q_rows - rows.row, block);
   rows.rows = std::clamp<std::int64_t>(sequence.rows_end - rows.row, 0, all);
-  p.task.sequence = &sequence;
+  rows.sequence = &sequence;
   const std::int64_t begin = sequence.keys_begin, end = sequence.keys_end;
-  const bool empty = rows.rows == 0 || begin >= end ||
-                     kernels::classify(p, rows.batch, {rows.row, rows.row + rows.rows, begin, end, rows.head}) ==
-                         kernels::Visibility::empty;
+  const bool empty =
+      rows.rows == 0 || begin >= end ||
+      kernels::classify(p, rows, {rows.row, rows.row + rows.rows, begin, end, rows.head}) == kernels::Visibility::empty;
   if (empty && !g.rows.begins && !g.rows.ends) return;
   if (rows.rows > 0 && !run_step(kernel_, g, rows, bytes_, scratch)) reference_step(g, rows, bytes_, scratch);
   const auto size = static_cast<std::size_t>(kernels::bytes_of(p.element));
@@ -179,15 +175,15 @@ void PartialKeys::finish(const AttentionGradient& g, std::int64_t b, std::int64_
   }
 }
 
-void PartialKeys::head(AttentionGradient& g, kernels::Sequence& keys, std::int64_t b, std::int64_t h,
+void PartialKeys::head(const AttentionGradient& g, kernels::Sequence& keys, std::int64_t b, std::int64_t h,
                        void* scratch) const {
-  AttentionProblem& p = g.problem;
+  const AttentionProblem& p = g.problem;
   for (std::int64_t row = 0; row < p.q_rows; row += block) {
     const kernels::Sequence at = part_.sequence(gradient_.problem, b, row);
     keys.rows_end = at.rows_end;
     keys.row_offset[0] = at.row_offset[0], keys.row_offset[1] = at.row_offset[1];
-    const GradientRows rows{.batch = b, .head = h, .row = row, .rows = std::min(at.rows_end - row, block)};
-    if (rows.rows <= 0 || kernels::classify(p, b, {row, row + rows.rows, keys.keys_begin, keys.keys_end, h}) ==
+    const Task rows{.batch = b, .head = h, .row = row, .rows = std::min(at.rows_end - row, block), .sequence = &keys};
+    if (rows.rows <= 0 || kernels::classify(p, rows, {row, row + rows.rows, keys.keys_begin, keys.keys_end, h}) ==
                               kernels::Visibility::empty)
       continue;
     const bool finite =
@@ -217,7 +213,6 @@ void PartialKeys::run(std::int64_t task, void* scratch) const {
   keys.keys_begin = std::max(origin, begin);
   keys.keys_end = last;
   keys.first_position += (keys.keys_begin - origin) / block * part_.key_block_step;
-  g.problem.task.sequence = &keys;
   if (keys.keys_begin < keys.keys_end)
     for (std::int64_t n = 0; n < heads_of_unit_; ++n) {
       if (chunk_.head_of_unit >= 0 && n != chunk_.head_of_unit) continue;

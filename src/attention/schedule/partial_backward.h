@@ -53,7 +53,7 @@ class PartialKeys {
              std::int64_t end) const;
   void finish(const kernels::AttentionGradient& g, std::int64_t b, std::int64_t unit, std::int64_t begin,
               std::int64_t end) const;
-  void head(kernels::AttentionGradient& g, kernels::Sequence& keys, std::int64_t b, std::int64_t h,
+  void head(const kernels::AttentionGradient& g, kernels::Sequence& keys, std::int64_t b, std::int64_t h,
             void* scratch) const;
 
   const kernels::AttentionGradient& gradient_;

@@ -5,6 +5,6 @@
 namespace attn {
 
 /// Computes the rows of the tile, and their weights if the problem has memory for them.
-void reference_rows(const kernels::AttentionProblem& problem, const kernels::QueryTile& tile, void* scratch);
+void reference_rows(const kernels::AttentionProblem& problem, const kernels::Task& tile, void* scratch);
 
 }  // namespace attn

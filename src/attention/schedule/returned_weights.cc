@@ -15,15 +15,15 @@ namespace {
 template <typename T>
 struct Lanes {
   const kernels::AttentionProblem& p;
-  const kernels::QueryTile& tile;
+  const kernels::Task& tile;
   const T* at;
   std::int64_t begin, keys, rows;  // the valid keys and rows
 
   explicit Lanes(const WeightsTile& from)
-      : p(from.problem), tile(from.tile), at(static_cast<const T*>(p.task.lane_weights)),
-        begin(p.keys_begin(tile.batch)), keys(std::max<std::int64_t>(0, p.keys_end(tile.batch) - begin)),
-        rows(std::clamp<std::int64_t>(p.rows_end(tile.batch) - tile.row, 0, tile.rows)) {}
-  T weight(std::int64_t j, std::int64_t lane) const { return at[j * p.task.lane_rows + lane]; }
+      : p(from.problem), tile(from.tile), at(static_cast<const T*>(tile.lane_weights)), begin(p.keys_begin(tile)),
+        keys(std::max<std::int64_t>(0, p.keys_end(tile) - begin)),
+        rows(std::clamp<std::int64_t>(p.rows_end(tile) - tile.row, 0, tile.rows)) {}
+  T weight(std::int64_t j, std::int64_t lane) const { return at[j * tile.lane_rows + lane]; }
 };
 
 /// Transposes lanes to rows that are `stride` elements apart.
@@ -32,7 +32,7 @@ void transpose(const WeightsTile& from, const T* lanes, std::int64_t keys, std::
                std::int64_t stride) {
   if (from.kernel != nullptr) return from.kernel->transpose_weights(lanes, keys, rows, to, stride);
   for (std::int64_t i = 0; i < rows; ++i)
-    for (std::int64_t j = 0; j < keys; ++j) to[i * stride + j] = lanes[j * from.problem.task.lane_rows + i];
+    for (std::int64_t j = 0; j < keys; ++j) to[i * stride + j] = lanes[j * from.tile.lane_rows + i];
 }
 
 template <typename T>
@@ -66,7 +66,7 @@ void largest(const ReturnedWeights& to, const WeightsTile& from) {
   std::int64_t* const keys = to.keys.data<std::int64_t>() + first;
   T least[64] = {};  // the smallest of the n weights that each row has so far
   for (std::int64_t j = 0; j < lanes.keys; ++j) {
-    const T* weights = lanes.at + j * lanes.p.task.lane_rows;
+    const T* weights = lanes.at + j * lanes.tile.lane_rows;
     int above = 0;
     for (std::int64_t i = 0; i < lanes.rows; ++i) above += weights[i] > least[i];
     for (std::int64_t i = 0; above > 0 && i < lanes.rows; ++i) {
@@ -87,7 +87,7 @@ void largest(const ReturnedWeights& to, const WeightsTile& from) {
 template <typename T>
 void means(const ReturnedWeights& to, const WeightsTile& from, T* sums) {
   const Lanes<T> lanes(from);
-  for (std::int64_t n = 0; n < lanes.keys * lanes.p.task.lane_rows; ++n) sums[n] /= static_cast<T>(lanes.p.q_heads);
+  for (std::int64_t n = 0; n < lanes.keys * lanes.tile.lane_rows; ++n) sums[n] /= static_cast<T>(lanes.p.q_heads);
   const std::int64_t row = lanes.tile.batch * lanes.p.q_rows + lanes.tile.row;
   transpose(from, sums, lanes.keys, lanes.rows, to.values.data<T>() + row * lanes.p.k_rows + lanes.begin,
             lanes.p.k_rows);
@@ -129,7 +129,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> checked_rows(const Call& call
 
 }  // namespace
 
-bool ReturnedWeights::wants(const kernels::QueryTile& tile) const {
+bool ReturnedWeights::wants(const kernels::Task& tile) const {
   if (kind == Weights::none) return false;
   if (kind != Weights::row_subset) return true;
   const auto next = std::lower_bound(rows.begin(), rows.end(), std::pair(tile.row, std::int64_t{0}));

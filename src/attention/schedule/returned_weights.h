@@ -18,7 +18,7 @@ struct ReturnedWeights {
   Tensor keys;  // top_k: i64 [B, Hq, Tq, n]
 
   /// Returns whether the weights of a query tile are needed.
-  bool wants(const kernels::QueryTile& tile) const;
+  bool wants(const kernels::Task& tile) const;
 };
 
 /// Return the sizes of the returned weights, [B, ...] whatever the rank of the call, and the weights in the call's
@@ -30,10 +30,10 @@ Tensor shown_weights(const Call& call, const Weights& weights, const Tensor& val
 /// with zeros if not every element will be written.
 ReturnedWeights returned_memory(const Call& call, const Weights& weights);
 
-/// A query tile, with its weights in problem.task.lane_weights.
+/// A query tile, with its weights in Task::lane_weights.
 struct WeightsTile {
   const kernels::AttentionProblem& problem;
-  const kernels::QueryTile& tile;        // of one head
+  const kernels::Task& tile;             // of one head
   const kernels::ForwardKernel* kernel;  // null: the reference code
 };
 /// Writes the weights of the query tile's rows, for full, rows and top_k.

@@ -6,9 +6,10 @@
 
 namespace attn {
 
-/// Computes the call and writes the results to the addresses in call.problem, in which it also sets how the work is
-/// split. `dropout`: torch's dropout; null: none. `weights`: the returned weights; null: none. If weights are returned,
-/// a task is a query tile of one head, of all heads for head_average, or 64 rows of one head for column_sums.
+/// Computes the call and writes the results to the addresses in call.problem. In it, it first sets whether K and V are
+/// copied and the factor of torch's dropout; while the tasks run, the call is constant. `dropout`: torch's dropout;
+/// null: none. `weights`: the returned weights; null: none. If weights are returned, a task is a query tile of one
+/// head, of all heads for head_average, or 64 rows of one head for column_sums.
 void run_attention(Call& call, const AttentionKernel& kernel, const DropoutTiles* dropout,
                    const ReturnedWeights* weights);
 

@@ -36,7 +36,8 @@ AttentionGradient BackwardSteps::with_totals(const AttentionGradient& gradient, 
 
 std::optional<AttentionGradient> BackwardSteps::with_copies(std::int64_t unit, char* copies) const {
   const std::int64_t batch = batch_of(unit);
-  const std::int64_t blocks = (gradient_.problem.rows_end(batch) + kernels::query_block - 1) / kernels::query_block;
+  const std::int64_t blocks =
+      (gradient_.problem.rows_end({.batch = batch}) + kernels::query_block - 1) / kernels::query_block;
   if (copy_bytes_ == 0 || heads_of_unit_ * blocks < least_copying_steps) return std::nullopt;
   AttentionGradient g = gradient_;
   AttentionProblem& p = g.problem;
@@ -46,7 +47,8 @@ std::optional<AttentionGradient> BackwardSteps::with_copies(std::int64_t unit, c
     rows.base = copies;
     rows.row_stride = columns;
     stride[0] = stride[1] = 0;  // every head index addresses the copy
-    for (std::int64_t j = p.keys_begin(batch); j < p.keys_end(batch); ++j) {
+    const kernels::Task item{.batch = batch};
+    for (std::int64_t j = p.keys_begin(item); j < p.keys_end(item); ++j) {
       const char* const later = kernels::row_at(head, std::min(j + copy_ahead, p.k_rows - 1));
       for (std::size_t byte = 0; byte < bytes; byte += 64) __builtin_prefetch(later + byte);
       std::memcpy(copies + static_cast<std::size_t>(j) * bytes, kernels::row_at(head, j), bytes);
@@ -61,36 +63,28 @@ std::optional<AttentionGradient> BackwardSteps::with_copies(std::int64_t unit, c
 template <typename F>
 void BackwardSteps::with_rows(const AttentionGradient& gradient, const kernels::GradientKernel& kernel,
                               const Step& step, char* scratch, char* totals, F&& use) const {
-  const bool kept_bytes = dropout_ != nullptr || (gradient_.problem.drops() && !kernel.draws);
-  if (!kept_bytes && step.segment->sequence == nullptr && totals == nullptr) return use(gradient);
-  AttentionGradient g = totals != nullptr ? with_totals(gradient, step.unit, totals) : gradient;
-  g.problem.task.sequence = step.segment->sequence;
-  if (step.segment->mask != nullptr) g.problem.mask.nodes = step.segment->mask;
-  if (kept_bytes) {
+  const AttentionProblem& p = gradient.problem;
+  kernels::Task task = step.rows;
+  if (dropout_ != nullptr || (p.drop_least != 0 && !kernel.draws)) {
     auto* keep = reinterpret_cast<std::uint8_t*>(scratch + kernel_bytes_);
-    if (g.problem.drops()) {
-      draw_by_counter(g.problem, {step.rows.batch, step.rows.head, 1, step.rows.row, step.rows.rows}, keep);
-    } else {
-      dropout_->draw_rows(step.rows.batch * g.problem.q_heads + step.rows.head, step.rows.row, step.rows.rows, keep);
-      g.problem.keep_scale = dropout_->scale(g.problem.element == kernels::Element::f64);
-    }
-    g.problem.drop_least = 0;
-    g.problem.task.keep = keep;
-    g.problem.task.keep_stride = g.problem.k_rows;
-    g.problem.task.first_row = step.rows.row;
+    if (p.drop_least != 0) draw_by_counter(p, task, keep);
+    else dropout_->draw_rows(task.batch * p.q_heads + task.head, task.row, task.rows, keep);
+    task.keep = keep, task.keep_stride = p.k_rows, task.first_row = task.row;
   }
-  use(g);
+  if (step.segment->mask == nullptr && totals == nullptr) return use(gradient, task);
+  AttentionGradient g = totals != nullptr ? with_totals(gradient, step.unit, totals) : gradient;
+  if (step.segment->mask != nullptr) g.problem.mask.nodes = step.segment->mask;
+  use(g, task);
 }
 
 bool BackwardSteps::run(const AttentionGradient& gradient, const Step& step, const StepOrder& step_order, char* scratch,
                         char* totals) const {
   bool good = true;
   if (step.rows.rows > 0)
-    with_rows(gradient, kernel_, step, scratch, totals, [&](const AttentionGradient& g) {
-      good = products_ == nullptr
-                 ? kernel_.step(g, step.rows, step_order, scratch)
-                 : products_->run(g, {kernel_, step.rows, step_order, step.unit / shared_heads_, false}, scratch,
-                                  scratch + products_begin());
+    with_rows(gradient, kernel_, step, scratch, totals, [&](const AttentionGradient& g, const kernels::Task& task) {
+      good = products_ == nullptr ? kernel_.step(g, task, step_order, scratch)
+                                  : products_->run(g, {kernel_, task, step_order, step.unit / shared_heads_, false},
+                                                   scratch, scratch + products_begin());
     });
   if (step.rows.rows == 0 && gradient_.parameters != nullptr) {
     const std::size_t bytes = (gradient_.problem.element == kernels::Element::f64 ? 8 : 4) *
@@ -123,10 +117,9 @@ void BackwardSteps::clear_unit(std::int64_t unit, char* totals, bool keys_too) c
                     0, static_cast<std::size_t>(together ? (end - begin) * rows.columns : rows.columns) * size);
   };
   for (const BackwardSegment& segment : segments_of(group)) {
-    const kernels::Sequence* sequence = segment.sequence;
     const Keys keys = keys_of(segment);
     clear({gradient_.dq, gradient_.dq_stride, p.q_heads, p.dim}, segment.batch,
-          sequence != nullptr ? sequence->rows_end : p.rows_end(segment.batch), segment.rows_end);
+          p.rows_end({.batch = segment.batch, .sequence = segment.sequence}), segment.rows_end);
     if (totals != nullptr || !keys_too) continue;
     clear({gradient_.dk, gradient_.dk_stride, p.k_heads, p.dim}, segment.batch, keys.begin, keys.end);
     clear({gradient_.dv, gradient_.dv_stride, p.v_heads, p.value_dim}, segment.batch, keys.begin, keys.end);
@@ -191,14 +184,14 @@ void BackwardSteps::run_again(std::int64_t unit, char* scratch) const {
   for (std::int64_t n = 0; n < steps_of_unit(unit); ++n) {
     const Step step = step_of_unit(unit, n);
     if (step.rows.rows == 0) continue;
-    with_rows(gradient_, reference_, step, scratch, nullptr, [&](AttentionGradient g) {
+    with_rows(gradient_, reference_, step, scratch, nullptr, [&](AttentionGradient g, const kernels::Task& task) {
       if (products_ != nullptr) {
-        products_->run(g, {reference_, step.rows, {}, 0, true}, scratch, scratch + products_begin());
+        products_->run(g, {reference_, task, {}, 0, true}, scratch, scratch + products_begin());
         return;
       }
       g.dense_count = 0;
       g.adds_lookups = false;
-      reference_.step(g, step.rows, {}, scratch);
+      reference_.step(g, task, {}, scratch);
     });
   }
 }

@@ -76,8 +76,8 @@ Schedule schedule(const Workload& work, const AttentionKernel& kernel, int threa
       const bool copying = copies(p, kernel, s.partition.most_keys());
       const std::int64_t tiles = tiles_of_task(p, kernel, copying);
       if (tiles > 1) s.partition = partition(Heads::grouped, tiles);
-      s.hints.copy_rows = copying && std::min(s.partition.task_rows(), p.q_rows) >=
-                                         kernels::least_copying_tiles * kernel.query_tile_rows;
+      s.copy_rows = copying && std::min(s.partition.task_rows(), p.q_rows) >=
+                                   kernels::least_copying_tiles * kernel.query_tile_rows;
       if (goes_by_head(p, kernel, s.partition, threads)) s.order = Schedule::Order::heads;
     }
   }

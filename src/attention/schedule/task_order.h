@@ -29,6 +29,7 @@ struct Schedule {
   // less time, 4,096 keys of f32 8 %.
   std::int64_t splits = 1, splits_together = 1;
   kernels::ScheduleHints hints = {};
+  bool copy_rows = false;  // AttentionProblem::copy_rows
 };
 
 Schedule schedule(const Workload& work, const AttentionKernel& kernel, int threads);

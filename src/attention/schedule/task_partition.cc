@@ -66,7 +66,7 @@ std::int64_t TaskPartition::heads_ahead(std::int64_t rows) const {
   return query_tiles == 0 ? 1 : std::max<std::int64_t>(1, threads_ / query_tiles);
 }
 
-Task TaskPartition::task(std::int64_t index) const {
+kernels::Task TaskPartition::task(std::int64_t index) const {
   const auto segment = std::upper_bound(segments().begin(), segments().end(), index,
                                         [](std::int64_t n, const Segment& p) { return n < p.tasks_end; });
   const std::int64_t tasks = segment->groups * segment->query_tiles,
@@ -75,7 +75,12 @@ Task TaskPartition::task(std::int64_t index) const {
   // the last query tile of a head comes first, because it sees the most keys under a causal mask
   const std::int64_t begin = segment->rows_begin + (segment->query_tiles - 1 - own % segment->query_tiles) * task_rows_;
   const std::int64_t rows = std::min(task_rows_, segment->rows_end - begin);
-  return {segment->sequence, {batch, own / segment->query_tiles * segment->heads, segment->heads, begin, rows}};
+  return {.batch = batch,
+          .head = own / segment->query_tiles * segment->heads,
+          .heads = segment->heads,
+          .row = begin,
+          .rows = rows,
+          .sequence = segment->sequence};
 }
 
 }  // namespace attn

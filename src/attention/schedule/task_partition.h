@@ -8,11 +8,6 @@
 
 namespace attn {
 
-struct Task {
-  const kernels::Sequence* sequence = nullptr;  // null: the whole batch item
-  kernels::QueryTile tile;
-};
-
 class TaskPartition {
  public:
   enum class Heads {
@@ -27,7 +22,7 @@ class TaskPartition {
                 const AttentionKernel& kernel, Heads heads, std::int64_t most_query_tiles, int threads);
 
   std::int64_t tasks() const { return tasks_; }
-  Task task(std::int64_t index) const;
+  kernels::Task task(std::int64_t index) const;
   /// Returns the keys of the longest batch item or sequence.
   std::int64_t most_keys() const { return most_keys_; }
   std::int64_t most_lanes() const { return most_lanes_; }

@@ -15,7 +15,7 @@ namespace {
 using kernels::AttentionProblem;
 using kernels::Element;
 using kernels::ForwardKernel;
-using kernels::QueryTile;
+using kernels::Task;
 
 const kernels::AttentionTarget* target() {
   constinit static runtime::Once<const kernels::AttentionTarget*> here;
@@ -68,28 +68,30 @@ std::size_t scratch_bytes(const AttentionProblem& problem) {
 }
 
 /// Returns the part of the tile that has valid rows.
-QueryTile existing(const AttentionProblem& problem, QueryTile tile) {
-  tile.rows = std::clamp<std::int64_t>(problem.rows_end(tile.batch) - tile.row, 0, tile.rows);
+Task existing(const AttentionProblem& problem, Task tile) {
+  tile.rows = std::clamp<std::int64_t>(problem.rows_end(tile) - tile.row, 0, tile.rows);
   return tile;
 }
 
 /// Computes padding rows by the reference code. Their weights are not written, because nobody reads them.
-void empty_rows(const AttentionProblem& problem, const QueryTile& tile, std::int64_t existing_rows, void* scratch) {
+void empty_rows(const AttentionProblem& problem, const Task& tile, std::int64_t existing_rows, void* scratch) {
   if (existing_rows == tile.rows) return;
-  for (std::int64_t n = 0; n < tile.heads; ++n)
-    kernels::attention_reference().rows(problem, tile.batch, tile.head + n, tile.row + existing_rows,
-                                        tile.row + tile.rows, scratch);
+  for (std::int64_t n = 0; n < tile.heads; ++n) {
+    Task padding = tile.with_rows(tile.head + n, tile.row + existing_rows, tile.rows - existing_rows);
+    padding.lane_row = nullptr;
+    kernels::attention_reference().rows(problem, padding, scratch);
+  }
 }
 
 /// Recomputes a tile in which a row has a NaN, with masked pairs left out (kernels/attention/mask/masked_values.h).
-void recompute(const ForwardKernel& forward, const AttentionProblem& problem, const QueryTile& tile, void* scratch) {
+void recompute(const ForwardKernel& forward, const AttentionProblem& problem, const Task& tile, void* scratch) {
   forward.nan_safe_rows != nullptr ? forward.nan_safe_rows(problem, tile, scratch)
                                    : reference_rows(problem, tile, scratch);
 }
 
 template <Element E>
-void rows(const AttentionProblem& problem, const QueryTile& tile, void* scratch) {
-  const QueryTile here = existing(problem, tile);
+void rows(const AttentionProblem& problem, const Task& tile, void* scratch) {
+  const Task here = existing(problem, tile);
   if (here.rows > 0 && !forward_kernel<E>().attend(problem, here, scratch))
     recompute(forward_kernel<E>(), problem, here, scratch);
   empty_rows(problem, tile, here.rows, scratch);
@@ -133,9 +135,9 @@ kernels::Element int8_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim
   return form == nullptr ? Element::i8 : form(dim, value_dim, group);
 }
 
-void merge_query_tile(const ForwardKernel& forward, const AttentionProblem& problem, const QueryTile& tile,
+void merge_query_tile(const ForwardKernel& forward, const AttentionProblem& problem, const Task& tile,
                       const void* partials, std::int64_t splits, void* scratch) {
-  const QueryTile here = existing(problem, tile);
+  const Task here = existing(problem, tile);
   if (here.rows > 0 && !forward.attend_merge(problem, here, partials, splits, scratch))
     recompute(forward, problem, here, scratch);
   empty_rows(problem, tile, here.rows, scratch);

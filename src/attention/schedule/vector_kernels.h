@@ -18,6 +18,6 @@ kernels::Element int8_form(Dtype dtype, std::int64_t dim, std::int64_t value_dim
 
 /// Merges the partial results of a task's splits and writes its rows; if a result is NaN, recomputes the rows.
 void merge_query_tile(const kernels::ForwardKernel& forward, const kernels::AttentionProblem& problem,
-                      const kernels::QueryTile& tile, const void* partials, std::int64_t splits, void* scratch);
+                      const kernels::Task& tile, const void* partials, std::int64_t splits, void* scratch);
 
 }  // namespace attn

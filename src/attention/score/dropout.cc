@@ -35,15 +35,15 @@ void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::Attention
   problem.keep_scale = least > last ? 0 : scale_of_kept(p, f64);
 }
 
-void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::QueryTile& rows, std::uint8_t* keep) {
+void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::Task& rows, std::uint8_t* keep) {
   const kernels::Philox philox(problem.drop_seed);
-  const std::int64_t begin = problem.keys_begin(rows.batch), end = problem.keys_end(rows.batch);
+  const std::int64_t begin = problem.keys_begin(rows), end = problem.keys_end(rows);
   for (std::int64_t i = 0; i < rows.rows; ++i, keep += problem.k_rows)
     for (std::int64_t j = begin; j < end;) {
-      const std::int64_t position = problem.key_position(rows.batch, j);
-      std::uint32_t words[4] = {static_cast<std::uint32_t>(problem.item(rows.batch)),
+      const std::int64_t position = problem.key_position(rows, j);
+      std::uint32_t words[4] = {static_cast<std::uint32_t>(problem.item(rows)),
                                 static_cast<std::uint32_t>(problem.first_head + rows.head),
-                                static_cast<std::uint32_t>(rows.row + i + problem.row_offset(rows.batch, false)),
+                                static_cast<std::uint32_t>(rows.row + i + problem.row_offset(rows, false)),
                                 static_cast<std::uint32_t>(position / 4)};
       philox.words(words);
       for (std::int64_t n = position % 4; n < 4 && j < end; ++n, ++j) keep[j] = words[n] >= problem.drop_least;

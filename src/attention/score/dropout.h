@@ -17,7 +17,7 @@ std::uint64_t dropout_seed(double p, std::optional<std::uint64_t> given, Generat
 void describe_dropout(double p, std::uint64_t seed, bool f64, kernels::AttentionProblem& problem);
 /// Writes the counter-based dropout as bytes, for a query tile of one head: keep[row * Tk + j], 1 = kept, for the keys
 /// of the item or sequence.
-void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::QueryTile& rows, std::uint8_t* keep);
+void draw_by_counter(const kernels::AttentionProblem& problem, const kernels::Task& rows, std::uint8_t* keep);
 
 /// Decides which weights torch's dropout keeps. It advances through the random stream once, in torch's order (row-major
 /// over [B, Hq, Tq, Tk]), and saves the generator's state at each query tile, so that every task can draw its query

@@ -122,7 +122,7 @@ Tensor ScoreExpression::apply(const Tensor& scores, const Lengths& lengths) cons
   for (int d = 0; d < 3; ++d) problem.weights_stride[d] = result.stride(d);
   for (std::int64_t b = 0; b < shape.batch; ++b)
     for (std::int64_t h = 0; h < shape.heads; ++h)
-      kernels::attention_reference().score_mod(problem, b, h, 0, shape.q_rows);
+      kernels::attention_reference().score_mod(problem, {b, h, 1, 0, shape.q_rows});
   return result;
 }
 

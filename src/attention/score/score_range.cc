@@ -100,29 +100,29 @@ class Ranges {
                                        divisor.high));
   }
 
-  /// Calls visit(problem, b) for every batch item or packed sequence.
+  /// Calls visit(task) for every batch item or packed sequence, with its first row.
   template <typename F>
   void for_each_item(F&& visit) const {
-    kernels::AttentionProblem problem = problem_;
     for (std::int64_t n = 0; n < shape_.items(); ++n) {
-      if (shape_.packed) problem.task.sequence = &sequences_[static_cast<std::size_t>(n)];
-      visit(problem, problem.task.sequence ? problem.task.sequence->batch : n);
+      const kernels::Sequence* const packed = shape_.packed ? &sequences_[static_cast<std::size_t>(n)] : nullptr;
+      visit(packed ? kernels::Task{.batch = packed->batch, .row = packed->rows_begin, .sequence = packed}
+                   : kernels::Task{.batch = n});
     }
   }
 
   ScoreRange keys() const {
     ScoreRange range;
-    for_each_item([&](const kernels::AttentionProblem& problem, std::int64_t b) {
-      range.high = std::max(range.high, problem.keys_end(b) - problem.keys_begin(b) - 1);
+    for_each_item([&](const kernels::Task& item) {
+      range.high = std::max(range.high, problem_.keys_end(item) - problem_.keys_begin(item) - 1);
     });
     return range;
   }
   ScoreRange rows(bool bottom_right) const {
     ScoreRange range;
     bool any = false;
-    for_each_item([&](const kernels::AttentionProblem& problem, std::int64_t b) {
-      const std::int64_t begin = problem.task.sequence ? problem.task.sequence->rows_begin : 0,
-                         end = problem.rows_end(b), offset = problem.row_offset(b, bottom_right);
+    for_each_item([&](const kernels::Task& item) {
+      const std::int64_t begin = item.row, end = problem_.rows_end(item),
+                         offset = problem_.row_offset(item, bottom_right);
       if (begin >= end) return;
       range.low = any ? std::min(range.low, begin + offset) : begin + offset;
       range.high = any ? std::max(range.high, end - 1 + offset) : end - 1 + offset;

@@ -19,6 +19,7 @@ namespace {
 using kernels::AttentionProblem;
 using kernels::BiasOp;
 using kernels::BiasTerm;
+using kernels::Task;
 
 /// What the call says about each pair before scores are computed, for every batch item, head, row and key.
 struct Pairs {
@@ -29,26 +30,30 @@ struct Pairs {
 };
 
 template <typename F>
-void for_pairs(const AttentionProblem& p, std::int64_t b, F&& visit) {
-  for (std::int64_t i = p.task.sequence ? p.task.sequence->rows_begin : 0; i < p.rows_end(b); ++i)
-    for (std::int64_t j = p.keys_begin(b); j < p.keys_end(b); ++j) visit(i, j);
+void for_pairs(const AttentionProblem& p, const Task& all, F&& visit) {
+  for (std::int64_t i = all.row; i < p.rows_end(all); ++i)
+    for (std::int64_t j = p.keys_begin(all); j < p.keys_end(all); ++j) visit(i, j);
 }
 
-void fill(const Call& call, const AttentionProblem& p, std::int64_t b, const Pairs& pairs) {
+void fill(const Call& call, const Task& all, const Pairs& pairs) {
+  const AttentionProblem& p = call.problem;
   for (std::int64_t h = 0; h < p.q_heads; ++h) {
-    bool* visible = pairs.visible.data<bool>() + (b * p.q_heads + h) * p.q_rows * p.k_rows;
-    for_pairs(p, b, [&](std::int64_t i, std::int64_t j) { visible[i * p.k_rows + j] = kernels::sees(p, b, h, i, j); });
+    bool* visible = pairs.visible.data<bool>() + (all.batch * p.q_heads + h) * p.q_rows * p.k_rows;
+    for_pairs(p, all,
+              [&](std::int64_t i, std::int64_t j) { visible[i * p.k_rows + j] = kernels::sees(p, all, h, i, j); });
   }
   for (int n = 0; n < p.bias_count; ++n) {
     const BiasTerm& term = p.bias[n];
     if (!pairs.places[static_cast<std::size_t>(n)].defined()) continue;
-    std::int64_t* places = pairs.places[static_cast<std::size_t>(n)].data<std::int64_t>() + b * p.q_rows * p.k_rows;
-    for_pairs(p, b, [&](std::int64_t i, std::int64_t j) {
+    std::int64_t* places =
+        pairs.places[static_cast<std::size_t>(n)].data<std::int64_t>() + all.batch * p.q_rows * p.k_rows;
+    for_pairs(p, all, [&](std::int64_t i, std::int64_t j) {
       if (term.op == BiasOp::dense) {
-        places[i * p.k_rows + j] = call.bias.products->row_of(n, p, b, i, j);
+        places[i * p.k_rows + j] = call.bias.products->row_of(n, p, all, i, j);
         return;
       }
-      const std::int64_t distance = kernels::key_position(p, b, j) - kernels::row_position(p, b, i, term.bottom_right);
+      const std::int64_t distance =
+          kernels::key_position(p, all, j) - kernels::row_position(p, all, i, term.bottom_right);
       places[i * p.k_rows + j] = term.op == BiasOp::slope ? term.times(distance) : term.bucket(distance);
     });
   }
@@ -57,34 +62,27 @@ void fill(const Call& call, const AttentionProblem& p, std::int64_t b, const Pai
 bool is_product(const Call& call, int n) { return call.bias.products != nullptr && call.bias.products->has(n); }
 
 Pairs pairs_of(const Call& call, const DropoutTiles* dropout) {
-  AttentionProblem p = call.problem;
+  const AttentionProblem& p = call.problem;
   const Dims sizes{p.batch, p.q_heads, p.q_rows, p.k_rows};
   Pairs pairs{.visible = zeros(sizes, Dtype::boolean), .kept = {}, .places = {}};
   for (int n = 0; n < p.bias_count; ++n)
     pairs.places.push_back(p.bias[n].op == BiasOp::dense && !is_product(call, n)
                                ? Tensor()
                                : zeros({p.batch, 1, p.q_rows, p.k_rows}, Dtype::i64));
-  if (call.sequences.empty())
-    for (std::int64_t b = 0; b < p.batch; ++b) fill(call, p, b, pairs);
-  for (const kernels::Sequence& sequence : call.sequences) {
-    p.task.sequence = &sequence;
-    fill(call, p, sequence.batch, pairs);
-  }
+  for_each_sequence(call, p, [&](const AttentionProblem&, const Task& all) { fill(call, all, pairs); });
   const bool by_stream = dropout != nullptr;
-  if (!by_stream && !p.drops()) return pairs;
+  if (!by_stream && p.drop_least == 0) return pairs;
   const Tensor kept = zeros(sizes, Dtype::boolean);
   const auto rows_of = [&](std::int64_t head, std::int64_t row) {
     return static_cast<std::uint8_t*>(kept.data()) + (head * p.q_rows + row) * p.k_rows;
   };
   for (std::int64_t head = 0; by_stream && head < p.batch * p.q_heads; ++head)
     dropout->draw_rows(head, 0, p.q_rows, rows_of(head, 0));
-  if (p.drops()) {
-    for_each_sequence(call, call.problem,
-                      [&](const AttentionProblem& problem, std::int64_t b, std::int64_t begin, std::int64_t end) {
-                        for (std::int64_t h = 0; h < p.q_heads; ++h)
-                          draw_by_counter(problem, {b, h, 1, begin, end - begin}, rows_of(b * p.q_heads + h, begin));
-                      });
-  }
+  if (p.drop_least != 0)
+    for_each_sequence(call, p, [&](const AttentionProblem&, const Task& all) {
+      for (std::int64_t h = 0; h < p.q_heads; ++h)
+        draw_by_counter(p, all.with_rows(h, all.row, all.rows), rows_of(all.batch * p.q_heads + h, all.row));
+    });
   pairs.kept = kept.to(call.compute_dtype()) * (by_stream ? dropout->scale(call.dtype() == Dtype::f64) : p.keep_scale);
   return pairs;
 }

@@ -22,11 +22,10 @@ Tensor numbers_of_pairs(const Call& call, Dtype dtype) {
   const kernels::AttentionProblem& p = call.problem;
   const double* const of_item = p.normalization->of_item;
   const Tensor result = zeros({p.batch, 1, p.q_rows, 1}, Dtype::f64);
-  for_each_sequence(call, p,
-                    [&](const kernels::AttentionProblem& of, std::int64_t b, std::int64_t begin, std::int64_t end) {
-                      for (std::int64_t i = begin; i < end; ++i)
-                        result.data<double>()[b * p.q_rows + i] = of_item[of.item(b)];
-                    });
+  for_each_sequence(call, p, [&](const kernels::AttentionProblem& of, const kernels::Task& all) {
+    for (std::int64_t i = all.row; i < all.row + all.rows; ++i)
+      result.data<double>()[all.batch * p.q_rows + i] = of_item[of.item(all)];
+  });
   return result.to(dtype);
 }
 

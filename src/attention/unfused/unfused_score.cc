@@ -19,6 +19,7 @@ using Node = ScoreExpression::Node;
 using Op = Node::Op;
 using Kind = Node::Kind;
 using kernels::AttentionProblem;
+using kernels::Task;
 
 /// Evaluates the expression. Floating values are tensors of the compute type, integers are f64, which holds them
 /// exactly, conditions are bool; all broadcast to the scores.
@@ -51,12 +52,12 @@ class Evaluation {
   Tensor each_pair(F&& value) const {
     const AttentionProblem& p = call_.problem;
     const Tensor result = zeros({p.batch, 1, p.q_rows, p.k_rows}, Dtype::f64);
-    for_each_sequence(
-        call_, p, [&](const AttentionProblem& problem, std::int64_t b, std::int64_t begin, std::int64_t end) {
-          for (std::int64_t i = begin; i < end; ++i)
-            for (std::int64_t j = problem.keys_begin(b); j < problem.keys_end(b); ++j)
-              result.data<double>()[(b * p.q_rows + i) * p.k_rows + j] = static_cast<double>(value(problem, b, i, j));
-        });
+    for_each_sequence(call_, p, [&](const AttentionProblem& problem, const Task& all) {
+      for (std::int64_t i = all.row; i < all.row + all.rows; ++i)
+        for (std::int64_t j = problem.keys_begin(all); j < problem.keys_end(all); ++j)
+          result.data<double>()[(all.batch * p.q_rows + i) * p.k_rows + j] =
+              static_cast<double>(value(problem, all, i, j));
+    });
     return result;
   }
 
@@ -68,14 +69,14 @@ class Evaluation {
       case Op::head: return arange(call_.problem.q_heads).to(Dtype::f64).reshape({-1, 1, 1});
       case Op::batch:
         return each_pair(
-            [](const AttentionProblem& p, std::int64_t b, std::int64_t, std::int64_t) { return p.item(b); });
+            [](const AttentionProblem& p, const Task& all, std::int64_t, std::int64_t) { return p.item(all); });
       case Op::key:
-        return each_pair([](const AttentionProblem& p, std::int64_t b, std::int64_t, std::int64_t j) {
-          return kernels::key_position(p, b, j);
+        return each_pair([](const AttentionProblem& p, const Task& all, std::int64_t, std::int64_t j) {
+          return kernels::key_position(p, all, j);
         });
       default:
-        return each_pair([&](const AttentionProblem& p, std::int64_t b, std::int64_t i, std::int64_t) {
-          return kernels::row_position(p, b, i, node.align == Align::bottom_right);
+        return each_pair([&](const AttentionProblem& p, const Task& all, std::int64_t i, std::int64_t) {
+          return kernels::row_position(p, all, i, node.align == Align::bottom_right);
         });
     }
   }

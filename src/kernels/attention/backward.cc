@@ -23,7 +23,7 @@ std::size_t gradient_bytes(const AttentionGradient& g) {
   return W::bytes(g.problem);
 }
 template <class W>
-bool gradient_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* memory) {
+bool gradient_step(const AttentionGradient& g, const Task& rows, const StepOrder& step_order, void* memory) {
   Arena arena(memory);
   W pass(g, rows, arena);
   return step_back(pass, step_order);

@@ -12,15 +12,9 @@ namespace attn::kernels {
 
 struct GradientTangent;
 
-/// The query rows of a step of the backward pass: a step computes one block of rows of one head over all keys. Sums
-/// over queries are accumulated in blocks of this size (docs/numerics.md section 4).
+/// The query rows of a step of the backward pass: a step computes one block of rows of one head, within the lengths,
+/// over all keys. Sums over queries are accumulated in blocks of this size (docs/numerics.md section 4).
 inline constexpr int query_block = 64;
-
-/// The query rows of a step: at most query_block rows of one head, within the lengths.
-struct GradientRows {
-  std::int64_t batch = 0, head = 0, row = 0, rows = 0;
-  std::int64_t block = 0;  // index among the blocks of rows of the call
-};
 
 /// The gradient of a dense bias term, in the compute type. It is broadcast as the term is: the gradient is summed where
 /// a stride is 0.
@@ -40,7 +34,7 @@ struct RowGradients {
 
 /// The backward pass of one call: its input, and where its results go. Strides count elements: batch, head, row.
 struct AttentionGradient {
-  // the call, with `out`, `max` and `sum` of the forward pass, and `task.keep` of the step's rows
+  // the call, with `out`, `max` and `sum` of the forward pass
   AttentionProblem problem;
   const void* dout = nullptr;  // [B, Hq, Tq, Dv], element of the problem
   std::int64_t dout_stride[3] = {0, 0, 0};
@@ -111,7 +105,7 @@ struct StepOrder {
 /// (mask/masked_values.h). dQ, dK and dV are invalid then; gradients of dense biases and looked-up tensors are valid.
 struct GradientKernel {
   std::size_t (*scratch_bytes)(const AttentionGradient&) = nullptr;
-  bool (*step)(const AttentionGradient&, const GradientRows&, const StepOrder&, void* memory) = nullptr;
+  bool (*step)(const AttentionGradient&, const Task&, const StepOrder&, void* memory) = nullptr;
   /// Null if steps add to dk and dv directly. Otherwise `totals_bytes` returns the bytes of the sums for `keys` keys of
   /// a unit (the query heads that share heads of K or V); they must be 0 before the unit's first step. After its last
   /// step, `finish` writes dk and dv of the keys [begin, end) from them, for the batch item and the first query head.
@@ -122,7 +116,7 @@ struct GradientKernel {
   /// StepOrder::summed.
   void (*clear_keys)(const AttentionGradient&, std::int64_t batch, std::int64_t head, std::int64_t begin,
                      std::int64_t end) = nullptr;
-  /// Whether the kernel draws counter-based dropout itself; otherwise it reads bytes in problem.task.keep.
+  /// Whether the kernel draws counter-based dropout itself; otherwise it reads bytes in Task::keep.
   bool draws = false;
 };
 

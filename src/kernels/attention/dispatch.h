@@ -17,19 +17,18 @@ struct ForwardKernel {
   // V
   int task_tiles = 1;
   std::size_t (*scratch_bytes)(const AttentionProblem&);
-  std::size_t (*partial_bytes)(const AttentionProblem&, const QueryTile&);
+  std::size_t (*partial_bytes)(const AttentionProblem&, const Task&);
   /// Computes the tile over all keys.
-  bool (*attend)(const AttentionProblem&, const QueryTile&, void* memory);
+  bool (*attend)(const AttentionProblem&, const Task&, void* memory);
   /// `attend_splits` computes the splits [first, last) of 1,024 keys into adjacent `partials`; `attend_merge` merges
   /// those of all splits. The bits are those of `attend`.
-  void (*attend_splits)(const AttentionProblem&, const QueryTile&, std::int64_t first, std::int64_t last,
-                        void* partials, void* memory);
-  bool (*attend_merge)(const AttentionProblem&, const QueryTile&, const void* partials, std::int64_t splits,
-                       void* memory);
+  void (*attend_splits)(const AttentionProblem&, const Task&, std::int64_t first, std::int64_t last, void* partials,
+                        void* memory);
+  bool (*attend_merge)(const AttentionProblem&, const Task&, const void* partials, std::int64_t splits, void* memory);
   /// Recomputes rows after `false`, one row at a time, with masked values as 0; NaN results are written. Null: the
   /// reference code does it.
-  void (*nan_safe_rows)(const AttentionProblem&, const QueryTile&, void* memory);
-  /// Transposes problem.task.lane_weights of `keys` keys to `rows` rows, `stride` elements apart.
+  void (*nan_safe_rows)(const AttentionProblem&, const Task&, void* memory);
+  /// Transposes Task::lane_weights of `keys` keys to `rows` rows, `stride` elements apart.
   void (*transpose_weights)(const void* lanes, std::int64_t keys, std::int64_t rows, void* to, std::int64_t stride);
   /// Returns the form in which decode reads int8 keys and values fastest, with one scale per `group` elements. Null:
   /// i8.

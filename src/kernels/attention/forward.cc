@@ -18,7 +18,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
 template <class W>
-bool attend_query_tile(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
+bool attend_query_tile(const AttentionProblem& problem, const Task& tile, void* memory) {
   return with_pass<W>(problem, tile, memory, [](auto& pass) {
     visit_splits(pass);
     return finish(pass);
@@ -27,14 +27,14 @@ bool attend_query_tile(const AttentionProblem& problem, const QueryTile& tile, v
 
 /// Computes the query tiles of a task, the last one first, because under a causal mask it sees the most keys.
 template <class W>
-bool attend(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
+bool attend(const AttentionProblem& problem, const Task& tile, void* memory) {
   constexpr std::int64_t R = W::R;
   W::begin_task(problem, tile.rows, memory);
   if (tile.heads > 1) return attend_query_tile<W>(problem, tile, memory);
   bool numbers = true;
   for (std::int64_t row = (tile.rows - 1) / R * R; row >= 0; row -= R) {
     const std::int64_t rows = tile.rows - row < R ? tile.rows - row : R;
-    numbers &= attend_query_tile<W>(problem, {tile.batch, tile.head, 1, tile.row + row, rows}, memory);
+    numbers &= attend_query_tile<W>(problem, tile.with_rows(tile.head, tile.row + row, rows), memory);
   }
   return numbers;
 }
@@ -52,10 +52,10 @@ struct ByScore {
   static std::size_t scratch_bytes(const AttentionProblem& problem) {
     return (additive(problem) ? Additive::scratch_bytes : Dot::scratch_bytes)(problem);
   }
-  static bool whole(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
+  static bool whole(const AttentionProblem& problem, const Task& tile, void* memory) {
     return (additive(problem) ? attend<Additive> : attend<Dot>)(problem, tile, memory);
   }
-  static void splits(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, std::int64_t last,
+  static void splits(const AttentionProblem& problem, const Task& tile, std::int64_t first, std::int64_t last,
                      void* partials, void* memory) {
     (additive(problem) ? attend_splits<Additive> : attend_splits<Dot>)(problem, tile, first, last, partials, memory);
   }
@@ -73,11 +73,11 @@ constexpr ForwardKernel forward_kernel() {
 #if HWY_TARGET == HWY_AVX3
 /// Computes one row after the other, with the values of masked keys as 0 (masked_values.h).
 template <class W>
-void bf16_nan_safe_rows(const AttentionProblem& problem, const QueryTile& tile, void* memory) {
+void bf16_nan_safe_rows(const AttentionProblem& problem, const Task& tile, void* memory) {
   for (std::int64_t n = 0; n < tile.heads; ++n)
     for (std::int64_t i = 0; i < tile.rows; ++i) {
       W::begin_task(problem, 1, memory);
-      W pass(problem, {tile.batch, tile.head + n, 1, tile.row + i, 1}, memory);
+      W pass(problem, tile.with_rows(tile.head + n, tile.row + i, 1), memory);
       pass.masked.leave_out();
       pass.returned_weights.only(static_cast<int>(n * tile.rows + i));
       visit_splits<Bf16ForwardPass>(pass);

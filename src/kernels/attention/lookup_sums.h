@@ -28,8 +28,8 @@ static inline std::int64_t distance_line(const AttentionProblem& p, std::int64_t
 /// Steps add in order. Before this step adds to the elements of keys up to `key`, the previous step must be done with
 /// all keys up to the one returned here. It is every_key if the elements are not ordered by key, or sequences of an
 /// item may use the same elements at other keys.
-static inline std::int64_t order_of_elements(const AttentionProblem& p, std::int64_t key) {
-  return p.score_gradient->elements == ElementOrder::by_key && p.task.sequence == nullptr ? key : every_key;
+static inline std::int64_t order_of_elements(const AttentionProblem& p, const Task& task, std::int64_t key) {
+  return p.score_gradient->elements == ElementOrder::by_key && task.sequence == nullptr ? key : every_key;
 }
 
 static inline std::int64_t lines_of(const AttentionProblem& p, const ScoreSlope& lookup) {

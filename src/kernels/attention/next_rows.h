@@ -39,27 +39,27 @@ struct AddRows {
 
 /// Returns whether K and V of a head take more than 512 KiB, half of a common L2: those of the next head would evict
 /// them.
-inline bool is_large_head(const AttentionProblem& p, std::int64_t bytes) {
-  const std::int64_t keys = p.task.sequence ? p.task.sequence->keys_end - p.task.sequence->keys_begin : p.k_rows;
+inline bool is_large_head(const AttentionProblem& p, const Task& tile, std::int64_t bytes) {
+  const std::int64_t keys = tile.sequence ? tile.sequence->keys_end - tile.sequence->keys_begin : p.k_rows;
   return keys * (p.dim + p.value_dim) * bytes > std::int64_t{1} << 19;
 }
 
 /// For a large head: adds what the block of keys [first, first + count) reads after its scores (V, and the `sums` to
 /// which its products are added), and the keys of the next block. Time saved, by (B, H, T, D): forward pass (1, 16,
 /// 2048, 128) 7 %; backward pass in bf16 1.4 %, (1, 1, 4096, 64) 10 %, causal 20 %.
-inline void add_block(const AddRows& add, const AttentionProblem& p, const QueryTile& tile, std::int64_t first,
+inline void add_block(const AddRows& add, const AttentionProblem& p, const Task& tile, std::int64_t first,
                       std::int64_t count, std::initializer_list<MemoryPieces> sums = {}) {
-  if (p.k.pages != nullptr || !is_large_head(p, add.bytes)) return;
+  if (p.k.pages != nullptr || !is_large_head(p, tile, add.bytes)) return;
   add({p.v, p.v_stride, p.value_dim}, tile.batch, p.value_head(tile.head), first, count);
   for (const MemoryPieces& pieces : sums) add.to.add(pieces);
   add({p.k, p.k_stride, p.dim}, tile.batch, p.key_head(tile.head), first + count,
-      std::min<std::int64_t>(p.keys_end(tile.batch) - first - count, kv_block));
+      std::min<std::int64_t>(p.keys_end(tile) - first - count, kv_block));
 }
 
 /// Adds the dense biases of the keys [first, end): a few lines of each query row, at the stride of a row of scores,
 /// which the hardware prefetcher does not follow. (1, 16, 2048, 128) takes .95 of its time with bursts of prefetches
 /// between the tiles.
-inline void add_biases(PrefetchRanges& to, const AttentionProblem& p, const QueryTile& tile, std::int64_t first,
+inline void add_biases(PrefetchRanges& to, const AttentionProblem& p, const Task& tile, std::int64_t first,
                        std::int64_t end) {
   for (int n = 0; n < p.bias_count; ++n) {
     const BiasTerm& term = p.bias[n];
@@ -76,20 +76,20 @@ inline void add_biases(PrefetchRanges& to, const AttentionProblem& p, const Quer
 struct HeadAfter {
   std::int64_t batch, head;
 
-  HeadAfter(const AttentionProblem& p, const QueryTile& tile) {
-    const std::int64_t ahead = tile.head + tile.heads * p.hints.heads_ahead;
+  HeadAfter(const AttentionProblem& p, const Task& tile) {
+    const std::int64_t ahead = tile.head + tile.heads * tile.hints.heads_ahead;
     batch = tile.batch + ahead / p.q_heads;
     head = ahead % p.q_heads;
-    if (batch > (p.task.sequence ? tile.batch : p.batch - 1)) batch = -1;
+    if (batch > (tile.sequence ? tile.batch : p.batch - 1)) batch = -1;
   }
   bool there() const { return batch >= 0; }
 };
 
 /// Adds the tile's share of K and V of the next head: as large a part of the keys as the tile has of the head's work.
 /// Returns the keys that the tile sees, over which the prefetching is spread.
-inline std::int64_t add_next_head(const AddRows& add, const AttentionProblem& p, const QueryTile& tile,
+inline std::int64_t add_next_head(const AddRows& add, const AttentionProblem& p, const Task& tile,
                                   const HeadAfter& next) {
-  const Sequence* const sequence = p.task.sequence;
+  const Sequence* const sequence = tile.sequence;
   const std::int64_t keys = sequence ? sequence->keys_end - sequence->keys_begin : p.k_rows,
                      rows = sequence ? sequence->rows_end - sequence->rows_begin : p.q_rows,
                      row = tile.row - (sequence ? sequence->rows_begin : 0);
@@ -110,17 +110,17 @@ inline std::int64_t add_next_head(const AddRows& add, const AttentionProblem& p,
 
 /// For a window over a large head: adds the keys that the thread's next query tile sees and this one does not, and that
 /// tile's rows. Returns the keys that a tile sees; 0: nothing is added.
-inline std::int64_t add_next_window(const AddRows& add, const AttentionProblem& p, const QueryTile& tile) {
-  const std::int64_t b = tile.batch, next = tile.row - p.hints.rows_ahead;
-  if (p.mask.count != 1 || tile.heads != 1 || next < 0 || p.task.sequence) return 0;
+inline std::int64_t add_next_window(const AddRows& add, const AttentionProblem& p, const Task& tile) {
+  const std::int64_t b = tile.batch, next = tile.row - tile.hints.rows_ahead;
+  if (p.mask.count != 1 || tile.heads != 1 || next < 0 || tile.sequence) return 0;
   const MaskNode& node = p.mask.nodes[0];
   if (node.op != MaskOp::window || node.left < 0 || node.right < 0) return 0;
   const auto first_key = [&](std::int64_t row) {
-    return std::clamp(p.keys_begin(b) + row + p.row_offset(b, node.bottom_right) - node.left, p.keys_begin(b),
-                      p.keys_end(b));
+    return std::clamp(p.keys_begin(tile) + row + p.row_offset(tile, node.bottom_right) - node.left, p.keys_begin(tile),
+                      p.keys_end(tile));
   };
   const std::int64_t first = first_key(next), count = first_key(tile.row) - first,
-                     rows = std::min(p.hints.rows_ahead, tile.rows);
+                     rows = std::min(tile.hints.rows_ahead, tile.rows);
   add({p.k, p.k_stride, p.dim}, b, p.key_head(tile.head), first, count);
   add({p.v, p.v_stride, p.value_dim}, b, p.value_head(tile.head), first, count);
   add({p.q, p.q_stride, p.dim}, b, tile.head, next, rows);
@@ -130,13 +130,13 @@ inline std::int64_t add_next_window(const AddRows& add, const AttentionProblem& 
 
 /// Adds what follows a query tile of the forward pass; the next one has at most `tile_rows` rows. Returns the keys over
 /// which the prefetching is spread; 0: nothing is added.
-[[gnu::noinline]] inline std::int64_t add_next_tile(const AddRows& add, const AttentionProblem& p,
-                                                    const QueryTile& tile, std::int64_t tile_rows) {
+[[gnu::noinline]] inline std::int64_t add_next_tile(const AddRows& add, const AttentionProblem& p, const Task& tile,
+                                                    std::int64_t tile_rows) {
   // below this size the whole call may be in the caches already
   constexpr std::int64_t least_bytes = std::int64_t{1} << 21;
-  const Sequence* const sequence = p.task.sequence;
+  const Sequence* const sequence = tile.sequence;
   if (p.k.pages != nullptr) return 0;
-  if (is_large_head(p, add.bytes)) return add_next_window(add, p, tile);
+  if (is_large_head(p, tile, add.bytes)) return add_next_window(add, p, tile);
   if (p.batch * p.q_heads * p.q_rows * (p.dim + p.value_dim) * add.bytes < least_bytes) return 0;
   const HeadAfter next_head(p, tile);
   const std::int64_t keys = next_head.there() ? add_next_head(add, p, tile, next_head) : p.k_rows;
@@ -147,7 +147,7 @@ inline std::int64_t add_next_window(const AddRows& add, const AttentionProblem& 
   };
   // only rows of the next query tile: prefetched a whole head ahead, they would evict data in use
   const std::int64_t rows = sequence ? sequence->rows_end - sequence->rows_begin : p.q_rows,
-                     next = tile.row - (sequence ? sequence->rows_begin : 0) - p.hints.rows_ahead;
+                     next = tile.row - (sequence ? sequence->rows_begin : 0) - tile.hints.rows_ahead;
   if (next >= 0) {
     add_rows(tile.batch, tile.head, next, rows);
   } else if (next_head.there()) {
@@ -160,28 +160,27 @@ inline std::int64_t add_next_window(const AddRows& add, const AttentionProblem& 
 /// Adds what a step of the backward pass reads at its end, its rows of dQ and its share of dK and dV, and what follows
 /// it: the next head's K and V, and the next step's rows. `elements`: the number of elements of a product that one
 /// register tile computes.
-inline void begin_step(TilePrefetch& prefetch, const AttentionGradient& g, const GradientRows& step,
-                       std::int64_t element_bytes, std::int64_t elements) {
+inline void begin_step(TilePrefetch& prefetch, const AttentionGradient& g, const Task& tile, std::int64_t element_bytes,
+                       std::int64_t elements) {
   const AttentionProblem& p = g.problem;
-  const QueryTile tile{step.batch, step.head, 1, step.row, step.rows};
   const AddRows add{prefetch.later, element_bytes};
-  const std::int64_t after = step.row + step.rows, first_key = step.row * p.k_rows / p.q_rows,
+  const std::int64_t after = tile.row + tile.rows, first_key = tile.row * p.k_rows / p.q_rows,
                      keys = after * p.k_rows / p.q_rows - first_key;
-  add({g.dq, g.dq_stride, p.dim}, step.batch, step.head, step.row, step.rows);
-  add({g.dk, g.dk_stride, p.dim}, step.batch, p.key_head(step.head), first_key, keys);
-  add({g.dv, g.dv_stride, p.value_dim}, step.batch, p.value_head(step.head), first_key, keys);
+  add({g.dq, g.dq_stride, p.dim}, tile.batch, tile.head, tile.row, tile.rows);
+  add({g.dk, g.dk_stride, p.dim}, tile.batch, p.key_head(tile.head), first_key, keys);
+  add({g.dv, g.dv_stride, p.value_dim}, tile.batch, p.value_head(tile.head), first_key, keys);
   const HeadAfter next(p, tile);
-  const bool follows = next.there() && p.k.pages == nullptr && !is_large_head(p, add.bytes);
+  const bool follows = next.there() && p.k.pages == nullptr && !is_large_head(p, tile, add.bytes);
   if (follows) add_next_head(add, p, tile, next);
-  const bool here = after < p.rows_end(step.batch);  // whether the next step belongs to this head
+  const bool here = after < p.rows_end(tile);  // whether the next step belongs to this head
   if (here || follows) {
-    const std::int64_t b = here ? step.batch : next.batch, h = here ? step.head : next.head, row = here ? after : 0,
+    const std::int64_t b = here ? tile.batch : next.batch, h = here ? tile.head : next.head, row = here ? after : 0,
                        rows = std::min<std::int64_t>(p.q_rows - row, query_block);
     add({p.q, p.q_stride, p.dim}, b, h, row, rows);
     add({g.dout, g.dout_stride, p.value_dim}, b, h, row, rows);
     add({p.out, p.out_stride, p.value_dim}, b, h, row, rows);
   }
-  const std::int64_t blocks = 1 + step.row * p.k_rows / (p.q_rows * kv_block);  // causal rows see no more blocks
+  const std::int64_t blocks = 1 + tile.row * p.k_rows / (p.q_rows * kv_block);  // causal rows see no more blocks
   const std::int64_t products = 2 * kv_block * query_block + p.dim * query_block + kv_block * (p.dim + p.value_dim);
   prefetch.begin(products / elements, blocks);
 }

@@ -35,14 +35,13 @@ std::size_t normalizer_bytes(const AttentionProblem& p) {
   return NormalizerForward<T, Base>::bytes(forward_call(p).problem);
 }
 template <typename T, class Base>
-bool normalizer_rows(const AttentionProblem& p, const QueryTile& tile, void* memory) {
+bool normalizer_rows(const AttentionProblem& p, const Task& tile, void* memory) {
   const AttentionGradient g = forward_call(p);
-  const GradientRows rows{.batch = tile.batch, .head = tile.head, .row = tile.row, .rows = tile.rows};
   Arena arena(memory);
-  return NormalizerForward<T, Base>(g, rows, arena).run();
+  return NormalizerForward<T, Base>(g, tile, arena).run();
 }
 template <typename T, class Base>
-bool normalizer_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* memory) {
+bool normalizer_step(const AttentionGradient& g, const Task& rows, const StepOrder& step_order, void* memory) {
   Arena arena(memory);
   return NormalizerBackward<T, Base>(g, rows, step_order, arena).step();
 }

@@ -14,9 +14,9 @@ enum class NormalizerOp : std::uint8_t { softmax, sigmoid, sparsemax, entmax15, 
 struct NormalizerKernel {
   std::size_t (*scratch_bytes)(const AttentionProblem&) = nullptr;
   /// Computes the forward pass of a tile of at most query_block rows of one head: the output, and every other result
-  /// for which the problem has a pointer (the caller adds to task.lane_average). May return false when a number is NaN;
-  /// the reference code must then compute the rows again, because a masked key may hold NaN or inf.
-  bool (*rows)(const AttentionProblem&, const QueryTile&, void* memory) = nullptr;
+  /// for which the problem or the task has a pointer, but lane_average, to which the caller adds. May return false when
+  /// a number is NaN; the reference code must then compute the rows again, because a masked key may hold NaN or inf.
+  bool (*rows)(const AttentionProblem&, const Task&, void* memory) = nullptr;
   GradientKernel gradient;
 };
 

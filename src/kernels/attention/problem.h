@@ -147,13 +147,22 @@ struct Sequence {
   bool inside = false;                  // a document with all of its keys: the mask need not compare ids
 };
 
-/// The state of one task of a call.
-struct TaskState {
-  const Sequence* sequence = nullptr;  // computed in place of its batch item; null: whole items
-  std::int64_t first_row = 0;          // the first row that `keep` and AttentionProblem::weights hold
-  // Dropout by bytes of a query tile: a weight is kept if keep[(row - first_row) * keep_stride + j] != 0; null: none.
+/// The order of the tasks, which kernels use to prefetch rows. No bit depends on it.
+struct ScheduleHints {
+  std::int64_t rows_ahead = 0;   // how many rows earlier the thread's next query tile begins
+  std::int64_t heads_ahead = 1;  // how many heads ahead the threads will be when a query tile is done
+};
+
+/// What a kernel computes at a time, and the memory that only this needs: one or several query tiles, or a step of the
+/// backward pass. The rows are [row, row + rows) of heads [head, head + heads), head after head. The heads share a head
+/// of K and V, so that a group of query heads fills the lanes in decode.
+struct Task {
+  std::int64_t batch = 0, head = 0, heads = 1, row = 0, rows = 0;
+  std::int64_t block = 0;              // backward pass: index among the blocks of rows of the call
+  const Sequence* sequence = nullptr;  // computed in place of its batch item; null: the whole item
+  // Dropout by bytes: a weight is kept if keep[(row - first_row) * keep_stride + j] != 0; null: none.
   const std::uint8_t* keep = nullptr;
-  std::int64_t keep_stride = 0;
+  std::int64_t keep_stride = 0, first_row = 0;
   // The weights of a query tile as vector kernels write them: [keys of the item or sequence][lane_rows], one row per
   // lane (missing rows are undefined); compute type, or null. lane_row: memory of k_rows elements for kernels that
   // compute weights row by row.
@@ -161,6 +170,23 @@ struct TaskState {
   void* lane_average = nullptr;  // of the same shape, or null: the weights are added to it
   void* lane_row = nullptr;
   std::int64_t lane_rows = 0;  // rows of the kernel's query tile
+  ScheduleHints hints = {};
+
+  std::int64_t count() const { return heads * rows; }
+  /// Returns the same task with other rows of one of its heads.
+  Task with_rows(std::int64_t its_head, std::int64_t first, std::int64_t its_rows) const {
+    Task part = *this;
+    part.head = its_head, part.heads = 1, part.row = first, part.rows = its_rows;
+    return part;
+  }
+  /// Calls piece(first lane, lanes, offset of the first lane's row, stride between rows) for each range of lanes whose
+  /// rows are equally spaced in an array with these strides.
+  template <class F>
+  void for_each_piece(const std::int64_t (&stride)[3], F&& piece) const {
+    const std::int64_t start = batch * stride[0] + head * stride[1] + row * stride[2];
+    if (rows == 1) return piece(std::int64_t{0}, heads, start, stride[1]);
+    for (std::int64_t n = 0; n < heads; ++n) piece(n * rows, rows, start + n * stride[1], stride[2]);
+  }
 };
 
 /// The totals of a call that has only some of its keys: each row's maximum, sum and undivided output over the keys so
@@ -171,17 +197,10 @@ struct RowTotals {
   bool ends = true;    // there are no later keys: the results are written instead
 };
 
-/// The order of the tasks, which kernels use to prefetch and copy rows. No bit depends on it.
-struct ScheduleHints {
-  std::int64_t rows_ahead = 0;   // how many rows earlier the thread's next query tile begins
-  std::int64_t heads_ahead = 1;  // how many heads ahead the threads will be when a query tile is done
-  bool copy_rows = false;        // tasks of many query tiles copy K and V: cache conflicts, or odd rows of bf16
-};
-
 struct Normalization;  // normalizer_problem.h
 
-/// The call: sizes, memory, positions and all operations around the softmax. Strides count elements. `task` and `hints`
-/// are set by the code that splits the call into tasks.
+/// The call: sizes, memory, positions and all operations around the softmax. Strides count elements. It is constant
+/// while the tasks run; what differs between them is in Task.
 struct AttentionProblem {
   std::int64_t batch = 0, q_heads = 0, k_heads = 0, v_heads = 0, q_rows = 0, k_rows = 0, dim = 0, value_dim = 0;
   Element element = Element::f32;    // of q, k, v and output
@@ -229,13 +248,12 @@ struct AttentionProblem {
   void* max = nullptr;
   void* sum = nullptr;
   void* logsumexp = nullptr;  // natural log
-  // Weights (or scores) of every pair, compute type, keys adjacent; begins with row task.first_row; or null.
+  // Weights (or scores) of every pair, compute type, keys adjacent, or null.
   void* weights = nullptr;
   std::int64_t weights_stride[3] = {0, 0, 0};  // batch, head, row
 
   RowTotals totals;
-  TaskState task;
-  ScheduleHints hints;
+  bool copy_rows = false;  // tasks of many query tiles copy K and V: cache conflicts, or odd rows of bf16
 
   // --- values that every kernel derives in the same way ------------------------------------------------------
   /// Return the head of k and of v that query head h reads, out of `heads` heads; without a division if every query
@@ -245,30 +263,31 @@ struct AttentionProblem {
   std::int64_t shared_head(std::int64_t h, std::int64_t heads) const {
     return heads == q_heads ? h : h / (q_heads / heads);
   }
-  std::int64_t keys_end(std::int64_t b) const {
-    return task.sequence ? task.sequence->keys_end : key_lengths ? key_lengths[b] : k_rows;
+  /// Return which keys and rows the task's sequence or batch item has.
+  std::int64_t keys_end(const Task& t) const {
+    return t.sequence ? t.sequence->keys_end : key_lengths ? key_lengths[t.batch] : k_rows;
   }
-  std::int64_t keys_begin(std::int64_t b) const {
-    return task.sequence ? task.sequence->keys_begin : key_start ? key_start[b] : 0;
+  std::int64_t keys_begin(const Task& t) const {
+    return t.sequence ? t.sequence->keys_begin : key_start ? key_start[t.batch] : 0;
   }
-  std::int64_t rows_end(std::int64_t b) const {
-    return task.sequence ? task.sequence->rows_end : query_lengths ? query_lengths[b] : q_rows;
+  std::int64_t rows_end(const Task& t) const {
+    return t.sequence ? t.sequence->rows_end : query_lengths ? query_lengths[t.batch] : q_rows;
   }
   /// Returns the position of key j. Those of a block of 64 keys, counted from the first key, follow each other.
-  std::int64_t key_position(std::int64_t b, std::int64_t j) const {
-    const std::int64_t key = j - keys_begin(b);
-    if (task.sequence == nullptr) return key;
-    return task.sequence->first_position + key + key / 64 * (task.sequence->key_block_step - 64);
+  std::int64_t key_position(const Task& t, std::int64_t j) const {
+    const std::int64_t key = j - keys_begin(t);
+    if (t.sequence == nullptr) return key;
+    return t.sequence->first_position + key + key / 64 * (t.sequence->key_block_step - 64);
   }
   /// Returns the number used as batch item.
-  std::int64_t item(std::int64_t b) const { return task.sequence ? task.sequence->item : b; }
+  std::int64_t item(const Task& t) const { return t.sequence ? t.sequence->item : t.batch; }
   /// Returns whether dropout takes part: by counter, or by bytes.
-  bool drops() const { return drop_least != 0 || task.keep != nullptr; }
+  bool drops(const Task& t) const { return drop_least != 0 || t.keep != nullptr; }
   /// Returns the position of row i minus i.
-  std::int64_t row_offset(std::int64_t b, bool bottom_right) const {
-    if (task.sequence) return task.sequence->row_offset[bottom_right];
-    if (query_start) return query_start[b];
-    return bottom_right ? (keys_end(b) - keys_begin(b)) - rows_end(b) : 0;
+  std::int64_t row_offset(const Task& t, bool bottom_right) const {
+    if (t.sequence) return t.sequence->row_offset[bottom_right];
+    if (query_start) return query_start[t.batch];
+    return bottom_right ? (keys_end(t) - keys_begin(t)) - rows_end(t) : 0;
   }
 };
 

@@ -1,5 +1,5 @@
-// src/kernels/attention/query_tile.h: describes a tile of query rows, one row per lane, and the scratch memory of its
-// forward pass.
+// src/kernels/attention/query_tile.h: lays out the scratch memory of a query tile in the forward pass, with one row per
+// lane.
 #pragma once
 #include "kernels/attention/arena.h"
 #include "kernels/attention/problem.h"
@@ -11,21 +11,6 @@
 namespace attn::kernels {
 
 class TilePrefetch;
-
-/// The query rows in the lanes: rows [row, row + rows) of heads [head, head + heads), head after head. The heads share
-/// a head of K and V, so that a group of query heads fills the lanes in decode.
-struct QueryTile {
-  std::int64_t batch = 0, head = 0, heads = 1, row = 0, rows = 0;
-  std::int64_t count() const { return heads * rows; }
-  /// Calls piece(first lane, lanes, offset of the first lane's row, stride between rows) for each range of lanes whose
-  /// rows are equally spaced in an array with these strides.
-  template <class F>
-  void for_each_piece(const std::int64_t (&stride)[3], F&& piece) const {
-    const std::int64_t start = batch * stride[0] + head * stride[1] + row * stride[2];
-    if (rows == 1) return piece(std::int64_t{0}, heads, start, stride[1]);
-    for (std::int64_t n = 0; n < heads; ++n) piece(n * rows, rows, start + n * stride[1], stride[2]);
-  }
-};
 
 /// Scratch memory of a query tile. [D][R] means that R rows are adjacent, so that a vector holds one element of
 /// adjacent rows.

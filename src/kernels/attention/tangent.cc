@@ -25,7 +25,7 @@ std::size_t tangent_bytes(const AttentionTangent& t) {
   return BackwardPass<T>::bytes(t.call.problem);
 }
 template <typename T>
-bool tangent_rows(const AttentionTangent& t, const GradientRows& rows, void* memory) {
+bool tangent_rows(const AttentionTangent& t, const Task& rows, void* memory) {
   Arena arena(memory);
   return TangentPass<T>(t, rows, arena).run();
 }
@@ -37,8 +37,7 @@ std::size_t gradient_tangent_bytes(const AttentionGradient& g) {
   return GradientTangentPass<T>::bytes(g.problem);
 }
 template <typename T>
-bool gradient_tangent_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order,
-                           void* memory) {
+bool gradient_tangent_step(const AttentionGradient& g, const Task& rows, const StepOrder& step_order, void* memory) {
   Arena arena(memory);
   GradientTangentPass<T> pass(g, rows, arena);
   return step_back(pass, step_order);

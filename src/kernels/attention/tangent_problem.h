@@ -42,8 +42,8 @@ struct GradientTangent {
 /// (mask/masked_values.h).
 struct TangentKernel {
   std::size_t (*scratch_bytes)(const AttentionTangent&) = nullptr;
-  bool (*rows)(const AttentionTangent&, const GradientRows&, void* memory) = nullptr;
-  /// Whether the kernel draws counter-based dropout itself; otherwise it reads bytes in problem.task.keep.
+  bool (*rows)(const AttentionTangent&, const Task&, void* memory) = nullptr;
+  /// Whether the kernel draws counter-based dropout itself; otherwise it reads bytes in Task::keep.
   bool draws = false;
 };
 

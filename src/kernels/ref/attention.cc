@@ -19,7 +19,7 @@ struct Sums {
   bool any;  // a visible pair was accumulated
 };
 
-/// Computes one (batch, head), row by row.
+/// Computes one head of a task, row by row.
 template <typename T>
 class Rows {
  public:
@@ -27,8 +27,9 @@ class Rows {
     return RowScores<T>::elements(p.dim) + 4 * p.value_dim + 2 * block_keys;
   }
 
-  Rows(const AttentionProblem& p, std::int64_t b, std::int64_t h, T* scratch)
-      : p_(p), b_(b), h_(h), group_(h / (p.q_heads / p.v_heads)), scores_(p, b, h, scratch) {
+  Rows(const AttentionProblem& p, const Task& task, T* scratch)
+      : p_(p), task_(task), b_(task.batch), h_(task.head), group_(task.head / (p.q_heads / p.v_heads)),
+        scores_(p, task, scratch) {
     v_ = scratch + RowScores<T>::elements(p.dim);
     block_o_ = v_ + p.value_dim;
     span_o_ = block_o_ + p.value_dim;
@@ -40,14 +41,14 @@ class Rows {
   void attend(std::int64_t i) {
     i_ = i;
     Sums<T> total = before();
-    if (i < p_.rows_end(b_)) {
+    if (i < p_.rows_end(task_)) {
       scores_.begin_row(i);
       over_keys(total);
       if (total.any && p_.sinks != nullptr && p_.totals.ends) add_sink(total, static_cast<const T*>(p_.sinks)[h_]);
     }
     if (!p_.totals.ends) return keep(total);
     write(total);
-    if (p_.weights != nullptr) write_weights(total);
+    if (p_.weights != nullptr || task_.lane_row != nullptr) write_weights(total);
   }
 
   void scores(std::int64_t i) {
@@ -85,7 +86,7 @@ class Rows {
   /// Sums over blocks of 64 keys from the first key on, within splits of 1,024 keys; then merges the splits in
   /// ascending order.
   void over_keys(Sums<T>& total) {
-    const std::int64_t origin = p_.keys_begin(b_), end = p_.keys_end(b_);
+    const std::int64_t origin = p_.keys_begin(task_), end = p_.keys_end(task_);
     for (std::int64_t split = origin; split < end; split += kv_split) {
       const std::int64_t split_end = split + kv_split < end ? split + kv_split : end;
       Sums<T> part = nothing(span_o_);
@@ -96,7 +97,7 @@ class Rows {
   }
 
   void accumulate_block(std::int64_t first, std::int64_t end, Sums<T>& sums) {
-    const Visibility visibility = classify(p_, b_, {i_, i_ + 1, first, end, h_});
+    const Visibility visibility = classify(p_, task_, {i_, i_ + 1, first, end, h_});
     if (visibility == Visibility::empty) return;
     // pass 1: scores of the pairs that the row sees; a block in which it sees no key is skipped
     std::int64_t key[block_keys];
@@ -172,15 +173,17 @@ class Rows {
     }
   }
 
-  bool dropped(std::int64_t j) const { return is_dropped(p_, b_, h_, i_, j); }
-  T kept(T weight) const { return p_.drops() ? weight * static_cast<T>(p_.keep_scale) : weight; }
+  bool dropped(std::int64_t j) const { return is_dropped(p_, task_, h_, i_, j); }
+  T kept(T weight) const { return p_.drops(task_) ? weight * static_cast<T>(p_.keep_scale) : weight; }
 
   T* weights_row() const {
+    if (task_.lane_row != nullptr) return static_cast<T*>(task_.lane_row);
     return static_cast<T*>(p_.weights) + b_ * p_.weights_stride[0] + h_ * p_.weights_stride[1] +
-           (i_ - p_.task.first_row) * p_.weights_stride[2];
+           i_ * p_.weights_stride[2];
   }
 
   const AttentionProblem& p_;
+  const Task& task_;
   std::int64_t b_, h_, group_, i_ = 0;
   RowScores<T> scores_;
   T* v_;        // a row of V
@@ -199,32 +202,28 @@ std::size_t scratch_bytes(const AttentionProblem& p) noexcept {
 enum class Want : bool { output, scores };
 
 template <typename T>
-void each_row(Want want, const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin,
-              std::int64_t row_end, void* scratch) {
-  Rows<T> rows(p, b, h, static_cast<T*>(scratch));
-  for (std::int64_t i = row_begin; i < row_end; ++i) want == Want::output ? rows.attend(i) : rows.scores(i);
+void each_row(Want want, const AttentionProblem& p, const Task& task, void* scratch) {
+  Rows<T> rows(p, task, static_cast<T*>(scratch));
+  for (std::int64_t i = task.row; i < task.row + task.rows; ++i) want == Want::output ? rows.attend(i) : rows.scores(i);
 }
 
 template <Want want>
-void rows(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin, std::int64_t row_end,
-          void* scratch) noexcept {
-  p.element == Element::f64 ? each_row<double>(want, p, b, h, row_begin, row_end, scratch)
-                            : each_row<float>(want, p, b, h, row_begin, row_end, scratch);
+void rows(const AttentionProblem& p, const Task& task, void* scratch) noexcept {
+  p.element == Element::f64 ? each_row<double>(want, p, task, scratch) : each_row<float>(want, p, task, scratch);
 }
 
 template <typename T>
-void modify_scores(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin,
-                   std::int64_t row_end) {
-  for (std::int64_t i = row_begin; i < row_end; ++i) {
-    T* s = static_cast<T*>(p.weights) + b * p.weights_stride[0] + h * p.weights_stride[1] + i * p.weights_stride[2];
+void modify_scores(const AttentionProblem& p, const Task& task) {
+  for (std::int64_t i = task.row; i < task.row + task.rows; ++i) {
+    T* s = static_cast<T*>(p.weights) + task.batch * p.weights_stride[0] + task.head * p.weights_stride[1] +
+           i * p.weights_stride[2];
     for (std::int64_t j = 0; j < p.k_rows; ++j)
-      if (exists(p, b, i, j)) s[j] = canonical(ScoreMachine<T>(p, {b, h, i, j}).run(s[j]));
+      if (exists(p, task, i, j)) s[j] = canonical(ScoreMachine<T>(p, {task, task.head, i, j}).run(s[j]));
   }
 }
 
-void score_mod(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t row_begin,
-               std::int64_t row_end) noexcept {
-  (p.element == Element::f64 ? modify_scores<double> : modify_scores<float>)(p, b, h, row_begin, row_end);
+void score_mod(const AttentionProblem& p, const Task& task) noexcept {
+  (p.element == Element::f64 ? modify_scores<double> : modify_scores<float>)(p, task);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ std::size_t scratch_bytes(const AttentionGradient& g) {
              : sizeof(float) * static_cast<std::size_t>(Step<float>::elements(g.problem));
 }
 
-bool step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* scratch) {
+bool step(const AttentionGradient& g, const Task& rows, const StepOrder& step_order, void* scratch) {
   if (g.problem.element == Element::f64) Step<double>(g, rows, static_cast<double*>(scratch)).all_keys(step_order);
   else Step<float>(g, rows, static_cast<float*>(scratch)).all_keys(step_order);
   return true;

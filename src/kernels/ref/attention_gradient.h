@@ -40,8 +40,8 @@ class Step {
            Lookups<T>::elements(p);
   }
 
-  Step(const AttentionGradient& g, const GradientRows& rows, T* scratch, Bf16Product product = Bf16Product::wide)
-      : g_(g), p_(g.problem), rows_(rows), pairs_(g, rows.batch, rows.head, scratch, product),
+  Step(const AttentionGradient& g, const Task& rows, T* scratch, Bf16Product product = Bf16Product::wide)
+      : g_(g), p_(g.problem), rows_(rows), pairs_(g, rows, scratch, product),
         dq_(scratch + PairsOf::elements(p_), p_.dim),
         dw_(dq_.chain + Accumulated<T>::elements(p_.dim), additive_channels(p_)) {
     dk_ = dw_.chain + Accumulated<T>::elements(additive_channels(p_));
@@ -54,7 +54,7 @@ class Step {
   void all_keys(const StepOrder& step_order) {
     begin_sums();
     load_queries();
-    const std::int64_t begin = p_.keys_begin(rows_.batch), end = p_.keys_end(rows_.batch);
+    const std::int64_t begin = p_.keys_begin(rows_), end = p_.keys_end(rows_);
     for (std::int64_t first = begin; first < end; first += block_keys) {
       const std::int64_t last = first + block_keys < end ? first + block_keys : end;
       if (visibility(first, last) == Visibility::empty) continue;
@@ -99,7 +99,7 @@ class Step {
     for (std::int64_t n = 0; n < count; ++n) values[n] = 0;
   }
   Visibility visibility(std::int64_t first, std::int64_t last) const {
-    return classify(p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, first, last, rows_.head});
+    return classify(p_, rows_, {rows_.row, rows_.row + rows_.rows, first, last, rows_.head});
   }
 
   /// Calls visit(row of the step, key) for the pairs that take part; rows ascend, and within a row the keys.
@@ -171,7 +171,7 @@ class Step {
     for (int n = 0; n < p_.bias_count; ++n) {
       const BiasTerm& term = p_.bias[n];
       const std::int64_t distance =
-          key_position(p_, rows_.batch, j) - row_position(p_, rows_.batch, rows_.row + r, term.bottom_right);
+          key_position(p_, rows_, j) - row_position(p_, rows_, rows_.row + r, term.bottom_right);
       if (term.op == BiasOp::slope) *sums = fma(pairs_.bias, static_cast<T>(term.times(distance)), *sums);
       if (term.op == BiasOp::table) sums[term.bucket(distance)] = sums[term.bucket(distance)] + pairs_.bias;
       sums += parameters_of(term);
@@ -242,11 +242,11 @@ class Step {
     if (p_.score_gradient == nullptr || p_.score_gradient->elements == ElementOrder::none ||
         step_order.wait_dense == nullptr)
       return;
-    step_order.wait_dense(step_order.context, order_of_elements(p_, key));
+    step_order.wait_dense(step_order.context, order_of_elements(p_, rows_, key));
   }
   void add_to_lookups(std::int64_t r, std::int64_t j, std::int64_t first) {
     T* parameter = parameters_ + r * parameter_count(p_) + parameters_before_lookups(p_);
-    const std::int64_t key = j - p_.keys_begin(rows_.batch);
+    const std::int64_t key = j - p_.keys_begin(rows_);
     pairs_.each_lookup(j, [&](int n, T value, std::int64_t element) {
       const ScoreSlope& lookup = p_.score_gradient->lookups[n];
       const auto to_line = [&](std::int64_t line) {
@@ -275,7 +275,7 @@ class Step {
     std::int64_t* to = g_.places + (rows_.block * p_.q_heads + rows_.head) * gradient->step_count;
     for (int n = 0; n < gradient->lookup_count; ++n) {
       if (gradient->lookups[n].line != ScoreLine::step) continue;
-      ScoreMachine<T> slopes(gradient->program, p_, {rows_.batch, rows_.head, rows_.row, p_.keys_begin(rows_.batch)});
+      ScoreMachine<T> slopes(gradient->program, p_, {rows_, rows_.head, rows_.row, p_.keys_begin(rows_)});
       slopes.run(0);
       *to++ = slopes.element(gradient->lookups[n]);
     }
@@ -300,7 +300,7 @@ class Step {
 
   const AttentionGradient& g_;
   const AttentionProblem& p_;
-  const GradientRows& rows_;
+  const Task& rows_;
   PairsOf pairs_;
   Accumulated<T> dq_;
   Accumulated<T> dw_;  // for additive scores

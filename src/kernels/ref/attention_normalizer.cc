@@ -16,14 +16,14 @@ class NormalizedRows {
     return RowScores<T>::elements(p.dim) + 3 * p.value_dim + p.k_rows;
   }
 
-  NormalizedRows(const AttentionProblem& p, const QueryTile& tile, T* scratch)
-      : p_(p), stage_(*p.normalization), tile_(tile), b_(tile.batch), h_(tile.head), scores_(p, b_, h_, scratch) {
+  NormalizedRows(const AttentionProblem& p, const Task& tile, T* scratch)
+      : p_(p), stage_(*p.normalization), task_(tile), b_(tile.batch), h_(tile.head), scores_(p, tile, scratch) {
     v_ = scratch + RowScores<T>::elements(p.dim);
     chain_ = v_ + p.value_dim;
     total_ = chain_ + p.value_dim;
     s_ = total_ + p.value_dim;
-    begin_ = p.keys_begin(b_);
-    end_ = p.keys_end(b_);
+    begin_ = p.keys_begin(tile);
+    end_ = p.keys_end(tile);
   }
 
   void row(std::int64_t i) {
@@ -31,7 +31,7 @@ class NormalizedRows {
     clear(total_);
     m_ = -infinity<T>();
     t_ = 0;
-    if (i < p_.rows_end(b_) && find_scores()) {
+    if (i < p_.rows_end(task_) && find_scores()) {
       find_numbers();
       for (std::int64_t first = begin_; first < end_; first += block_keys)
         block(first, first + block_keys < end_ ? first + block_keys : end_);
@@ -54,7 +54,7 @@ class NormalizedRows {
       T s;
       const bool seen = scores_.visible(j, true, s);
       s_[j - begin_] = seen ? s : -infinity<T>();
-      if (p_.task.lane_weights != nullptr) return_weight(j, 0);
+      if (task_.lane_weights != nullptr) return_weight(j, 0);
       any = any || seen;
     }
     return any;
@@ -115,16 +115,16 @@ class NormalizedRows {
   /// pass 3: the weights of a block, and their products with the rows of V: a chain over its keys, then one sum.
   void block(std::int64_t first, std::int64_t last) {
     const bool coupled = stage_.is_coupled();
-    const T m = coupled ? reference() : number_of_item<T>(p_, b_),
+    const T m = coupled ? reference() : number_of_item<T>(p_, task_),
             t = stage_.op == NormalizerOp::softmax ? T(1) / t_ : t_;
     clear(chain_);
     for (std::int64_t j = first; j < last; ++j) {
       const T s = s_[j - begin_];
       if (s == -infinity<T>()) continue;
       T weight = weighed(stage_.op, s, m, t).weight;
-      if (!stage_.weight_mod.empty()) weight = ScoreMachine<T>(stage_.weight_mod, p_, {b_, h_, i_, j}).run(weight);
-      if (p_.drops()) weight = is_dropped(p_, b_, h_, i_, j) ? T(0) : weight * static_cast<T>(p_.keep_scale);
-      if (p_.task.lane_weights != nullptr) return_weight(j, canonical(weight) + T(0));
+      if (!stage_.weight_mod.empty()) weight = ScoreMachine<T>(stage_.weight_mod, p_, {task_, h_, i_, j}).run(weight);
+      if (p_.drops(task_)) weight = is_dropped(p_, task_, h_, i_, j) ? T(0) : weight * static_cast<T>(p_.keep_scale);
+      if (task_.lane_weights != nullptr) return_weight(j, canonical(weight) + T(0));
       load_row(p_.v, p_.v_stride, b_, h_ / (p_.q_heads / p_.v_heads), j, p_.value_dim, v_);
       for (std::int64_t d = 0; d < p_.value_dim; ++d) chain_[d] = fma(v_[d], weight, chain_[d]);
     }
@@ -132,7 +132,7 @@ class NormalizedRows {
   }
 
   void return_weight(std::int64_t j, T weight) const {
-    static_cast<T*>(p_.task.lane_weights)[(j - begin_) * p_.task.lane_rows + (i_ - tile_.row)] = weight;
+    static_cast<T*>(task_.lane_weights)[(j - begin_) * task_.lane_rows + (i_ - task_.row)] = weight;
   }
   void save(void* array, T value) const {
     if (array != nullptr) static_cast<T*>(array)[(b_ * p_.q_heads + h_) * p_.q_rows + i_] = canonical(value);
@@ -143,7 +143,7 @@ class NormalizedRows {
 
   const AttentionProblem& p_;
   const Normalization& stage_;
-  const QueryTile& tile_;
+  const Task& task_;
   std::int64_t b_, h_, i_ = 0, begin_ = 0, end_ = 0;
   RowScores<T> scores_;
   T *v_, *chain_, *total_;
@@ -159,11 +159,11 @@ std::size_t normalized_bytes(const AttentionProblem& p) {
   return bytes_of_type(p, NormalizedRows<float>::elements(p), NormalizedRows<double>::elements(p));
 }
 template <typename T>
-void each_normalized(const AttentionProblem& p, const QueryTile& tile, void* scratch) {
+void each_normalized(const AttentionProblem& p, const Task& tile, void* scratch) {
   NormalizedRows<T> of_head(p, tile, static_cast<T*>(scratch));
   for (std::int64_t i = tile.row; i < tile.row + tile.rows; ++i) of_head.row(i);
 }
-bool normalized_rows(const AttentionProblem& p, const QueryTile& tile, void* scratch) {
+bool normalized_rows(const AttentionProblem& p, const Task& tile, void* scratch) {
   p.element == Element::f64 ? each_normalized<double>(p, tile, scratch) : each_normalized<float>(p, tile, scratch);
   return true;
 }
@@ -175,7 +175,7 @@ std::size_t step_bytes(const AttentionGradient& g) {
   return bytes_of_type(g.problem, NormalizedStep<float>::elements(g.problem),
                        NormalizedStep<double>::elements(g.problem));
 }
-bool normalized_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* scratch) {
+bool normalized_step(const AttentionGradient& g, const Task& rows, const StepOrder& step_order, void* scratch) {
   if (g.problem.element == Element::f64)
     NormalizedStep<double>(g, rows, static_cast<double*>(scratch)).all_keys(step_order);
   else NormalizedStep<float>(g, rows, static_cast<float*>(scratch)).all_keys(step_order);

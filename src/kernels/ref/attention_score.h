@@ -23,13 +23,14 @@ void load_row(const KvRows& rows, const std::int64_t (&stride)[2], std::int64_t 
 }
 
 template <typename T>
-T bias_value(const BiasTerm& term, const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i,
+T bias_value(const BiasTerm& term, const AttentionProblem& problem, const Task& task, std::int64_t h, std::int64_t i,
              std::int64_t j) {
   if (term.op == BiasOp::dense) {
     const std::int64_t* stride = term.dense.stride;
-    return load<T>(term.dense.data, term.element, b * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]);
+    return load<T>(term.dense.data, term.element,
+                   task.batch * stride[0] + h * stride[1] + i * stride[2] + j * stride[3]);
   }
-  const std::int64_t distance = key_position(problem, b, j) - row_position(problem, b, i, term.bottom_right);
+  const std::int64_t distance = key_position(problem, task, j) - row_position(problem, task, i, term.bottom_right);
   if (term.op == BiasOp::slope)
     return load<T>(term.values, term.element, h * term.value_stride) * static_cast<T>(term.times(distance));
   return load<T>(term.values, term.element, term.bucket(distance) * term.bucket_stride + h * term.value_stride);
@@ -51,10 +52,10 @@ class RowScores {
   }
 
   /// `product`: how bf16 operands are multiplied.
-  RowScores(const AttentionProblem& problem, std::int64_t b, std::int64_t h, T* scratch,
-            Bf16Product product = Bf16Product::wide)
-      : problem_(problem), product_(product), b_(b), h_(h), group_(h / (problem.q_heads / problem.k_heads)),
-        q_(scratch), k_(scratch + problem.dim), split_(reinterpret_cast<ExpSplit*>(scratch + 2 * problem.dim)) {
+  RowScores(const AttentionProblem& problem, const Task& task, T* scratch, Bf16Product product = Bf16Product::wide)
+      : problem_(problem), product_(product), task_(task), b_(task.batch), h_(task.head),
+        group_(task.head / (problem.q_heads / problem.k_heads)), q_(scratch), k_(scratch + problem.dim),
+        split_(reinterpret_cast<ExpSplit*>(scratch + 2 * problem.dim)) {
     if constexpr (sizeof(T) == sizeof(float))
       if (additive()) weight_sum_ = additive_weight_sum(static_cast<const float*>(problem.additive_w), problem.dim);
   }
@@ -87,7 +88,7 @@ class RowScores {
   /// Computes the final score s (sections 3.1 to 3.3). `masked` is false if no mask hides key j. Returns false if the
   /// row does not see key j; k is read only if a mask or bias has not already decided that.
   bool visible(std::int64_t j, bool masked, T& s) {
-    if (masked && !sees(problem_, b_, h_, i_, j)) return false;
+    if (masked && !sees(problem_, task_, h_, i_, j)) return false;
     for (int n = 0; n < problem_.bias_count; ++n)
       if (bias(n, j) == -infinity<T>()) return false;
     s = score(j);
@@ -98,7 +99,7 @@ class RowScores {
     }
     for (int n = 0; n < problem_.bias_count; ++n) s = s + bias(n, j);
     before_ = s;
-    if (!problem_.score_mod.empty()) s = ScoreMachine<T>(problem_, {b_, h_, i_, j}).run(s);
+    if (!problem_.score_mod.empty()) s = ScoreMachine<T>(problem_, {task_, h_, i_, j}).run(s);
     if (problem_.score_callback.call != nullptr) call_back(j, s);
     if (problem_.temperature != 1) s = s / static_cast<T>(problem_.temperature);
     return s != -infinity<T>();
@@ -128,15 +129,15 @@ class RowScores {
                                      .keys = 1,
                                      .row_stride = 1,
                                      .key_stride = 1,
-                                     .batch = problem_.item(b_),
+                                     .batch = problem_.item(task_),
                                      .head = h_,
                                      .row = i_,
                                      .key = j,
-                                     .row_position = row_position(problem_, b_, i_, callback.bottom_right),
-                                     .key_position = key_position(problem_, b_, j)});
+                                     .row_position = row_position(problem_, task_, i_, callback.bottom_right),
+                                     .key_position = key_position(problem_, task_, j)});
   }
 
-  T bias(int n, std::int64_t j) const { return bias_value<T>(problem_.bias[n], problem_, b_, h_, i_, j); }
+  T bias(int n, std::int64_t j) const { return bias_value<T>(problem_.bias[n], problem_, task_, h_, i_, j); }
   T additive_of_row() const {
     const T* w = static_cast<const T*>(problem_.additive_w);
     if constexpr (sizeof(T) == sizeof(float))
@@ -147,6 +148,7 @@ class RowScores {
 
   const AttentionProblem& problem_;
   Bf16Product product_;
+  const Task& task_;
   std::int64_t b_, h_, group_, i_ = 0;
   T* q_;
   T* k_;

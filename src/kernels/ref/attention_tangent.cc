@@ -15,9 +15,9 @@ class TangentRows {
     return RowScores<T>::elements(p.dim) + ScoreTangent<T>::elements(p) + 4 * p.value_dim;
   }
 
-  TangentRows(const AttentionTangent& t, std::int64_t b, std::int64_t h, T* scratch)
-      : t_(t), p_(t.call.problem), b_(b), h_(h), scores_(p_, b, h, scratch),
-        tangent_(t, p_, b, h, scratch + RowScores<T>::elements(p_.dim)) {
+  TangentRows(const AttentionTangent& t, const Task& task, T* scratch)
+      : t_(t), p_(t.call.problem), task_(task), b_(task.batch), h_(task.head), scores_(p_, task, scratch),
+        tangent_(t, p_, task, scratch + RowScores<T>::elements(p_.dim)) {
     v_ = scratch + RowScores<T>::elements(p_.dim) + ScoreTangent<T>::elements(p_);
     by_score_ = v_ + p_.value_dim;
     by_value_ = by_score_ + p_.value_dim;
@@ -50,13 +50,13 @@ class TangentRows {
   void over_keys() {
     scores_.begin_row(i_);
     tangent_.begin_row(i_);
-    const std::int64_t end = p_.keys_end(b_);
-    for (std::int64_t first = p_.keys_begin(b_); first < end; first += tangent_block)
+    const std::int64_t end = p_.keys_end(task_);
+    for (std::int64_t first = p_.keys_begin(task_); first < end; first += tangent_block)
       block(first, first + tangent_block < end ? first + tangent_block : end);
   }
 
   void block(std::int64_t first, std::int64_t end) {
-    const Visibility visibility = classify(p_, b_, {i_, i_ + 1, first, end, h_});
+    const Visibility visibility = classify(p_, task_, {i_, i_ + 1, first, end, h_});
     if (visibility == Visibility::empty) return;
     clear(by_score_);
     clear(by_value_);
@@ -69,9 +69,8 @@ class TangentRows {
       const T ds = tangent_.of(scores_, j);
       mu = fma(weight, ds, mu);
       // pass 2: dropout comes after the sum
-      const bool kept =
-          p_.task.keep == nullptr || p_.task.keep[(i_ - p_.task.first_row) * p_.task.keep_stride + j] != 0;
-      if (p_.task.keep != nullptr) weight = kept ? weight * static_cast<T>(p_.keep_scale) : T(0);
+      const bool kept = task_.keep == nullptr || task_.keep[(i_ - task_.first_row) * task_.keep_stride + j] != 0;
+      if (task_.keep != nullptr) weight = kept ? weight * static_cast<T>(p_.keep_scale) : T(0);
       // pass 3: chains over the block's keys
       if (t_.has_score_tangents()) {
         load_row(p_.v, p_.v_stride, b_, h_ / (p_.q_heads / p_.v_heads), j, p_.value_dim, v_);
@@ -97,6 +96,7 @@ class TangentRows {
   }
   const AttentionTangent& t_;
   const AttentionProblem& p_;
+  const Task& task_;
   std::int64_t b_, h_, i_ = 0;
   RowScores<T> scores_;
   ScoreTangent<T> tangent_;
@@ -112,11 +112,11 @@ std::size_t tangent_bytes(const AttentionTangent& t) {
 }
 
 template <typename T>
-void each_tangent(const AttentionTangent& t, const GradientRows& rows, void* scratch) {
-  TangentRows<T> of_head(t, rows.batch, rows.head, static_cast<T*>(scratch));
+void each_tangent(const AttentionTangent& t, const Task& rows, void* scratch) {
+  TangentRows<T> of_head(t, rows, static_cast<T*>(scratch));
   for (std::int64_t i = rows.row; i < rows.row + rows.rows; ++i) of_head.row(i);
 }
-bool tangent_rows(const AttentionTangent& t, const GradientRows& rows, void* scratch) {
+bool tangent_rows(const AttentionTangent& t, const Task& rows, void* scratch) {
   t.call.problem.element == Element::f64 ? each_tangent<double>(t, rows, scratch)
                                          : each_tangent<float>(t, rows, scratch);
   return true;

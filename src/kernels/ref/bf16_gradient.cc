@@ -36,7 +36,7 @@ class Bf16Step : public Step<float> {
            query_block * (2 * p.dim + p.value_dim);
   }
 
-  Bf16Step(const AttentionGradient& g, const GradientRows& rows, float* scratch, Bf16Product product)
+  Bf16Step(const AttentionGradient& g, const Task& rows, float* scratch, Bf16Product product)
       : Step(g, rows, scratch, product), product_(product) {
     weights_ = scratch + Step::elements(p_);
     derivatives_ = weights_ + query_block * block_keys;
@@ -49,7 +49,7 @@ class Bf16Step : public Step<float> {
   void all_keys(const StepOrder& step_order) {
     begin_sums();
     clear(q_rows_, query_block * (2 * p_.dim + p_.value_dim));
-    const std::int64_t begin = p_.keys_begin(rows_.batch), end = p_.keys_end(rows_.batch);
+    const std::int64_t begin = p_.keys_begin(rows_), end = p_.keys_end(rows_);
     for (std::int64_t first = begin; first < end; first += block_keys) {
       const std::int64_t last = first + block_keys < end ? first + block_keys : end;
       if (visibility(first, last) == Visibility::empty) continue;
@@ -144,7 +144,7 @@ std::size_t scratch_bytes(const AttentionGradient& g) {
 }
 
 template <Bf16Product PRODUCT>
-bool step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, void* scratch) {
+bool step(const AttentionGradient& g, const Task& rows, const StepOrder& step_order, void* scratch) {
   Bf16Step(g, rows, static_cast<float*>(scratch), PRODUCT).all_keys(step_order);
   return true;
 }

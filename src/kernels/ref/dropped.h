@@ -7,12 +7,12 @@ namespace attn::kernels::ATTN_REF_NAMESPACE {
 
 /// Returns whether dropout drops the weight. Word `position mod 4` of the counter (item, head, row position, key
 /// position / 4) decides it; if the caller gave `keep`, its byte does.
-inline bool is_dropped(const AttentionProblem& p, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j) {
-  if (p.task.keep != nullptr) return p.task.keep[(i - p.task.first_row) * p.task.keep_stride + j] == 0;
-  if (!p.drops()) return false;
-  const std::int64_t position = key_position(p, b, j);
-  std::uint32_t words[4] = {static_cast<std::uint32_t>(p.item(b)), static_cast<std::uint32_t>(p.first_head + h),
-                            static_cast<std::uint32_t>(row_position(p, b, i, false)),
+inline bool is_dropped(const AttentionProblem& p, const Task& task, std::int64_t h, std::int64_t i, std::int64_t j) {
+  if (task.keep != nullptr) return task.keep[(i - task.first_row) * task.keep_stride + j] == 0;
+  if (!p.drops(task)) return false;
+  const std::int64_t position = key_position(p, task, j);
+  std::uint32_t words[4] = {static_cast<std::uint32_t>(p.item(task)), static_cast<std::uint32_t>(p.first_head + h),
+                            static_cast<std::uint32_t>(row_position(p, task, i, false)),
                             static_cast<std::uint32_t>(position / 4)};
   Philox(p.drop_seed).words(words);
   return words[position % 4] < p.drop_least;

@@ -9,13 +9,13 @@ namespace attn::kernels::ATTN_REF_NAMESPACE {
 template <typename T>
 class Pairs : public PairGradient<T> {
   using Base = PairGradient<T>;
-  using Base::g_, Base::p_, Base::b_, Base::h_, Base::i_, Base::scores_, Base::v_, Base::dout_;
+  using Base::g_, Base::p_, Base::task_, Base::b_, Base::h_, Base::i_, Base::scores_, Base::v_, Base::dout_;
 
  public:
   using Base::weight;
 
-  Pairs(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch, Bf16Product product = Bf16Product::wide)
-      : Base(g, b, h, scratch, product), product_(product) {}
+  Pairs(const AttentionGradient& g, const Task& task, T* scratch, Bf16Product product = Bf16Product::wide)
+      : Base(g, task, scratch, product), product_(product) {}
 
   [[gnu::noinline]] void begin_row(std::int64_t i) {
     i_ = i;

@@ -21,9 +21,9 @@ class TangentPairs {
     T weight = 0, score = 0;
   } values;
 
-  TangentPairs(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch, Bf16Product)
-      : g_(g), p_(g.problem), t_(*g.along), b_(b), h_(h), scores_(p_, b, h, scratch),
-        tangent_(t_.operands, p_, b, h, scratch + RowScores<T>::elements(p_.dim)) {
+  TangentPairs(const AttentionGradient& g, const Task& task, T* scratch, Bf16Product)
+      : g_(g), p_(g.problem), t_(*g.along), task_(task), b_(task.batch), h_(task.head), scores_(p_, task, scratch),
+        tangent_(t_.operands, p_, task, scratch + RowScores<T>::elements(p_.dim)) {
     v_ = scratch + RowScores<T>::elements(p_.dim) + ScoreTangent<T>::elements(p_);
     dout_ = v_ + p_.value_dim;
     dout_tangent_ = dout_ + p_.value_dim;
@@ -73,8 +73,8 @@ class TangentPairs {
     }
     values.weight = p;
     weight = p * score_move;
-    if (p_.task.keep != nullptr) {
-      const bool kept = p_.task.keep[(i_ - p_.task.first_row) * p_.task.keep_stride + j] != 0;
+    if (task_.keep != nullptr) {
+      const bool kept = task_.keep[(i_ - task_.first_row) * task_.keep_stride + j] != 0;
       for (T* x : {&values.weight, &weight, &dp, &dp_tangent}) *x = kept ? *x * static_cast<T>(p_.keep_scale) : T(0);
     }
     // backward through the steps of the score, last step first: softmax, temperature, bias, softcap
@@ -127,6 +127,7 @@ class TangentPairs {
   const AttentionGradient& g_;
   const AttentionProblem& p_;
   const GradientTangent& t_;
+  const Task& task_;
   std::int64_t b_, h_, i_ = 0;
   RowScores<T> scores_;
   ScoreTangent<T> tangent_;
@@ -147,7 +148,7 @@ class TangentStep : public Step<T, TangentPairs<T>> {
     return Base::elements(p) + query_block * p.dim + block_keys * (p.dim + p.value_dim);
   }
 
-  TangentStep(const AttentionGradient& g, const GradientRows& rows, T* scratch) : Base(g, rows, scratch) {
+  TangentStep(const AttentionGradient& g, const Task& rows, T* scratch) : Base(g, rows, scratch) {
     dq_moved_ = scratch + Base::elements(p_);
     dk_moved_ = dq_moved_ + query_block * p_.dim;
     dv_moved_ = dk_moved_ + block_keys * p_.dim;
@@ -156,7 +157,7 @@ class TangentStep : public Step<T, TangentPairs<T>> {
   void all_keys(const StepOrder& order) {
     const AttentionTangent& t = g_.along->operands;
     Base::begin_sums();
-    const std::int64_t begin = p_.keys_begin(rows_.batch), end = p_.keys_end(rows_.batch);
+    const std::int64_t begin = p_.keys_begin(rows_), end = p_.keys_end(rows_);
     for (std::int64_t first = begin; first < end; first += block_keys) {
       const std::int64_t last = first + block_keys < end ? first + block_keys : end;
       if (Base::visibility(first, last) == Visibility::empty) continue;
@@ -205,8 +206,7 @@ std::size_t gradient_tangent_bytes(const AttentionGradient& g) {
              : sizeof(float) * static_cast<std::size_t>(TangentStep<float>::elements(g.problem));
 }
 
-bool gradient_tangent_step(const AttentionGradient& g, const GradientRows& rows, const StepOrder& order,
-                           void* scratch) {
+bool gradient_tangent_step(const AttentionGradient& g, const Task& rows, const StepOrder& order, void* scratch) {
   if (g.problem.element == Element::f64) TangentStep<double>(g, rows, static_cast<double*>(scratch)).all_keys(order);
   else TangentStep<float>(g, rows, static_cast<float*>(scratch)).all_keys(order);
   return true;

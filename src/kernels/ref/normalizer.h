@@ -46,8 +46,8 @@ Weighed<T> weighed(NormalizerOp op, T s, T m, T t) {
 
 /// Returns the number that sigmoid adds to the scores of an item, or the factor of relu_squared.
 template <typename T>
-T number_of_item(const AttentionProblem& p, std::int64_t b) {
-  return static_cast<T>(p.normalization->of_item[p.item(b)]);
+T number_of_item(const AttentionProblem& p, const Task& task) {
+  return static_cast<T>(p.normalization->of_item[p.item(task)]);
 }
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

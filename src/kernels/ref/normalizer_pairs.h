@@ -20,15 +20,15 @@ class WeightLookups {
   }
   static std::int64_t elements(const AttentionProblem& p) { return Lookups<T>::elements(of_weights(p)); }
 
-  WeightLookups(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch)
-      : g_(g), p_(of_weights(g.problem)), b_(b), h_(h), lookups_(p_, scratch) {}
+  WeightLookups(const AttentionGradient& g, const Task& task, T* scratch)
+      : g_(g), p_(of_weights(g.problem)), task_(task), b_(task.batch), h_(task.head), lookups_(p_, scratch) {}
 
   bool used() const { return p_.score_gradient != nullptr; }
   void begin() { lookups_.begin(p_); }
   void close() { lookups_.close(p_); }
   void wait(const StepOrder& step_order, std::int64_t key) const {
     if (used() && p_.score_gradient->elements != ElementOrder::none && step_order.wait_dense != nullptr)
-      step_order.wait_dense(step_order.context, order_of_elements(p_, key));
+      step_order.wait_dense(step_order.context, order_of_elements(p_, task_, key));
   }
   void finish(const StepOrder& step_order) const {
     if (!used() || !g_.adds_lookups || !p_.score_gradient->has_lines()) return;
@@ -38,21 +38,21 @@ class WeightLookups {
 
   /// Returns the expression of a weight.
   T modified(T weight, std::int64_t i, std::int64_t j) const {
-    return p_.score_mod.empty() ? weight : ScoreMachine<T>(p_, {b_, h_, i, j}).run(weight);
+    return p_.score_mod.empty() ? weight : ScoreMachine<T>(p_, {task_, h_, i, j}).run(weight);
   }
   /// Returns the derivative by the weight from that by its expression.
   T back(T derivative, T weight, std::int64_t i, std::int64_t j) const {
     if (!used() || p_.score_gradient->one) return derivative;
-    ScoreMachine<T> slopes(p_.score_gradient->program, p_, {b_, h_, i, j});
+    ScoreMachine<T> slopes(p_.score_gradient->program, p_, {task_, h_, i, j});
     slopes.run(weight);
     return times_slope(derivative, slopes.value(p_.score_gradient->slope));
   }
   /// Adds what a pair gives to each lookup; r: the row in the step; first: the first key of the block.
   void add(T derivative, T weight, std::int64_t i, std::int64_t r, std::int64_t j, std::int64_t first) {
     if (!used() || p_.score_gradient->lookup_count == 0) return;
-    ScoreMachine<T> slopes(p_.score_gradient->program, p_, {b_, h_, i, j});
+    ScoreMachine<T> slopes(p_.score_gradient->program, p_, {task_, h_, i, j});
     slopes.run(weight);
-    const std::int64_t key = j - p_.keys_begin(b_);
+    const std::int64_t key = j - p_.keys_begin(task_);
     for (int n = 0; n < p_.score_gradient->lookup_count; ++n) {
       const ScoreSlope& lookup = p_.score_gradient->lookups[n];
       const T value = lookup.one ? derivative : times_slope(derivative, slopes.value(lookup.slope));
@@ -75,6 +75,7 @@ class WeightLookups {
  private:
   const AttentionGradient& g_;
   AttentionProblem p_;
+  const Task& task_;
   std::int64_t b_, h_;
   Lookups<T> lookups_;
 };
@@ -83,7 +84,7 @@ class WeightLookups {
 template <typename T>
 class NormalizedPairs : public PairGradient<T> {
   using Base = PairGradient<T>;
-  using Base::g_, Base::p_, Base::b_, Base::h_, Base::i_, Base::scores_, Base::v_, Base::dout_;
+  using Base::g_, Base::p_, Base::task_, Base::b_, Base::h_, Base::i_, Base::scores_, Base::v_, Base::dout_;
 
  public:
   static std::int64_t elements(const AttentionProblem& p) { return Base::elements(p) + WeightLookups<T>::elements(p); }
@@ -91,9 +92,8 @@ class NormalizedPairs : public PairGradient<T> {
   using Base::weight;
   WeightLookups<T> weights;
 
-  NormalizedPairs(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch,
-                  Bf16Product = Bf16Product::wide)
-      : Base(g, b, h, scratch, Bf16Product::wide), weights(g, b, h, scratch + Base::elements(g.problem)),
+  NormalizedPairs(const AttentionGradient& g, const Task& task, T* scratch, Bf16Product = Bf16Product::wide)
+      : Base(g, task, scratch, Bf16Product::wide), weights(g, task, scratch + Base::elements(g.problem)),
         stage_(*g.problem.normalization) {}
 
   [[gnu::noinline]] void begin_row(std::int64_t i) {
@@ -102,7 +102,7 @@ class NormalizedPairs : public PairGradient<T> {
     const std::int64_t saved = (b_ * p_.q_heads + h_) * p_.q_rows + i;
     const T t = static_cast<const T*>(p_.sum)[saved];
     seen_ = t != 0;
-    m_ = stage_.is_coupled() ? static_cast<const T*>(p_.max)[saved] : number_of_item<T>(p_, b_);
+    m_ = stage_.is_coupled() ? static_cast<const T*>(p_.max)[saved] : number_of_item<T>(p_, task_);
     t_ = seen_ && stage_.op == NormalizerOp::softmax ? T(1) / t : t;
     Base::load_dout();
     // the 64 rows of a step are begun again for each block of keys
@@ -146,10 +146,10 @@ class NormalizedPairs : public PairGradient<T> {
   T delta(std::int64_t saved) {
     if (!seen_ || !stage_.is_coupled()) return 0;
     T numerator = 0, denominator = 0;
-    const std::int64_t end = p_.keys_end(b_);
-    for (std::int64_t first = p_.keys_begin(b_); first < end; first += block_keys) {
+    const std::int64_t end = p_.keys_end(task_);
+    for (std::int64_t first = p_.keys_begin(task_); first < end; first += block_keys) {
       const std::int64_t last = first + block_keys < end ? first + block_keys : end;
-      if (classify(p_, b_, {i_, i_ + 1, first, last, h_}) == Visibility::empty) continue;
+      if (classify(p_, task_, {i_, i_ + 1, first, last, h_}) == Visibility::empty) continue;
       T a = 0, b = 0;
       for (std::int64_t j = first; j < last; ++j) {
         if (!weigh(j, true)) continue;

@@ -21,7 +21,7 @@ class PairGradient {
   void each_lookup(std::int64_t j, F&& give) const {
     const ScoreGradient* gradient = p_.score_gradient;
     if (gradient == nullptr || gradient->lookup_count == 0) return;
-    ScoreMachine<T> slopes(gradient->program, p_, {b_, h_, i_, j});
+    ScoreMachine<T> slopes(gradient->program, p_, {task_, h_, i_, j});
     slopes.run(scores_.before_expression());
     for (int n = 0; n < gradient->lookup_count; ++n) {
       const ScoreSlope& lookup = gradient->lookups[n];
@@ -37,8 +37,8 @@ class PairGradient {
 
  protected:
   /// `product`: how bf16 operands are multiplied.
-  PairGradient(const AttentionGradient& g, std::int64_t b, std::int64_t h, T* scratch, Bf16Product product)
-      : g_(g), p_(g.problem), b_(b), h_(h), scores_(g.problem, b, h, scratch, product),
+  PairGradient(const AttentionGradient& g, const Task& task, T* scratch, Bf16Product product)
+      : g_(g), p_(g.problem), task_(task), b_(task.batch), h_(task.head), scores_(g.problem, task, scratch, product),
         v_(scratch + RowScores<T>::elements(p_.dim)), dout_(v_ + p_.value_dim) {}
 
   void load_dout() {
@@ -51,8 +51,8 @@ class PairGradient {
 
   /// Applies dropout to the weight of the pair with key j, and to the derivative by it.
   void drop(std::int64_t j, T& derivative) {
-    if (p_.task.keep == nullptr) return;
-    const bool kept = p_.task.keep[(i_ - p_.task.first_row) * p_.task.keep_stride + j] != 0;
+    if (task_.keep == nullptr) return;
+    const bool kept = task_.keep[(i_ - task_.first_row) * task_.keep_stride + j] != 0;
     weight = kept ? weight * static_cast<T>(p_.keep_scale) : T(0);
     derivative = kept ? derivative * static_cast<T>(p_.keep_scale) : T(0);
   }
@@ -64,7 +64,7 @@ class PairGradient {
     if (p_.temperature != 1) expression = expression / static_cast<T>(p_.temperature);
     bias = expression;
     if (const ScoreGradient* gradient = p_.score_gradient; gradient != nullptr && !gradient->one) {
-      ScoreMachine<T> slopes(gradient->program, p_, {b_, h_, i_, j});
+      ScoreMachine<T> slopes(gradient->program, p_, {task_, h_, i_, j});
       slopes.run(scores_.before_expression());
       bias = times_slope(expression, slopes.value(gradient->slope));
     }
@@ -73,6 +73,7 @@ class PairGradient {
 
   const AttentionGradient& g_;
   const AttentionProblem& p_;
+  const Task& task_;
   std::int64_t b_, h_, i_ = 0;
   RowScores<T> scores_;
   T* v_;     // a row of V, or of the output

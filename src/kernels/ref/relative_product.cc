@@ -25,14 +25,14 @@ struct Sum {
   T value() const { return canonical(total + chain); }
 };
 
-/// One product for the rows of a batch item and a query head.
+/// One product for the rows of a task and one of its query heads.
 template <typename T>
 class Definition {
  public:
-  Definition(const RelativeProduct& product, const AttentionProblem& problem, std::int64_t b, std::int64_t h)
-      : r_(product), p_(problem), b_(b), begin_(problem.keys_begin(b)), end_(problem.keys_end(b)) {
+  Definition(const RelativeProduct& product, const AttentionProblem& problem, const Task& task, std::int64_t h)
+      : r_(product), p_(problem), task_(task), begin_(problem.keys_begin(task)), end_(problem.keys_end(task)) {
     const std::int64_t own = h / (p_.q_heads / r_.operand_heads);
-    operand_ = static_cast<const T*>(r_.operand) + b * r_.operand_stride[0] + own * r_.operand_stride[1];
+    operand_ = static_cast<const T*>(r_.operand) + task.batch * r_.operand_stride[0] + own * r_.operand_stride[1];
     table_ = static_cast<const T*>(r_.table) + h * r_.table_stride;
   }
 
@@ -88,7 +88,7 @@ class Definition {
   }
 
  private:
-  std::int64_t row_of(std::int64_t i, std::int64_t j) const { return r_.row_of(p_, b_, i, j); }
+  std::int64_t row_of(std::int64_t i, std::int64_t j) const { return r_.row_of(p_, task_, i, j); }
   T operand(std::int64_t t, std::int64_t d) const {
     return operand_[t * r_.operand_stride[2] + d] * static_cast<T>(r_.scale);
   }
@@ -101,30 +101,31 @@ class Definition {
 
   const RelativeProduct& r_;
   const AttentionProblem& p_;
-  std::int64_t b_, begin_, end_;
+  const Task& task_;
+  std::int64_t begin_, end_;
   const T *operand_, *table_;
 };
 
 template <typename T>
-void values(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile, void* pairs,
+void values(const RelativeProduct& product, const AttentionProblem& problem, const Task& tile, void* pairs,
             std::int64_t stride) {
   for (std::int64_t n = 0; n < tile.heads; ++n)
-    Definition<T>(product, problem, tile.batch, tile.head + n)
+    Definition<T>(product, problem, tile, tile.head + n)
         .values(tile.row, tile.rows, static_cast<T*>(pairs) + n * tile.rows * stride, stride);
 }
 
 bool is_f64(const AttentionProblem& p) { return p.element == Element::f64; }
 
-void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                     void* pairs, std::int64_t stride) noexcept {
+void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const Task& tile, void* pairs,
+                     std::int64_t stride) noexcept {
   if (is_f64(problem)) values<double>(product, problem, tile, pairs, stride);
   else values<float>(product, problem, tile, pairs, stride);
 }
 
 template <typename T>
 void gradients(const RelativeProduct& product, const RelativeStep& step, const RelativeGradient& to, void* scratch) {
-  const QueryTile& tile = step.tile;
-  Definition<T>(product, step.problem, tile.batch, tile.head)
+  const Task& tile = step.tile;
+  Definition<T>(product, step.problem, tile, tile.head)
       .gradients(tile.row, tile.rows, static_cast<const T*>(step.pairs), step.stride, to, static_cast<T*>(scratch));
 }
 

@@ -6,9 +6,10 @@
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 
-/// The indices of a pair: batch item, head, row, key.
+/// The indices of a pair: task, head, row, key.
 struct Pair {
-  std::int64_t b, h, i, j;
+  const Task& task;
+  std::int64_t h, i, j;
 };
 
 /// Evaluates the expression. Integers are exact in f64, within 2^53; conditions are 1 and 0; floating values are T. A
@@ -27,14 +28,14 @@ class ScoreMachine {
     values_[0] = 0;  // read for operands that a step does not have
     for (int n = 0; n < program_.constant_count; ++n) values_[n] = program_.constants[n];
     const ScoreSymbols& symbols = program_.symbols;
-    set(ScoreRate::once, symbols.batch, problem.item(pair.b));
+    set(ScoreRate::once, symbols.batch, problem.item(pair.task));
     set(ScoreRate::row, symbols.head, pair.h);
     for (int bottom_right = 0; bottom_right < 2; ++bottom_right)
-      set(ScoreRate::row, symbols.row[bottom_right], row_position(problem, pair.b, pair.i, bottom_right != 0));
-    set(ScoreRate::key, symbols.key, key_position(problem, pair.b, pair.j));
+      set(ScoreRate::row, symbols.row[bottom_right], row_position(problem, pair.task, pair.i, bottom_right != 0));
+    set(ScoreRate::key, symbols.key, key_position(problem, pair.task, pair.j));
     for (int bottom_right = 0; bottom_right < 2; ++bottom_right)
       set(ScoreRate::distance, symbols.distance[bottom_right],
-          key_position(problem, pair.b, pair.j) - row_position(problem, pair.b, pair.i, bottom_right != 0));
+          key_position(problem, pair.task, pair.j) - row_position(problem, pair.task, pair.i, bottom_right != 0));
   }
 
   T run(T s) {

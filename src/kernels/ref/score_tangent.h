@@ -19,8 +19,8 @@ class ScoreTangent {
  public:
   static std::int64_t elements(const AttentionProblem& p) { return 2 * p.dim; }
 
-  ScoreTangent(const AttentionTangent& t, const AttentionProblem& p, std::int64_t b, std::int64_t h, T* scratch)
-      : t_(t), p_(p), b_(b), h_(h), q_(scratch), k_(scratch + p.dim) {}
+  ScoreTangent(const AttentionTangent& t, const AttentionProblem& p, const Task& task, T* scratch)
+      : t_(t), p_(p), task_(task), b_(task.batch), h_(task.head), q_(scratch), k_(scratch + p.dim) {}
 
   void begin_row(std::int64_t i) {
     i_ = i;
@@ -43,11 +43,11 @@ class ScoreTangent {
     if (p_.softcap != 0) ds = times_slope(ds, fma(-scores.capped(), scores.capped(), T(1)));
     capped_ = ds;
     for (int n = 0; n < t_.bias_count; ++n) {
-      const T of_bias = bias_value<T>(t_.bias[n], p_, b_, h_, i_, j);
+      const T of_bias = bias_value<T>(t_.bias[n], p_, task_, h_, i_, j);
       ds = of_bias == -infinity<T>() ? of_bias : ds + of_bias;
     }
     if (const ScoreGradient* gradient = p_.score_gradient; gradient != nullptr && !gradient->one) {
-      ScoreMachine<T> slopes(gradient->program, p_, {b_, h_, i_, j});
+      ScoreMachine<T> slopes(gradient->program, p_, {task_, h_, i_, j});
       slopes.run(scores.before_expression());
       ds = times_slope(ds, slopes.value(gradient->slope));
     }
@@ -63,6 +63,7 @@ class ScoreTangent {
  private:
   const AttentionTangent& t_;
   const AttentionProblem& p_;
+  const Task& task_;
   std::int64_t b_, h_, i_ = 0;
   T *q_, *k_;
   T capped_ = 0;

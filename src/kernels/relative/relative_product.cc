@@ -40,7 +40,7 @@ class Relative {
   }
   std::size_t bytes() const { return bytes_; }
 
-  void values(const QueryTile& tile, T* pairs, std::int64_t stride) {
+  void values(const Task& tile, T* pairs, std::int64_t stride) {
     for (std::int64_t n = 0; n < tile.heads; ++n, pairs += tile.rows * stride) {
       begin(tile, tile.head + n);
       if (!r_.of_keys) load_rows(tile.row, tile.rows);
@@ -48,7 +48,7 @@ class Relative {
         if (r_.of_keys) load_rows(key, count);
         matrices_.multiply({x_, r_.dim}, {table_ + low_ * r_.dim, r_.dim, true}, r_.of_keys ? count : tile.rows, width_,
                            r_.dim, products_);
-        T* const to = pairs + key - p_.keys_begin(tile.batch);
+        T* const to = pairs + key - p_.keys_begin(tile);
         for (std::int64_t i = 0; i < tile.rows; ++i) {
           const T* const from = products_ + (r_.of_keys ? 0 : i * width_);
           T* const place = to + i * stride;
@@ -76,7 +76,7 @@ class Relative {
   }
 
   void gradients(const RelativeStep& step, const RelativeGradient& to, KeptSums& kept) {
-    const QueryTile& tile = step.tile;
+    const Task& tile = step.tile;
     begin(tile, tile.head);
     if (!r_.of_keys) load_rows(tile.row, tile.rows);
     const T scale = static_cast<T>(r_.scale);
@@ -84,7 +84,7 @@ class Relative {
       if (r_.of_keys) load_rows(key, count);
       const std::int64_t rows = r_.of_keys ? count : tile.rows;
       std::fill_n(products_, rows * width_, T(0));
-      const T* const from = static_cast<const T*>(step.pairs) + key - p_.keys_begin(tile.batch);
+      const T* const from = static_cast<const T*>(step.pairs) + key - p_.keys_begin(tile);
       scatter(from, step.stride, tile.rows, count);
       if (to.operand != nullptr) {
         T* const place = static_cast<T*>(to.operand) + (r_.of_keys ? key : tile.row) * r_.dim;
@@ -109,18 +109,19 @@ class Relative {
 
  private:
   bool is_picture() const { return r_.coordinate != RelativeProduct::Coordinate::position; }
-  void begin(const QueryTile& tile, std::int64_t head) {
-    batch_ = tile.batch;
+  void begin(const Task& tile, std::int64_t head) {
+    task_ = &tile;
     head_ = head / (p_.q_heads / r_.operand_heads);
     table_ = static_cast<const T*>(r_.table) + head * r_.table_stride;
-    const std::int64_t offset = p_.row_offset(batch_, r_.bottom_right);
+    const std::int64_t offset = p_.row_offset(*task_, r_.bottom_right);
     for (std::int64_t i = 0; i < tile.rows; ++i) of_rows_[i] = r_.coordinate_of(tile.row + i + offset);
     rows_ = tile.rows;
   }
   /// Loads rows of the operand, scaled.
   void load_rows(std::int64_t row, std::int64_t count) {
     const T scale = static_cast<T>(r_.scale);
-    const T* from = static_cast<const T*>(r_.operand) + batch_ * r_.operand_stride[0] + head_ * r_.operand_stride[1];
+    const T* from =
+        static_cast<const T*>(r_.operand) + task_->batch * r_.operand_stride[0] + head_ * r_.operand_stride[1];
     for (std::int64_t i = 0; i < count; ++i)
       for (std::int64_t d = 0; d < r_.dim; ++d) x_[i * r_.dim + d] = from[(row + i) * r_.operand_stride[2] + d] * scale;
   }
@@ -128,13 +129,13 @@ class Relative {
   /// that it needs: [low_, low_ + width_).
   template <typename F>
   void each_part(F&& visit) {
-    const std::int64_t begin = p_.keys_begin(batch_), end = p_.keys_end(batch_);
+    const std::int64_t begin = p_.keys_begin(*task_), end = p_.keys_end(*task_);
     if (rows_ == 0) return;
     const auto [least, most] = std::minmax_element(of_rows_, of_rows_ + rows_);
     for (std::int64_t key = begin; key < end; key += keys_) {
       const std::int64_t count = std::min(keys_, end - key);
-      for (std::int64_t k = 0; k < count; ++k) of_keys_[k] = r_.coordinate_of(p_.key_position(batch_, key + k));
-      const std::int64_t at = p_.key_position(batch_, key) % r_.width;
+      for (std::int64_t k = 0; k < count; ++k) of_keys_[k] = r_.coordinate_of(p_.key_position(*task_, key + k));
+      const std::int64_t at = p_.key_position(*task_, key) % r_.width;
       picture_column_ = at < 0 ? at + r_.width : at;
       const auto [first, last] = std::minmax_element(of_keys_, of_keys_ + count);
       const std::int64_t a = r_.row_of_entry(r_.entry_of(*first - *most)),
@@ -291,7 +292,8 @@ class Relative {
   std::int32_t* entry_columns_ = nullptr;  // the column of each entry from low_entry_ on
   T* sums_ = nullptr;                      // [columns or 64][dim]
   std::int64_t of_rows_[most_rows] = {};   // coordinates
-  std::int64_t batch_ = 0, head_ = 0, rows_ = 0, low_ = 0, width_ = 0, low_entry_ = 0, picture_column_ = 0;
+  const Task* task_ = nullptr;             // whose pairs are computed
+  std::int64_t head_ = 0, rows_ = 0, low_ = 0, width_ = 0, low_entry_ = 0, picture_column_ = 0;
   const T* table_ = nullptr;
 };
 
@@ -305,8 +307,8 @@ std::size_t relative_scratch_bytes(const RelativeProduct& product, const Attenti
                          : Relative<float>(product, problem, rows, backward, nullptr).bytes();
 }
 
-void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                     void* pairs, std::int64_t stride, void* scratch, std::size_t bytes) {
+void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const Task& tile, void* pairs,
+                     std::int64_t stride, void* scratch, std::size_t bytes) {
   if (is_f64(problem))
     Relative<double>(product, problem, tile.rows, false, scratch, bytes)
         .values(tile, static_cast<double*>(pairs), stride);

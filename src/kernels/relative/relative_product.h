@@ -43,9 +43,9 @@ struct RelativeProduct {
     const std::int64_t row = steps != nullptr ? steps[entry] : entry;
     return backwards ? table_rows - 1 - row : row;
   }
-  std::int64_t row_of(const AttentionProblem& p, std::int64_t b, std::int64_t i, std::int64_t j) const {
+  std::int64_t row_of(const AttentionProblem& p, const Task& task, std::int64_t i, std::int64_t j) const {
     return row_of_entry(
-        entry_of(coordinate_of(p.key_position(b, j)) - coordinate_of(i + p.row_offset(b, bottom_right))));
+        entry_of(coordinate_of(p.key_position(task, j)) - coordinate_of(i + p.row_offset(task, bottom_right))));
   }
 };
 
@@ -73,13 +73,13 @@ std::size_t relative_kept_bytes(const RelativeProduct& product, const AttentionP
 
 /// Computes the product of every row of the tile and every existing key, visible or not: pairs[lane][j - keys_begin],
 /// the lanes `stride` elements apart.
-void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile,
-                     void* pairs, std::int64_t stride, void* scratch, std::size_t bytes);
+void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const Task& tile, void* pairs,
+                     std::int64_t stride, void* scratch, std::size_t bytes);
 
 /// The derivatives of a step, whose tile has up to 64 rows of one head, by the products of its pairs.
 struct RelativeStep {
   const AttentionProblem& problem;
-  const QueryTile& tile;
+  const Task& tile;
   const void* pairs;
   std::int64_t stride;
 };
@@ -91,7 +91,7 @@ void add_kept(const AttentionProblem& problem, KeptSums& kept);
 
 /// The definition of both in plain loops. `gradients` needs scratch for 64 x table_rows numbers.
 struct RelativeReference {
-  void (*values)(const RelativeProduct& product, const AttentionProblem& problem, const QueryTile& tile, void* pairs,
+  void (*values)(const RelativeProduct& product, const AttentionProblem& problem, const Task& tile, void* pairs,
                  std::int64_t stride) noexcept;
   void (*gradients)(const RelativeProduct& product, const RelativeStep& step, const RelativeGradient& to,
                     void* scratch) noexcept;

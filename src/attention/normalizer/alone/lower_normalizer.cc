@@ -26,6 +26,6 @@ void lower_weight_gradient(const LoweredNormalizer&, const std::vector<Tensor>&,
                            Dtype, LoweredWeightGradient&) {}
 UnfusedWeights unfused_weights(const Call&, const Tensor&, const Tensor&, const std::vector<Tensor>&) { return {}; }
 std::size_t normalizer_scratch_bytes(const kernels::AttentionProblem&) { return 0; }
-void normalizer_rows(const kernels::AttentionProblem&, const kernels::QueryTile&, void*) {}
+void normalizer_rows(const kernels::AttentionProblem&, const kernels::Task&, void*) {}
 
 }  // namespace attn

@@ -4,7 +4,7 @@
 // whole: 64 rows of T, which stay in L1 while they are used. The first blocks of a head are kept for the other query
 // tiles of the task, as far as they fit in L2. Conversion is exact; int8 is then multiplied by its scale with one
 // rounding, as kernels/ref does.
-//  Rows at a large power-of-two stride ([B, T, H, D] in memory) conflict in the cache sets (ScheduleHints): the query
+//  Rows at a large power-of-two stride ([B, T, H, D] in memory) conflict in the cache sets (copy_rows): the query
 // tiles of a task then read a copy. (1, 16, 1024, 64) takes 0.86 of the time that it takes without the copy.
 #if defined(ATTN_KV_BLOCK_CACHE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_KV_BLOCK_CACHE_INL_H
@@ -158,7 +158,7 @@ class KvBlockCache {
 
  private:
   static constexpr std::int64_t most_blocks = 256, most_widened_bytes = 512 << 10, most_copied_bytes = 2 << 20;
-  static bool copies(const AttentionProblem& p) { return sizeof(T) >= sizeof(float) && p.hints.copy_rows; }
+  static bool copies(const AttentionProblem& p) { return sizeof(T) >= sizeof(float) && p.copy_rows; }
   static bool differs(const KvRows& rows) { return rows.element != element; }
   /// Returns the elements of a row, rounded up to whole cache lines.
   static std::int64_t stride(const AttentionProblem& p) {

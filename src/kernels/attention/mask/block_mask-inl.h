@@ -54,21 +54,20 @@ HWY_INLINE bool is_by_keys(const MaskProgram& mask) {
 }
 
 /// Computes, for each key, the rows that see it by one causal mask or window.
-HWY_INLINE void band_mask(const AttentionProblem& problem, const MaskNode& node, const QueryTile& tile,
-                          std::int64_t first, int keys, Word* visible) {
+HWY_INLINE void band_mask(const AttentionProblem& problem, const MaskNode& node, const Task& tile, std::int64_t first,
+                          int keys, Word* visible) {
   const std::int64_t left = node.op == MaskOp::causal ? -1 : node.left,
                      right = node.op == MaskOp::causal ? 0 : node.right;
   // the lane whose row has the position of the key
-  std::int64_t at = problem.key_position(tile.batch, first);
-  at -= problem.row_offset(tile.batch, node.bottom_right) + tile.row;
+  std::int64_t at = problem.key_position(tile, first);
+  at -= problem.row_offset(tile, node.bottom_right) + tile.row;
   for (int r = 0; r < keys; ++r, ++at)
     visible[r] =
         bits_between(right < 0 ? 0 : at - right, left < 0 || at + left >= tile.rows ? tile.rows : at + left + 1);
 }
 
 /// Computes the same by lists of blocks.
-HWY_INLINE void lists_mask(const BlockLists& lists, const QueryTile& tile, std::int64_t first, int keys,
-                           Word* visible) {
+HWY_INLINE void lists_mask(const BlockLists& lists, const Task& tile, std::int64_t first, int keys, Word* visible) {
   for (int r = 0; r < keys; ++r) visible[r] = 0;
   for (std::int64_t row = 0, next; row < tile.rows; row = next) {
     const std::int64_t i = tile.row + row;
@@ -83,7 +82,7 @@ HWY_INLINE void lists_mask(const BlockLists& lists, const QueryTile& tile, std::
 }
 
 /// Computes the same by parts that are joined with &.
-HWY_INLINE void mask_by_keys(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
+HWY_INLINE void mask_by_keys(const AttentionProblem& problem, const Task& tile, std::int64_t first, int keys,
                              Word* visible) {
   const auto part = [&](const MaskNode& node, Word* to) {
     if (node.op == MaskOp::blocks) lists_mask(node.lists, tile, first, keys, to);
@@ -99,7 +98,7 @@ HWY_INLINE void mask_by_keys(const AttentionProblem& problem, const QueryTile& t
 }
 
 /// Computes the same for 64 rows and 64 keys of one dense mask whose keys are contiguous.
-HWY_INLINE void dense_mask(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, Word* visible) {
+HWY_INLINE void dense_mask(const AttentionProblem& problem, const Task& tile, std::int64_t first, Word* visible) {
   const MaskNode& node = problem.mask.nodes[0];
   const std::int64_t* stride = node.dense.stride;
   const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + tile.batch * stride[0] +
@@ -109,8 +108,8 @@ HWY_INLINE void dense_mask(const AttentionProblem& problem, const QueryTile& til
 }
 
 /// Computes the mask of a block: one word per key, one bit per query row. Returns false when the whole block is masked.
-HWY_NOINLINE inline bool block_mask(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
-                                    int keys, Word* visible) {
+HWY_NOINLINE inline bool block_mask(const AttentionProblem& problem, const Task& tile, std::int64_t first, int keys,
+                                    Word* visible) {
   const bool dense = tile.heads == 1 && tile.rows == 64 && problem.mask.count == 1 &&
                      problem.mask.nodes[0].op == MaskOp::dense && problem.mask.nodes[0].dense.stride[3] == 1;
   const bool by_keys = tile.heads == 1 && is_by_keys(problem.mask);
@@ -125,8 +124,7 @@ HWY_NOINLINE inline bool block_mask(const AttentionProblem& problem, const Query
       int lane = 0;
       for (std::int64_t n = 0; n < tile.heads; ++n)
         for (std::int64_t i = 0; i < tile.rows; ++i)
-          visible[lane++] =
-              mask_word(problem, tile.batch, tile.head + n, tile.row + i, first + part, count, VectorBits());
+          visible[lane++] = mask_word(problem, tile, tile.head + n, tile.row + i, first + part, count, VectorBits());
       for (; lane < 64; ++lane) visible[lane] = 0;
       transpose_bits(visible);
     }

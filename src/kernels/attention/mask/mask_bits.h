@@ -41,24 +41,24 @@ inline Word bits_of_bytes(const std::uint8_t* bytes, std::int64_t stride, bool v
   return (value ? word : ~word) & bits_between(0, count);
 }
 
-/// Returns the mask of row i of (b, h) for the keys first ... first + count - 1, one bit per key; lengths are not
+/// Returns the mask of row i of head h for the keys first ... first + count - 1, one bit per key; lengths are not
 /// applied. `bits_of`: bits_of_bytes, or its vector version.
 template <class F>
-Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t first,
+Word mask_word(const AttentionProblem& problem, const Task& task, std::int64_t h, std::int64_t i, std::int64_t first,
                int count, F&& bits_of) {
-  const std::int64_t position = problem.key_position(b, first);
+  const std::int64_t position = problem.key_position(task, first);
   const auto leaf = [&](const MaskNode& node) {
     // position of the row, as an index into the block's keys
-    const std::int64_t at = i + problem.row_offset(b, node.bottom_right) - position;
+    const std::int64_t at = i + problem.row_offset(task, node.bottom_right) - position;
     switch (node.op) {
       case MaskOp::causal: return bits_between(0, at + 1);
       case MaskOp::window:
         return bits_between(node.left < 0 ? 0 : at - node.left, node.right < 0 ? 64 : at + node.right + 1);
       case MaskOp::prefix:
-        return bits_between(0, (node.per_batch ? node.per_batch[problem.item(b)] : node.n) - position);
+        return bits_between(0, (node.per_batch ? node.per_batch[problem.item(task)] : node.n) - position);
       case MaskOp::documents: {
-        const std::int64_t id = node.query_ids[b * node.query_ids_stride + i];
-        const std::int64_t* keys = node.key_ids + b * node.key_ids_stride + first;
+        const std::int64_t id = node.query_ids[task.batch * node.query_ids_stride + i];
+        const std::int64_t* keys = node.key_ids + task.batch * node.key_ids_stride + first;
         Word word = 0;
         for (int j = 0; j < count; ++j) word |= static_cast<Word>(keys[j] == id) << j;
         return word;
@@ -66,7 +66,7 @@ Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, 
       case MaskOp::blocks: {
         Word word = 0;
         if (node.lists.block_keys == 1) {  // single keys, often many
-          const std::int64_t* list = node.lists.of(b, h, i);
+          const std::int64_t* list = node.lists.of(task.batch, h, i);
           for (std::int64_t n = first_at_least(node.lists, list, first); n < node.lists.width; ++n) {
             if (list[n] >= first + count) break;
             word |= Word{1} << (list[n] - first);
@@ -74,13 +74,13 @@ Word mask_word(const AttentionProblem& problem, std::int64_t b, std::int64_t h, 
           return word;
         }
         for_each_listed(
-            node.lists, node.lists.of(b, h, i), first, first + count,
+            node.lists, node.lists.of(task.batch, h, i), first, first + count,
             [&](std::int64_t begin, std::int64_t end) { word |= bits_between(begin - first, end - first); });
         return word;
       }
       case MaskOp::dense: {
         const std::int64_t* stride = node.dense.stride;
-        const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + b * stride[0] + h * stride[1] +
+        const auto* bytes = static_cast<const std::uint8_t*>(node.dense.data) + task.batch * stride[0] + h * stride[1] +
                             i * stride[2] + first * stride[3];
         return bits_of(bytes, stride[3], node.value, count);
       }

@@ -129,7 +129,7 @@ class AdditiveBackwardPass : public BackwardPass<T> {
  public:
   static constexpr int R = query_block, N = lanes<T>;
 
-  HWY_NOINLINE AdditiveBackwardPass(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
+  HWY_NOINLINE AdditiveBackwardPass(const AttentionGradient& g, const Task& rows, Arena& arena)
       : Base(g, rows, arena), more_(arena, g.problem) {
     const auto* w = static_cast<const T*>(p_.additive_w);
     std::memset(more_.w, 0, sizeof(T) * static_cast<std::size_t>(more_.stride));

@@ -19,7 +19,7 @@ class AmxBackwardUnits : public Bf16BackwardWeights {
   static constexpr int unit = tile_items;
   static constexpr bool rounds = false, reads_all_words = true;
 
-  AmxBackwardUnits(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
+  AmxBackwardUnits(const AttentionGradient& g, const Task& rows, Arena& arena)
       : Bf16BackwardWeights(g, rows, arena, 64 * N) {
     tiles_.begin();
   }

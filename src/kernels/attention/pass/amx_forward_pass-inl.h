@@ -16,14 +16,14 @@ namespace attn::kernels::HWY_NAMESPACE {
 /// A Bf16DecodePass that does not convert int8 in registers, because that needs another layout of the output.
 class WidenedBf16DecodePass : public Bf16DecodePass {
  public:
-  WidenedBf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, void* memory)
+  WidenedBf16DecodePass(const AttentionProblem& p, const Task& query_tile, void* memory)
       : Bf16DecodePass(p, query_tile, memory, false) {}
 };
 
 /// The decode pass with products by AMX.
 class AmxDecodePass : public WidenedBf16DecodePass {
  public:
-  HWY_NOINLINE AmxDecodePass(const AttentionProblem& p, const QueryTile& query_tile, void* memory)
+  HWY_NOINLINE AmxDecodePass(const AttentionProblem& p, const Task& query_tile, void* memory)
       : WidenedBf16DecodePass(p, query_tile, memory) {
     shape_tiles(tiles_, pairs);
     shape_decode_tiles(value_tiles_, rows());
@@ -43,8 +43,8 @@ class AmxMergePass : public Bf16ForwardPass {
 
   /// Returns the path of a query tile. If scores or weights are needed with query rows in the lanes, decode rows take
   /// the path of prefill.
-  static Path path_of(const AttentionProblem& p, const QueryTile& query_tile) {
-    return keeps_keys_in_lanes(p) ? Bf16ForwardPass::path_of(p, query_tile) : Path::prefill;
+  static Path path_of(const AttentionProblem& p, const Task& query_tile) {
+    return keeps_keys_in_lanes(p, query_tile) ? Bf16ForwardPass::path_of(p, query_tile) : Path::prefill;
   }
 };
 
@@ -53,7 +53,7 @@ class AmxForwardPass : public AmxMergePass {
  public:
   using Decode = AmxDecodePass;
 
-  HWY_NOINLINE AmxForwardPass(const AttentionProblem& p, const QueryTile& query_tile, void* memory)
+  HWY_NOINLINE AmxForwardPass(const AttentionProblem& p, const Task& query_tile, void* memory)
       : AmxMergePass(p, query_tile, memory) {
     spread_next(4, block_keys);
     shape_tiles(tiles_, pairs);

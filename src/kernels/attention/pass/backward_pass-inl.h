@@ -26,7 +26,7 @@ class BackwardPass : public GradientSums<T> {
   static_assert(R / N <= most_vectors);
   using typename Sums::Blocks;
 
-  BackwardPass(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
+  BackwardPass(const AttentionGradient& g, const Task& rows, Arena& arena)
       : Sums(g, rows, arena), at_(arena, g.problem) {
     begin_step(ahead_, g, rows, sizeof(T), N * tile_vectors * gradient_tile(tile_vectors));
     k_ = {static_cast<const T*>(p_.k.base) + rows.batch * p_.k_stride[0] + p_.key_head(rows.head) * p_.k_stride[1],
@@ -39,7 +39,7 @@ class BackwardPass : public GradientSums<T> {
   }
 
   const AttentionGradient& gradient() const { return g_; }
-  std::int64_t batch() const { return rows_.batch; }
+  const Task& task() const { return rows_; }
   void clear_dq() { Sums::clear(at_.dq, p_.dim); }
   /// Reads the sums over earlier keys; returns whether there are any.
   HWY_NOINLINE bool load_dq() {
@@ -90,7 +90,7 @@ class BackwardPass : public GradientSums<T> {
                           keys.count};
     };
     ahead_.soon.clear();
-    add_block({ahead_.soon, sizeof(T)}, p_, Sums::tile_, keys.first, keys.count,
+    add_block({ahead_.soon, sizeof(T)}, p_, Sums::rows_, keys.first, keys.count,
               {sums({g_.dv, g_.dv_stride, p_.v_heads}, p_.value_dim), sums({g_.dk, g_.dk_stride, p_.k_heads}, p_.dim)});
     ahead_.begin_block();
   }

@@ -22,7 +22,7 @@ class Bf16BackwardOperands : public GradientSums<float> {
   using Bf16Rows = Matrix<std::uint16_t>;
 
   /// `elements`: the number of elements of a product that are computed together.
-  Bf16BackwardOperands(const AttentionGradient& g, const GradientRows& rows, Arena& arena, std::int64_t elements)
+  Bf16BackwardOperands(const AttentionGradient& g, const Task& rows, Arena& arena, std::int64_t elements)
       : Sums(g, rows, arena), at_(arena, g.problem) {
     begin_step(ahead_, g, rows, sizeof(std::uint16_t), elements);
     vectors_ = (vectors_ + 1) / 2 * 2;  // a word of two rows is built from two vectors

@@ -21,7 +21,7 @@ class Bf16BackwardPairs : public Bf16BackwardWeights {
   static constexpr int unit = 2;
   static constexpr bool rounds = true, reads_all_words = false;
 
-  Bf16BackwardPairs(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
+  Bf16BackwardPairs(const AttentionGradient& g, const Task& rows, Arena& arena)
       : Bf16BackwardWeights(g, rows, arena, 16 * N) {}
 
   void make_delta(const Bf16Rows& out) {

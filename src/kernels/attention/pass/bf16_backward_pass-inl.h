@@ -27,22 +27,22 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <class Products>
 class Bf16BackwardPass : public Products {
   using Products::R, Products::N, Products::unit, Products::rounds, Products::g_, Products::p_, Products::rows_,
-      Products::tile_, Products::scratch_, Products::vectors_, Products::at_, Products::ahead_, Products::k_,
-      Products::v_, Products::whole_, Products::seen_, Products::k_head, Products::v_head, Products::padded_rows,
+      Products::scratch_, Products::vectors_, Products::at_, Products::ahead_, Products::k_, Products::v_,
+      Products::whole_, Products::seen_, Products::k_head, Products::v_head, Products::padded_rows,
       Products::transpose_pairs, Products::pair_all_rows;
   using typename Products::Bf16Rows, typename Products::Piece, typename Products::Sums;
 
  public:
-  Bf16BackwardPass(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
+  Bf16BackwardPass(const AttentionGradient& g, const Task& rows, Arena& arena)
       : Products(g, rows, arena), totals_(g.problem, g.totals_end - g.totals_begin),
         plain_(p_.softcap == 0 && p_.bias_count == 0 && p_.score_gradient == nullptr && p_.temperature == 1 &&
-               !p_.drops()) {}
+               !p_.drops(rows_)) {}
   static std::size_t bytes(const AttentionProblem& p) {
     return scratch_bytes<BackwardScratch<float>, Bf16GradientOperands>(p);
   }
 
   const AttentionGradient& gradient() const { return g_; }
-  std::int64_t batch() const { return rows_.batch; }
+  const Task& task() const { return rows_; }
   void clear_dq() {
     std::memset(at_.dq, 0, sizeof(float) * static_cast<std::size_t>(R * Bf16GradientOperands::wide(p_.dim)));
   }
@@ -83,7 +83,7 @@ class Bf16BackwardPass : public Products {
     const std::int64_t first = keys.first - g_.totals_begin;
     const MemoryPieces none;
     ahead_.soon.clear();
-    add_block({ahead_.soon, sizeof(std::uint16_t)}, p_, tile_, keys.first, keys.count,
+    add_block({ahead_.soon, sizeof(std::uint16_t)}, p_, rows_, keys.first, keys.count,
               {g_.dv == nullptr ? none : totals_.v(g_.totals, v_head(), first).pieces(keys.count),
                g_.dk == nullptr ? none : totals_.k(g_.totals, k_head(), first).pieces(keys.count)});
     ahead_.begin_block();

@@ -68,8 +68,8 @@ class Bf16BackwardWeights : public Bf16BackwardOperands {
   HWY_NOINLINE void weigh_apart(const KvBlock& keys) {
     const ActiveRanges& ranges = keys.ranges;
     alignas(64) Word kept[64];
-    const bool dropped = p_.drops();
-    if (dropped) kept_rows(p_, tile_, keys.first, keys.count, kept);
+    const bool dropped = p_.drops(rows_);
+    if (dropped) kept_rows(p_, rows_, keys.first, keys.count, kept);
     const __m512 keep_scale = _mm512_set1_ps(static_cast<float>(p_.keep_scale));
     Word real = 0;  // rows that see some key
     for (int i = 0; i < vectors_ * N; ++i) real |= Word{scratch_.inverse[i] != 0} << i;

@@ -28,9 +28,9 @@ class Bf16DecodePass : public DecodeStreams<float> {
   const AmxTiles *amx = nullptr, *amx_values = nullptr;
 
   /// `lut`: whether int8 may be converted in registers.
-  Bf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, Arena arena, bool lut = has_int8_lut())
+  Bf16DecodePass(const AttentionProblem& p, const Task& query_tile, Arena arena, bool lut = has_int8_lut())
       : Bf16DecodePass(p, query_tile, Bf16Memory(arena, p),
-                       lut && in_int8_tiles(p, Element::sign_magnitude8, p.keys_begin(query_tile.batch))) {
+                       lut && in_int8_tiles(p, Element::sign_magnitude8, p.keys_begin(query_tile))) {
     // the loaders of int8 read no column beyond a row
     if (int8) rows_out = DecodeOutput<float>(scratch.block, p.value_dim);
   }
@@ -67,7 +67,7 @@ class Bf16DecodePass : public DecodeStreams<float> {
   }
 
  private:
-  HWY_NOINLINE Bf16DecodePass(const AttentionProblem& p, const QueryTile& query_tile, const Bf16Memory& memory,
+  HWY_NOINLINE Bf16DecodePass(const AttentionProblem& p, const Task& query_tile, const Bf16Memory& memory,
                               bool in_registers)
       : DecodeStreams(p, query_tile, memory.tile, is_int8(p.k.element), in_registers,
                       Bf16Scratch::value_words(p.value_dim), block_keys),

@@ -39,9 +39,9 @@ class Bf16ForwardPass : public QueryTilePass<float> {
   const AmxTiles* amx = nullptr;
   MaskedKeys<block_keys> masked;  // used if the tile has a single row; noted because weights overwrite the scores
 
-  Bf16ForwardPass(const AttentionProblem& p, const QueryTile& query_tile, Arena arena)
+  Bf16ForwardPass(const AttentionProblem& p, const Task& query_tile, Arena arena)
       : Bf16ForwardPass(p, query_tile, Bf16Memory(arena, p)) {}
-  static Path path_of(const AttentionProblem& p, const QueryTile& query_tile) {
+  static Path path_of(const AttentionProblem& p, const Task& query_tile) {
     return HWY_NAMESPACE::path_of<float>(p, query_tile);
   }
   static std::size_t scratch_bytes(const AttentionProblem& p) { return kernels::scratch_bytes<Bf16Memory>(p); }
@@ -49,7 +49,7 @@ class Bf16ForwardPass : public QueryTilePass<float> {
     std::uint8_t* const ready = Bf16Memory(arena, p).wide.ready;
     std::memset(ready, 0, 2 * Bf16Scratch::most_blocks);
     ready[2 * Bf16Scratch::most_blocks] =
-        is_int8(p.k.element) || (p.hints.copy_rows && rows >= least_copying_tiles * bf16_rows);
+        is_int8(p.k.element) || (p.copy_rows && rows >= least_copying_tiles * bf16_rows);
   }
 
   HWY_NOINLINE void load_queries() {
@@ -93,7 +93,7 @@ class Bf16ForwardPass : public QueryTilePass<float> {
   }
 
  private:
-  HWY_NOINLINE Bf16ForwardPass(const AttentionProblem& p, const QueryTile& query_tile, const Bf16Memory& memory)
+  HWY_NOINLINE Bf16ForwardPass(const AttentionProblem& p, const Task& query_tile, const Bf16Memory& memory)
       : QueryTilePass(p, query_tile, Path::prefill, memory.tile, is_int8(p.k.element) ? 0 : 2, 0), wide(memory.wide),
         kv(p, tile, k, v, wide), pairs(Bf16Scratch::pairs(p.dim)) {
     spread_next((block_keys + p.value_dim) / tile_keys(4, registers), block_keys);

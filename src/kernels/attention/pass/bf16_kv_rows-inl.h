@@ -87,9 +87,8 @@ class Bf16KvRows {
  public:
   BlockScales scales;
 
-  Bf16KvRows(const AttentionProblem& p, const QueryTile& tile, const KvRows& k, const KvRows& v,
-             const Bf16Scratch& scratch)
-      : p_(p), k_(k), v_(v), wide_(scratch), pairs_(Bf16Scratch::pairs(p.dim)), keys_begin_(p.keys_begin(tile.batch)) {
+  Bf16KvRows(const AttentionProblem& p, const Task& tile, const KvRows& k, const KvRows& v, const Bf16Scratch& scratch)
+      : p_(p), k_(k), v_(v), wide_(scratch), pairs_(Bf16Scratch::pairs(p.dim)), keys_begin_(p.keys_begin(tile)) {
     scales.there = k.scales != nullptr;
     std::memset(wide_.zeros, 0, sizeof(std::uint16_t) * static_cast<std::size_t>(p.value_dim));
   }

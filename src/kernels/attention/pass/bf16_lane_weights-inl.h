@@ -49,7 +49,7 @@ struct Bf16LaneWeights {
 
   /// Computes the online softmax of a block. Dropout and the scales of int8 values multiply weights after their sum.
   HWY_NOINLINE void weigh(std::int64_t first, const ActiveRanges& ranges, const BlockScales& scales) const {
-    const bool dropout = pass.problem.drops(), keep = dropout || scales.there;
+    const bool dropout = pass.problem.drops(pass.tile), keep = dropout || scales.there;
     raise_maximum(pass.scratch, pass.vectors);
     for (int g = 0; g < ranges.count; ++g)
       for_each_tile(ranges.first[g], ranges.last[g], [&]<int V>(int v) ATTN_BF16_ATTR {

@@ -43,7 +43,7 @@ struct Bf16Scratch {
   }
   /// Returns the number of slots for keys; the last is for blocks that are not cached.
   static std::int64_t key_places(const AttentionProblem& p) {
-    return p.hints.copy_rows || is_int8(p.k.element) ? cached_blocks(p) : p.dim % 2;
+    return p.copy_rows || is_int8(p.k.element) ? cached_blocks(p) : p.dim % 2;
   }
   static constexpr std::int64_t most_blocks = 64;
 
@@ -73,7 +73,7 @@ struct Bf16Memory {
 };
 
 /// Transposes the pairs of columns of Q to [ceil(D / 2)][width].
-HWY_NOINLINE inline void transpose_pairs(const AttentionProblem& p, const QueryTile& tile, std::uint32_t* q,
+HWY_NOINLINE inline void transpose_pairs(const AttentionProblem& p, const Task& tile, std::uint32_t* q,
                                          std::int64_t width) {
   tile.for_each_piece(p.q_stride, [&](std::int64_t first, std::int64_t rows, std::int64_t start, std::int64_t stride) {
     const auto* const from = static_cast<const std::uint16_t*>(p.q) + start;

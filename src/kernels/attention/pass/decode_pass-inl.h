@@ -24,8 +24,8 @@ namespace attn::kernels::HWY_NAMESPACE {
 
 /// Returns whether scores and weights stay in the layout of decode, because nothing needs them with query rows in the
 /// lanes.
-inline bool keeps_keys_in_lanes(const AttentionProblem& p) {
-  return !has_modifiers(p) && p.task.lane_weights == nullptr && !p.drops();
+inline bool keeps_keys_in_lanes(const AttentionProblem& p, const Task& tile) {
+  return !has_modifiers(p) && tile.lane_weights == nullptr && !p.drops(tile);
 }
 
 /// The part of decode that all types share: K and V are streams from memory.
@@ -44,10 +44,10 @@ class DecodeStreams : public QueryTilePass<T> {
   Int8Groups k_groups, v_groups;        // the block's addresses of int8
 
  protected:
-  DecodeStreams(const AttentionProblem& p, const QueryTile& query_tile, const QueryTileMemory<T>& memory, bool converts,
+  DecodeStreams(const AttentionProblem& p, const Task& query_tile, const QueryTileMemory<T>& memory, bool converts,
                 bool in_registers, std::int64_t v_columns, int block_keys)
       : Pass(p, query_tile, Path::decode, memory, converts ? 0 : bytes_of(p.k.element), v_columns),
-        keys_in_lanes(keeps_keys_in_lanes(p)), int8(in_registers), converted(converts && !in_registers),
+        keys_in_lanes(keeps_keys_in_lanes(p, query_tile)), int8(in_registers), converted(converts && !in_registers),
         rows_shared(!converts && values_in_keys(p)) {
     spread_next(2, block_keys);
   }
@@ -101,7 +101,7 @@ class DecodePass : public DecodeStreams<T> {
         : kv_cache(arena, p), queries(arena.take<T>(p.dim * max_decode_rows)), tile(arena, p, p.dim) {}
   };
 
-  DecodePass(const AttentionProblem& p, const QueryTile& query_tile, Arena arena)
+  DecodePass(const AttentionProblem& p, const Task& query_tile, Arena arena)
       : DecodePass(p, query_tile, Memory(arena, p)) {}
 
   /// Transposes and scales Q once; rows beyond the last one hold 0.
@@ -142,7 +142,7 @@ class DecodePass : public DecodeStreams<T> {
     }
     if (returned_weights.wanted()) returned_weights.keep(first, ranges, 1, scratch.s);
     weigh_block(scratch, ranges, 1);
-    if (problem.drops()) drop_block(problem, tile, first, ranges, scratch.s);
+    if (problem.drops(tile)) drop_block(problem, tile, first, ranges, scratch.s);
     if (ranges.gaps) this->clear_gaps(ranges, scratch.s, 1);
     accumulate(first, keys, ranges, {scratch.s, R});
   }
@@ -150,10 +150,9 @@ class DecodePass : public DecodeStreams<T> {
  private:
   using Mac = MultiplyAdd<T>;
 
-  HWY_NOINLINE DecodePass(const AttentionProblem& p, const QueryTile& query_tile, const Memory& memory)
+  HWY_NOINLINE DecodePass(const AttentionProblem& p, const Task& query_tile, const Memory& memory)
       : Streams(p, query_tile, memory.tile, !has_row_format<T>(p.k.element),
-                sizeof(T) == 4 && in_int8_tiles(p, Element::i8, p.keys_begin(query_tile.batch)), p.value_dim,
-                block_keys),
+                sizeof(T) == 4 && in_int8_tiles(p, Element::i8, p.keys_begin(query_tile)), p.value_dim, block_keys),
         kv_cache_(memory.kv_cache), queries_(memory.queries) {
     kv_cache_.begin_tile();
   }
@@ -205,7 +204,7 @@ class DecodePass : public DecodeStreams<T> {
                const Item** to) const {
     if constexpr (std::is_same_v<Item, T>)
       if (converted) {
-        const std::int64_t index = (range.first - problem.keys_begin(tile.batch)) / kv_block;
+        const std::int64_t index = (range.first - problem.keys_begin(tile)) / kv_block;
         return kv_cache_.load_block(side, index, head, columns, range, to);
       }
     row_pointers(head, range.first, range.keys, to);

@@ -51,9 +51,9 @@ class ForwardPass : public QueryTilePass<T> {
   Score score;
   KvBlockCache<T> kv_cache;
 
-  ForwardPass(const AttentionProblem& p, const QueryTile& query_tile, Arena arena)
+  ForwardPass(const AttentionProblem& p, const Task& query_tile, Arena arena)
       : ForwardPass(p, query_tile, Memory(arena, p)) {}
-  static Path path_of(const AttentionProblem& p, const QueryTile& query_tile) {
+  static Path path_of(const AttentionProblem& p, const Task& query_tile) {
     return HWY_NAMESPACE::path_of<T>(p, query_tile);
   }
   /// Returns the bytes that suffice for any query tile, in prefill and decode.
@@ -112,14 +112,14 @@ class ForwardPass : public QueryTilePass<T> {
     fetch();
     weigh_block(scratch, ranges, vectors);
     fetch();
-    if (problem.drops()) drop_block(problem, tile, first, ranges, scratch.s);
+    if (problem.drops(tile)) drop_block(problem, tile, first, ranges, scratch.s);
     if (ranges.gaps) this->clear_gaps(ranges, scratch.s, 1);
     load_rows(kv_cache.values, v, problem.value_dim, first, keys, v_rows);
     accumulate(ranges, v_rows);
   }
 
  private:
-  HWY_NOINLINE ForwardPass(const AttentionProblem& p, const QueryTile& query_tile, const Memory& memory)
+  HWY_NOINLINE ForwardPass(const AttentionProblem& p, const Task& query_tile, const Memory& memory)
       : Pass(p, query_tile, Path::prefill, memory.tile, KvBlockCache<T>::widens(p) ? 0 : sizeof(T), p.value_dim),
         score(memory.score), kv_cache(memory.kv_cache) {
     kv_cache.begin_tile();
@@ -128,7 +128,7 @@ class ForwardPass : public QueryTilePass<T> {
 
   /// Whether the products are register tiles, which mask their scores and prefetch lines one by one.
   static constexpr bool in_tiles = !Score::additive;
-  std::int64_t block_index(std::int64_t first) const { return (first - problem.keys_begin(tile.batch)) / kv_block; }
+  std::int64_t block_index(std::int64_t first) const { return (first - problem.keys_begin(tile)) / kv_block; }
   /// Points `rows` at a converted or copied block: converted if its rows have another type than T, copied if they
   /// conflict in cache sets and the block is kept (KvBlockCache). Otherwise `rows` still points into K or V.
   void load_rows(typename KvBlockCache<T>::Side side, const KvRows& head, std::int64_t columns, std::int64_t first,

@@ -49,7 +49,7 @@ class GradientTangentPass : public BackwardPass<T> {
  public:
   using Pass::R, Pass::N;
 
-  GradientTangentPass(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
+  GradientTangentPass(const AttentionGradient& g, const Task& rows, Arena& arena)
       : Pass(g, rows, arena), t_(*g.along), o_(t_.operands), at_tangent_(arena, g.problem) {
     dk_ = rows_of_head(o_.dk, o_.dk_stride, p_.key_head(rows.head));
     dv_ = rows_of_head(o_.dv, o_.dv_stride, p_.value_head(rows.head));
@@ -81,7 +81,7 @@ class GradientTangentPass : public BackwardPass<T> {
   /// Computes weights, their tangents, dS and its tangent (in d): the last two before the softcap. 0 where masked.
   HWY_NOINLINE void derive(const KvBlock& keys, bool) {
     ahead_.soon.clear();
-    add_block({ahead_.soon, sizeof(T)}, p_, Pass::tile_, keys.first, keys.count);
+    add_block({ahead_.soon, sizeof(T)}, p_, Pass::rows_, keys.first, keys.count);
     ahead_.begin_block();
     Pass::products(keys, k_, p_.dim, at_.q, scratch_.scores.s);
     Pass::products(keys, v_, p_.value_dim, at_.dout, scratch_.d);
@@ -92,9 +92,9 @@ class GradientTangentPass : public BackwardPass<T> {
     Pass::apply_modifiers(keys);
     move_scores(keys);
     if (keys.visible) clear_trimmed(keys.ranges);
-    if (p_.drops()) {
+    if (p_.drops(rows_)) {
       alignas(64) Word kept[64];
-      kept_rows(p_, Pass::tile_, keys.first, keys.count, kept);
+      kept_rows(p_, Pass::rows_, keys.first, keys.count, kept);
       weigh<true>(keys, kept);
     } else {
       weigh<false>(keys, nullptr);
@@ -222,7 +222,7 @@ class GradientTangentPass : public BackwardPass<T> {
       p.bias = o_.bias, p.bias_count = o_.bias_count;
       QueryTileScratch<T, R> to = scratch_.scores;
       to.s = moved;
-      add_bias(p, Pass::tile_, keys.first, keys.count, keys.ranges, to);
+      add_bias(p, Pass::rows_, keys.first, keys.count, keys.ranges, to);
     }
     if (p_.temperature != 1 && o_.has_score_tangents()) divide_by_temperature<R>(p_, keys.ranges, moved);
   }

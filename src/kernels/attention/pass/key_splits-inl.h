@@ -44,11 +44,11 @@ HWY_NOINLINE bool finish(QueryTilePass<T>& pass, IfNan if_nan = IfNan::recompute
 
 template <class W>
 HWY_NOINLINE void visit_splits(W& pass) {
-  const std::int64_t end = pass.problem.keys_end(pass.tile.batch);
+  const std::int64_t end = pass.problem.keys_end(pass.tile);
   pass.load_queries();
   pass.load_totals();
   pass.kv_end = end;
-  for (std::int64_t first = pass.problem.keys_begin(pass.tile.batch); first < end; first += kv_split) {
+  for (std::int64_t first = pass.problem.keys_begin(pass.tile); first < end; first += kv_split) {
     visit_blocks(pass, first, first + kv_split < end ? first + kv_split : end);
     pass.merge_split();
   }
@@ -56,7 +56,7 @@ HWY_NOINLINE void visit_splits(W& pass) {
 
 /// Calls f(pass) with the pass of the query tile's path.
 template <class W, class F>
-auto with_pass(const AttentionProblem& problem, const QueryTile& tile, void* memory, F&& f) {
+auto with_pass(const AttentionProblem& problem, const Task& tile, void* memory, F&& f) {
   using Decode = typename W::Decode;
   if (W::path_of(problem, tile) == Path::decode) {
     Decode pass(problem, tile, memory);
@@ -67,7 +67,7 @@ auto with_pass(const AttentionProblem& problem, const QueryTile& tile, void* mem
 }
 
 template <typename T>
-std::size_t partial_bytes(const AttentionProblem& problem, const QueryTile& tile) {
+std::size_t partial_bytes(const AttentionProblem& problem, const Task& tile) {
   constexpr int N = lanes<T>;
   // decode rows have whole vectors of columns
   const std::int64_t vectors = (tile.count() + N - 1) / N, columns = (problem.value_dim + N - 1) / N * N;
@@ -88,14 +88,14 @@ struct Partial {
 
 /// Computes the partial results of splits [first, last), one after the other.
 template <class W>
-void attend_splits(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, std::int64_t last,
+void attend_splits(const AttentionProblem& problem, const Task& tile, std::int64_t first, std::int64_t last,
                    void* partials, void* memory) {
   using T = typename W::Compute;
   W::begin_task(problem, tile.rows, memory);
   with_pass<W>(problem, tile, memory, [&](auto& pass) {
     const Partial<T> partial{pass};
-    std::int64_t at = problem.keys_begin(tile.batch) + first * kv_split;
-    const std::int64_t end = std::min(at + (last - first) * kv_split, problem.keys_end(tile.batch));
+    std::int64_t at = problem.keys_begin(tile) + first * kv_split;
+    const std::int64_t end = std::min(at + (last - first) * kv_split, problem.keys_end(tile));
     if (at < end) pass.load_queries();
     pass.kv_end = end;
     const auto bytes = sizeof(T) * static_cast<std::size_t>(partial.width);
@@ -112,7 +112,7 @@ void attend_splits(const AttentionProblem& problem, const QueryTile& tile, std::
 
 /// Merges the splits' partial results in ascending order and writes the results.
 template <class W>
-bool attend_merge(const AttentionProblem& problem, const QueryTile& tile, const void* partials, std::int64_t splits,
+bool attend_merge(const AttentionProblem& problem, const Task& tile, const void* partials, std::int64_t splits,
                   void* memory) {
   using T = typename W::Compute;
   W::begin_task(problem, tile.rows, memory);

@@ -43,15 +43,15 @@ struct NormalizerScratch {
 
 template <typename T, class Base>
 class NormalizerBackward : public Base {
-  using Base::p_, Base::rows_, Base::scratch_, Base::vectors_, Base::tile_, Base::g_;
+  using Base::p_, Base::rows_, Base::scratch_, Base::vectors_, Base::g_;
 
  public:
   using Base::R, Base::N;
   using typename Base::Blocks;
 
-  NormalizerBackward(const AttentionGradient& g, const GradientRows& rows, const StepOrder& step_order, Arena& arena)
+  NormalizerBackward(const AttentionGradient& g, const Task& rows, const StepOrder& step_order, Arena& arena)
       : Base(g, rows, arena), stage_(*p_.normalization), step_order_(step_order), of_weights_(of_weights(g)),
-        more_(arena, scratch_, of_weights_.problem), weight_mod_(of_weights_, rows_, tile_, more_.weights) {}
+        more_(arena, scratch_, of_weights_.problem), weight_mod_(of_weights_, rows_, more_.weights) {}
 
   static std::size_t bytes(const AttentionGradient& g) {
     Arena arena;
@@ -72,7 +72,7 @@ class NormalizerBackward : public Base {
     const T* const m = static_cast<const T*>(p_.max) + Base::saved();
     for (int r = 0; r < vectors_ * N; ++r) {
       const bool sees = r < rows_.rows && t[r] != 0;
-      scratch_.m[r] = !sees ? 0 : stage_.is_coupled() ? m[r] : static_cast<T>(stage_.of_item[p_.item(rows_.batch)]);
+      scratch_.m[r] = !sees ? 0 : stage_.is_coupled() ? m[r] : static_cast<T>(stage_.of_item[p_.item(rows_)]);
       scratch_.inverse[r] = !sees ? 0 : stage_.op == NormalizerOp::softmax ? T(1) / t[r] : t[r];
     }
     Base::load_queries();
@@ -130,8 +130,8 @@ class NormalizerBackward : public Base {
     const ActiveRanges& ranges = keys.ranges;
     const auto keep_scale = hn::Set(d, static_cast<T>(p_.keep_scale));
     alignas(64) Word kept[64];
-    const bool drops = p_.drops();
-    if (drops) kept_rows(p_, tile_, keys.first, keys.count, kept);
+    const bool drops = p_.drops(rows_);
+    if (drops) kept_rows(p_, rows_, keys.first, keys.count, kept);
     for (int g = 0; g < ranges.count; ++g)
       for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r)
         for (int v = ranges.first[g]; v < ranges.last[g]; ++v) {
@@ -156,7 +156,7 @@ class NormalizerBackward : public Base {
     T *const numerator = more_.numerator, *const denominator = more_.denominator;
     Base::clear(numerator, 1);
     Base::clear(denominator, 1);
-    Blocks blocks(p_.keys_begin(rows_.batch), p_.keys_end(rows_.batch));
+    Blocks blocks(p_.keys_begin(rows_), p_.keys_end(rows_));
     while (Base::next(blocks)) {
       const KvBlock& keys = blocks.keys;
       weigh(keys);

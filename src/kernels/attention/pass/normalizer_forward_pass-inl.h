@@ -32,15 +32,15 @@ struct WeightModMemory {
 /// Base: the backward pass of the score, whose operands and scores serve here too.
 template <typename T, class Base>
 class NormalizerForward : public Base {
-  using Base::p_, Base::rows_, Base::scratch_, Base::vectors_, Base::at_, Base::ahead_, Base::v_, Base::tile_;
+  using Base::p_, Base::rows_, Base::scratch_, Base::vectors_, Base::at_, Base::ahead_, Base::v_;
 
  public:
   using Base::R, Base::N;
   using typename Base::Blocks;
 
-  NormalizerForward(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
+  NormalizerForward(const AttentionGradient& g, const Task& rows, Arena& arena)
       : Base(g, rows, arena), tile_scores_(arena, p_), stage_(*p_.normalization), total_(at_.dout), t_(scratch_.delta),
-        weight_mod_(p_, tile_, stage_.weight_mod, R, WeightModMemory<T>(arena, p_).places) {}
+        weight_mod_(p_, rows_, stage_.weight_mod, R, WeightModMemory<T>(arena, p_).places) {}
   static std::size_t bytes(const AttentionProblem& p) {
     return Base::bytes(p) + scratch_bytes<TileScores<T>, WeightModMemory<T>>(p);
   }
@@ -53,7 +53,7 @@ class NormalizerForward : public Base {
       hn::Store(hn::Set(d, T(1)), d, scratch_.inverse + x);
     }
     Base::load_queries();
-    Blocks blocks(p_.keys_begin(rows_.batch), p_.keys_end(rows_.batch));
+    Blocks blocks(p_.keys_begin(rows_), p_.keys_end(rows_));
     for (; Base::next(blocks); ++tile_scores_.count) {
       tile_scores_.blocks[tile_scores_.count] = blocks.keys;
       scratch_.scores.s = tile_scores_.of(tile_scores_.count);
@@ -128,7 +128,7 @@ class NormalizerForward : public Base {
         auto m = safe_reference<T>(hn::Load(d, scratch_.m + v * N)), t = hn::Load(d, t_ + v * N);
         if constexpr (OP == NormalizerOp::softmax) t = hn::Div(hn::Set(d, T(1)), t);
         if constexpr (OP == NormalizerOp::sigmoid || OP == NormalizerOp::relu_squared)
-          m = hn::Set(d, static_cast<T>(stage_.of_item[p_.item(rows_.batch)]));
+          m = hn::Set(d, static_cast<T>(stage_.of_item[p_.item(rows_)]));
         for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r) {
           const auto s = hn::Load(d, scratch_.scores.s + r * R + v * N);
           const auto masked = hn::Eq(s, minus_infinity<T>());
@@ -143,34 +143,34 @@ class NormalizerForward : public Base {
     const ActiveRanges& ranges = keys.ranges;
     const auto keep_scale = hn::Set(d, static_cast<T>(p_.keep_scale));
     alignas(64) Word kept[64];
-    if (p_.drops()) kept_rows(p_, tile_, keys.first, keys.count, kept);
+    if (p_.drops(rows_)) kept_rows(p_, rows_, keys.first, keys.count, kept);
     for (int g = 0; g < ranges.count; ++g)
       for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r)
         for (int v = ranges.first[g]; v < ranges.last[g]; ++v) {
           T* const place = scratch_.scores.s + r * R + v * N;
           auto weight = hn::Load(d, scratch_.d + r * R + v * N);
-          if (p_.drops()) weight = hn::IfThenElseZero(lanes_of<T>(kept[r], v), hn::Mul(weight, keep_scale));
+          if (p_.drops(rows_)) weight = hn::IfThenElseZero(lanes_of<T>(kept[r], v), hn::Mul(weight, keep_scale));
           hn::Store(hn::IfThenZeroElse(hn::Eq(hn::Load(d, place), minus_infinity<T>()), weight), d, place);
         }
   }
 
-  std::size_t lanes_bytes() const { return static_cast<std::size_t>(p_.task.lane_rows) * sizeof(T); }
+  std::size_t lanes_bytes() const { return static_cast<std::size_t>(rows_.lane_rows) * sizeof(T); }
   void clear_returned_weights() const {
-    if (p_.task.lane_weights == nullptr) return;
-    const std::int64_t keys = p_.keys_end(rows_.batch) - p_.keys_begin(rows_.batch);
-    if (keys > 0) std::memset(p_.task.lane_weights, 0, static_cast<std::size_t>(keys) * lanes_bytes());
+    if (rows_.lane_weights == nullptr) return;
+    const std::int64_t keys = p_.keys_end(rows_) - p_.keys_begin(rows_);
+    if (keys > 0) std::memset(rows_.lane_weights, 0, static_cast<std::size_t>(keys) * lanes_bytes());
   }
   /// Copies the weights, NaN as the canonical one, to where the call wants them.
   HWY_NOINLINE void return_weights(const KvBlock& keys) const {
-    if (p_.task.lane_weights == nullptr) return;
-    const std::int64_t first = (keys.first - p_.keys_begin(rows_.batch)) * p_.task.lane_rows;
-    T* const to = static_cast<T*>(p_.task.lane_weights) + first;
+    if (rows_.lane_weights == nullptr) return;
+    const std::int64_t first = (keys.first - p_.keys_begin(rows_)) * rows_.lane_rows;
+    T* const to = static_cast<T*>(rows_.lane_weights) + first;
     const ActiveRanges& ranges = keys.ranges;
     for (int g = 0; g < ranges.count; ++g)
       for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r)
         for (int x = ranges.first[g] * N; x < ranges.last[g] * N && x < rows_.rows; ++x) {
           const T weight = scratch_.scores.s[r * R + x];
-          to[r * p_.task.lane_rows + x] = weight == weight ? weight + T(0) : std::numeric_limits<T>::quiet_NaN();
+          to[r * rows_.lane_rows + x] = weight == weight ? weight + T(0) : std::numeric_limits<T>::quiet_NaN();
         }
   }
 

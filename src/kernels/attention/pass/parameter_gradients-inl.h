@@ -30,7 +30,7 @@ template <typename T>
 class GradientSums : public SoftmaxBackward<T> {
  protected:
   using Pairs = SoftmaxBackward<T>;
-  using Pairs::g_, Pairs::p_, Pairs::rows_, Pairs::tile_, Pairs::scratch_, Pairs::vectors_;
+  using Pairs::g_, Pairs::p_, Pairs::rows_, Pairs::scratch_, Pairs::vectors_;
 
  public:
   using Pairs::Pairs, Pairs::R, Pairs::N;
@@ -45,7 +45,7 @@ class GradientSums : public SoftmaxBackward<T> {
     for (int n = 0; n < p_.bias_count; ++n) {
       const BiasTerm& term = p_.bias[n];
       if (term.op == BiasOp::table || (term.op == BiasOp::slope && !add_distances(term, keys, sums)))
-        for_each_lane(p_, term, tile_, keys.first, [&](int lane, std::int64_t, std::int64_t at) {
+        for_each_lane(p_, term, rows_, keys.first, [&](int lane, std::int64_t, std::int64_t at) {
           for (int r = 0; r < keys.count; ++r, ++at) {
             const T x = scratch_.d[r * R + lane];
             T& sum = sums[(term.op == BiasOp::slope ? 0 : term.bucket(at)) * R + lane];
@@ -110,7 +110,7 @@ class GradientSums : public SoftmaxBackward<T> {
   bool add_distances(const BiasTerm& term, const KvBlock& keys, T* sums) {
     const Tag<T> d;
     alignas(64) T distance[R] = {};
-    if (!count_distances(p_, term, tile_, keys.first, distance)) return false;
+    if (!count_distances(p_, term, rows_, keys.first, distance)) return false;
     const auto mirror = mirror_of<T>(term);
     for (int x = 0; x < vectors_ * N; x += N) {
       auto sum = hn::Load(d, sums + x), at = hn::Load(d, distance + x);
@@ -191,7 +191,7 @@ bool step_back(W& pass, const StepOrder& step_order) {
   const bool dense = g.dense_count != 0, sums = pass.has_parameters() || dense, score_mod = pass.score_mod().used();
   if (sums) pass.clear_sums();
   if (score_mod) pass.score_mod().begin();
-  typename W::Blocks blocks(g.problem.keys_begin(pass.batch()), g.problem.keys_end(pass.batch()));
+  typename W::Blocks blocks(g.problem.keys_begin(pass.task()), g.problem.keys_end(pass.task()));
   KvBlock& keys = blocks.keys;
   bool first = !pass.load_dq();
   while (pass.next(blocks)) {

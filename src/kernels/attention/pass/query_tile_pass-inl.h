@@ -31,7 +31,7 @@ enum class Path { prefill, decode };
 /// Returns the path of a query tile: decode if it has at most 8 rows, which fit in a vector, and V has at least a
 /// vector of columns. Additive scores are always computed with rows in the lanes.
 template <typename T>
-Path path_of(const AttentionProblem& p, const QueryTile& tile) {
+Path path_of(const AttentionProblem& p, const Task& tile) {
   return p.score == ScoreOp::dot && DecodeOutput<T>::takes(tile.count(), p.value_dim) ? Path::decode : Path::prefill;
 }
 
@@ -53,7 +53,7 @@ class QueryTilePass {
   using Compute = T;
 
   const AttentionProblem& problem;
-  QueryTile tile;
+  Task tile;
   Path path;
   QueryTileScratch<T> scratch;
   ScoreVectors<T> score_mod;
@@ -180,7 +180,7 @@ class QueryTilePass {
  protected:
   /// `bytes`: the size of an element of K and V; 0 if they are converted, and then none is prefetched for the next
   /// query tile. `v_columns`: the elements of a row of V that decode may read.
-  HWY_NOINLINE QueryTilePass(const AttentionProblem& p, const QueryTile& query_tile, Path its_path,
+  HWY_NOINLINE QueryTilePass(const AttentionProblem& p, const Task& query_tile, Path its_path,
                              const QueryTileMemory<T>& memory, std::int64_t bytes, std::int64_t v_columns)
       : problem(p), tile(query_tile), path(its_path), scratch(memory.scratch), score_mod(p, tile, memory.score_mod),
         returned_weights(p, query_tile), vectors(static_cast<int>((tile.count() + N - 1) / N)),

@@ -30,7 +30,7 @@ class TangentPass : public BackwardPass<T> {
   using Pass::R, Pass::N;
   using typename Pass::Blocks;
 
-  TangentPass(const AttentionTangent& tangent, const GradientRows& rows, Arena& arena)
+  TangentPass(const AttentionTangent& tangent, const Task& rows, Arena& arena)
       : Pass(tangent.call, rows, arena), t_(tangent), total_(at_.dout), mu_(scratch_.delta) {
     dk_ = rows_of_head(t_.dk, t_.dk_stride, p_.key_head(rows.head));
     dv_ = rows_of_head(t_.dv, t_.dv_stride, p_.value_head(rows.head));
@@ -39,7 +39,7 @@ class TangentPass : public BackwardPass<T> {
   /// Returns false if a result is NaN.
   bool run() {
     load();
-    Blocks blocks(p_.keys_begin(rows_.batch), p_.keys_end(rows_.batch));
+    Blocks blocks(p_.keys_begin(rows_), p_.keys_end(rows_));
     KvBlock& keys = blocks.keys;
     bool first = true;
     while (Pass::next(blocks)) {
@@ -77,7 +77,7 @@ class TangentPass : public BackwardPass<T> {
   /// Computes the scores of a block in scores.s and their tangents in d, both as they go into the softmax.
   HWY_NOINLINE void move_scores(const KvBlock& keys) {
     ahead_.soon.clear();
-    add_block({ahead_.soon, sizeof(T)}, p_, Pass::tile_, keys.first, keys.count);
+    add_block({ahead_.soon, sizeof(T)}, p_, Pass::rows_, keys.first, keys.count);
     ahead_.begin_block();
     Pass::products(keys, k_, p_.dim, at_.q, scratch_.scores.s);
     T* const d = scratch_.d;
@@ -100,7 +100,7 @@ class TangentPass : public BackwardPass<T> {
     p.bias = t_.bias, p.bias_count = t_.bias_count;
     QueryTileScratch<T, R> to = scratch_.scores;
     to.s = scratch_.d;
-    add_bias(p, Pass::tile_, keys.first, keys.count, keys.ranges, to);
+    add_bias(p, Pass::rows_, keys.first, keys.count, keys.ranges, to);
   }
 
   /// Computes weights (after dropout) in scores.s, and their products with the tangents of the scores in d; 0 where
@@ -108,9 +108,9 @@ class TangentPass : public BackwardPass<T> {
   HWY_NOINLINE void weigh(const KvBlock& keys) {
     if (keys.visible) Pass::clear_trimmed(keys.ranges);
     alignas(64) T sums[R] = {};
-    if (p_.drops()) {
+    if (p_.drops(rows_)) {
       alignas(64) Word kept[64];
-      kept_rows(p_, Pass::tile_, keys.first, keys.count, kept);
+      kept_rows(p_, Pass::rows_, keys.first, keys.count, kept);
       weigh<true>(keys, kept, sums);
     } else {
       weigh<false>(keys, nullptr, sums);

@@ -19,13 +19,13 @@ namespace attn::kernels::HWY_NAMESPACE {
 /// Computes the blocks of keys [first, end), which are in one split.
 template <class W>
 HWY_NOINLINE void visit_blocks(W& pass, std::int64_t first, std::int64_t end) {
-  const QueryTile& tile = pass.tile;
+  const Task& tile = pass.tile;
   alignas(64) Word visible[W::block_keys];
   pass.begin_split(end);
   for (; first < end; first += W::block_keys) {
     const int keys = static_cast<int>(end - first < W::block_keys ? end - first : W::block_keys);
-    const Visibility visibility = classify(
-        pass.problem, tile.batch, {tile.row, tile.row + tile.rows, first, first + keys, tile.head, tile.heads});
+    const Visibility visibility =
+        classify(pass.problem, tile, {tile.row, tile.row + tile.rows, first, first + keys, tile.head, tile.heads});
     if (visibility == Visibility::full ||
         (visibility == Visibility::partial && block_mask(pass.problem, tile, first, keys, visible))) {
       pass.block(first, keys, visibility == Visibility::full ? nullptr : visible);

@@ -35,9 +35,9 @@ class RowPhilox {
  public:
   static constexpr int R = query_tile_rows<T>, N = static_cast<int>(HWY_LANES(std::uint64_t));
 
-  RowPhilox(const AttentionProblem& problem, const QueryTile& tile) : philox_(problem.drop_seed) {
+  RowPhilox(const AttentionProblem& problem, const Task& tile) : philox_(problem.drop_seed) {
     alignas(64) std::uint64_t position[R] = {}, head[R] = {};
-    const std::int64_t offset = problem.row_offset(tile.batch, false);
+    const std::int64_t offset = problem.row_offset(tile, false);
     int lane = 0;
     for (std::int64_t n = 0; n < tile.heads; ++n)
       for (std::int64_t i = 0; i < tile.rows; ++i, ++lane) {
@@ -45,7 +45,7 @@ class RowPhilox {
         head[lane] = static_cast<std::uint64_t>(problem.first_head + tile.head + n);
       }
     const auto [m0, m1] = Philox::multiplier;
-    const auto item = static_cast<std::uint32_t>(problem.item(tile.batch));
+    const auto item = static_cast<std::uint32_t>(problem.item(tile));
     of_item_ = std::uint64_t{m0} * item;
     const Tag64 d;
     for (int at = 0; at < lane; at += N) {
@@ -136,14 +136,14 @@ HWY_INLINE void drop_four(const RowPhilox<T>& philox, std::uint32_t group, int v
 }
 
 template <typename T>
-HWY_NOINLINE void drop_by_counter(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
+HWY_NOINLINE void drop_by_counter(const AttentionProblem& problem, const Task& tile, std::int64_t first,
                                   const ActiveRanges& ranges, T* s) {
   // several vectors at a time hide the latency of the products: four vectors of counters, two with 16 registers
   constexpr int side_by_side = (registers == 16 ? 2 : 4) * RowPhilox<T>::N / lanes<T>;
   const RowPhilox<T> philox(problem, tile);
   const auto scale = hn::Set(Tag<T>(), static_cast<T>(problem.keep_scale));
   const auto least = static_cast<std::uint32_t>(problem.drop_least);
-  const std::int64_t position = problem.key_position(tile.batch, first);
+  const std::int64_t position = problem.key_position(tile, first);
   for (int g = 0; g < ranges.count; ++g)
     for (std::int64_t group = (position + ranges.key[g]) / 4; group * 4 < position + ranges.key[g + 1]; ++group) {
       int row[4];
@@ -161,13 +161,13 @@ HWY_NOINLINE void drop_by_counter(const AttentionProblem& problem, const QueryTi
 
 /// Computes a word for each key of a block, with one bit per row: whether dropout keeps the weight. The backward pass
 /// needs these bits twice.
-HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
+HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const Task& tile, std::int64_t first,
                                          int keys, Word* kept) {
   using Rows = RowPhilox<float>;  // 64 rows, as in f32, whatever the compute type is
   const Tag64 d;
   const Rows philox(problem, tile);
   const auto least = hn::Set(d, problem.drop_least), word = hn::Set(d, std::uint64_t{0xFFFFFFFF});
-  const std::int64_t position = problem.key_position(tile.batch, first);
+  const std::int64_t position = problem.key_position(tile, first);
   for (int r = 0; r < keys; ++r) kept[r] = ~Word{0};
   for (std::int64_t group = position / 4; group * 4 < position + keys; ++group)
     // the loop is small, so that the processor computes the words of the next rows at the same time
@@ -184,28 +184,24 @@ HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const 
     }
 }
 
-/// Computes one word per key: the rows whose weights dropout keeps, read from problem.task.keep.
-inline void kept_words(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
-                       Word* kept) {
+/// Computes one word per key: the rows whose weights dropout keeps, read from Task::keep.
+inline void kept_words(const AttentionProblem& problem, const Task& tile, std::int64_t first, int keys, Word* kept) {
   for (std::int64_t i = 0; i < 64; ++i)
     kept[i] = i < tile.rows
-                  ? bits_of_bytes(
-                        problem.task.keep + (tile.row + i - problem.task.first_row) * problem.task.keep_stride + first,
-                        1, true, keys)
+                  ? bits_of_bytes(tile.keep + (tile.row + i - tile.first_row) * tile.keep_stride + first, 1, true, keys)
                   : 0;
   transpose_bits(kept);
 }
 
-/// Computes those bits by counter, or reads them from problem.task.keep.
-HWY_INLINE void kept_rows(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
-                          Word* kept) {
-  if (problem.task.keep == nullptr) kept_by_counter(problem, tile, first, keys, kept);
+/// Computes those bits by counter, or reads them from Task::keep.
+HWY_INLINE void kept_rows(const AttentionProblem& problem, const Task& tile, std::int64_t first, int keys, Word* kept) {
+  if (tile.keep == nullptr) kept_by_counter(problem, tile, first, keys, kept);
   else kept_words(problem, tile, first, keys, kept);
 }
 
-/// Applies dropout by the bytes of problem.task.keep.
+/// Applies dropout by the bytes of Task::keep.
 template <typename T>
-HWY_NOINLINE void drop_by_bytes(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
+HWY_NOINLINE void drop_by_bytes(const AttentionProblem& problem, const Task& tile, std::int64_t first,
                                 const ActiveRanges& ranges, T* s) {
   const Tag<T> d;
   constexpr int R = query_tile_rows<T>, N = lanes<T>;
@@ -227,9 +223,9 @@ HWY_NOINLINE void drop_by_bytes(const AttentionProblem& problem, const QueryTile
 
 /// Applies dropout after the sum was computed: the weights of keys first ... at `s` are scaled or become 0.
 template <typename T>
-HWY_INLINE void drop_block(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
+HWY_INLINE void drop_block(const AttentionProblem& problem, const Task& tile, std::int64_t first,
                            const ActiveRanges& ranges, T* s) {
-  if (problem.task.keep == nullptr) drop_by_counter(problem, tile, first, ranges, s);
+  if (tile.keep == nullptr) drop_by_counter(problem, tile, first, ranges, s);
   else drop_by_bytes(problem, tile, first, ranges, s);
 }
 

@@ -82,7 +82,7 @@ HWY_NOINLINE inline void transpose_half_bias(Element element, const void* from, 
 
 /// Transposes rows of a dense bias to lanes, in `extra`.
 template <typename T, int R>
-HWY_NOINLINE void gather_dense(const BiasTerm& term, const QueryTile& tile, std::int64_t first, int keys,
+HWY_NOINLINE void gather_dense(const BiasTerm& term, const Task& tile, std::int64_t first, int keys,
                                const QueryTileScratch<T, R>& scratch) {
   const std::int64_t* stride = term.dense.stride;
   const bool same_type = term.element == (sizeof(T) == 8 ? Element::f64 : Element::f32);
@@ -106,10 +106,9 @@ HWY_NOINLINE void gather_dense(const BiasTerm& term, const QueryTile& tile, std:
 
 /// Calls visit(lane, query head, key position minus row position) for each lane and the first key of the block.
 template <typename F>
-HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
+HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& term, const Task& tile,
                               std::int64_t first, F&& visit) {
-  const std::int64_t key = problem.key_position(tile.batch, first),
-                     offset = problem.row_offset(tile.batch, term.bottom_right);
+  const std::int64_t key = problem.key_position(tile, first), offset = problem.row_offset(tile, term.bottom_right);
   int lane = 0;
   for (std::int64_t n = 0; n < tile.heads; ++n)
     for (std::int64_t i = 0; i < tile.rows; ++i, ++lane) visit(lane, tile.head + n, key - (tile.row + i + offset));
@@ -118,7 +117,7 @@ HWY_INLINE void for_each_lane(const AttentionProblem& problem, const BiasTerm& t
 /// Writes the distance of the block's first key to each lane. Returns whether distances of later keys follow exactly by
 /// adding 1 in T, and slopes are multiplied by them (symmetric: by -|distance|); else BiasTerm::times is used.
 template <typename T, int R>
-HWY_NOINLINE bool count_distances(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
+HWY_NOINLINE bool count_distances(const AttentionProblem& problem, const BiasTerm& term, const Task& tile,
                                   std::int64_t first, T (&distance)[R]) {
   constexpr std::int64_t most = (std::int64_t{1} << std::numeric_limits<T>::digits) - bf16_kv_block;
   bool exact = true;
@@ -138,7 +137,7 @@ HWY_INLINE Vector<T> mirror_of(const BiasTerm& term) {
 
 /// Computes slope * BiasTerm::times(distance).
 template <typename T, int R>
-HWY_NOINLINE void gather_slope(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
+HWY_NOINLINE void gather_slope(const AttentionProblem& problem, const BiasTerm& term, const Task& tile,
                                std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
@@ -163,7 +162,7 @@ HWY_NOINLINE void gather_slope(const AttentionProblem& problem, const BiasTerm& 
 
 /// Computes table[bucket of the distance].
 template <typename T, int R>
-HWY_NOINLINE void gather_table(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
+HWY_NOINLINE void gather_table(const AttentionProblem& problem, const BiasTerm& term, const Task& tile,
                                std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
   for_each_lane(problem, term, tile, first, [&](int lane, std::int64_t head, std::int64_t at) {
     for (int r = 0; r < keys; ++r, ++at) {
@@ -175,8 +174,8 @@ HWY_NOINLINE void gather_table(const AttentionProblem& problem, const BiasTerm& 
 
 /// Writes one bias term of the block to `extra`, rows in lanes.
 template <typename T, int R>
-HWY_INLINE void gather_bias(const AttentionProblem& problem, const BiasTerm& term, const QueryTile& tile,
-                            std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
+HWY_INLINE void gather_bias(const AttentionProblem& problem, const BiasTerm& term, const Task& tile, std::int64_t first,
+                            int keys, const QueryTileScratch<T, R>& scratch) {
   switch (term.op) {
     case BiasOp::dense: return gather_dense(term, tile, first, keys, scratch);
     case BiasOp::slope: return gather_slope(problem, term, tile, first, keys, scratch);
@@ -218,7 +217,7 @@ HWY_INLINE void restart_maximum(const QueryTileScratch<T>& scratch) {
 /// Adds the bias terms one after another. A bias of -inf masks the pair instead of being added, because the score may
 /// be NaN.
 template <typename T, int R>
-HWY_NOINLINE void add_bias(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
+HWY_NOINLINE void add_bias(const AttentionProblem& problem, const Task& tile, std::int64_t first, int keys,
                            const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
   const Tag<T> d;
   for (int n = 0; n < problem.bias_count; ++n) {
@@ -232,7 +231,7 @@ HWY_NOINLINE void add_bias(const AttentionProblem& problem, const QueryTile& til
 
 /// Masks pairs with a bias of -inf again after score_mod or a callback, which may have changed their score to a number.
 template <typename T, int R>
-HWY_NOINLINE void mask_by_bias(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
+HWY_NOINLINE void mask_by_bias(const AttentionProblem& problem, const Task& tile, std::int64_t first, int keys,
                                const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
   const Tag<T> d;
   for (int n = 0; n < problem.bias_count; ++n) {
@@ -247,8 +246,8 @@ HWY_NOINLINE void mask_by_bias(const AttentionProblem& problem, const QueryTile&
 /// Applies all score modifiers and the mask in the order of docs/numerics.md sections 3.2 and 3.3. The running maximum
 /// stays in alpha.
 template <typename T>
-HWY_NOINLINE void apply_score_modifiers(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first,
-                                        int keys, const Word* visible, const ActiveRanges& ranges,
+HWY_NOINLINE void apply_score_modifiers(const AttentionProblem& problem, const Task& tile, std::int64_t first, int keys,
+                                        const Word* visible, const ActiveRanges& ranges,
                                         const QueryTileScratch<T>& scratch, ScoreVectors<T>& score_mod) {
   constexpr int R = query_tile_rows<T>;
   if (problem.softcap != 0) cap_scores<R>(static_cast<T>(problem.softcap), ranges, scratch.s);

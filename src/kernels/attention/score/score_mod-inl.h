@@ -56,15 +56,15 @@ class ScoreVectors {
                       one = score_place_elements(problem.score_mod_one_head, query_tile_rows<T>, N);
     return static_cast<std::int64_t>(any > one ? any : one);
   }
-  static const ScoreProgram& program_of(const AttentionProblem& problem, const QueryTile& tile) {
+  static const ScoreProgram& program_of(const AttentionProblem& problem, const Task& tile) {
     return tile.heads == 1 && !problem.score_mod_one_head.empty() ? problem.score_mod_one_head : problem.score_mod;
   }
 
-  ScoreVectors(const AttentionProblem& problem, const QueryTile& tile, void* memory)
+  ScoreVectors(const AttentionProblem& problem, const Task& tile, void* memory)
       : ScoreVectors(problem, tile, program_of(problem, tile), query_tile_rows<T>, memory) {}
   /// For another program, or for query tiles with another number of rows.
-  HWY_NOINLINE ScoreVectors(const AttentionProblem& problem, const QueryTile& tile, const ScoreProgram& program,
-                            int rows, void* memory)
+  HWY_NOINLINE ScoreVectors(const AttentionProblem& problem, const Task& tile, const ScoreProgram& program, int rows,
+                            void* memory)
       : problem_(problem), tile_(tile), program_(program), rows_(rows) {
     T* next = static_cast<T*>(memory);
     for (int r = 0; r < score_rates; ++r) {
@@ -118,14 +118,14 @@ class ScoreVectors {
   /// Computes the values that depend only on the key or the distance.
   HWY_NOINLINE void begin_block(std::int64_t first, int keys) {
     prepare();
-    const std::int64_t position = key_position(problem_, tile_.batch, first);
+    const std::int64_t position = key_position(problem_, tile_, first);
     if (const int place = program_.symbols.key; place >= 0)
       for (int r = 0; r < keys; ++r) fill(at(ScoreRate::key, place) + r * N, N, position + r);
     run(ScoreRate::key, {keys, 0, 1, 0, nullptr});
     for (int bottom_right = 0; bottom_right < 2; ++bottom_right)
       if (const int place = program_.symbols.distance[bottom_right]; place >= 0)
         fill_distances(at(ScoreRate::distance, place),
-                       position - row_position(problem_, tile_.batch, tile_.row, bottom_right != 0), keys);
+                       position - row_position(problem_, tile_, tile_.row, bottom_right != 0), keys);
     run(ScoreRate::distance, {1, 0, (rows_ + kv_block) / N, 0, nullptr});
   }
 
@@ -145,14 +145,14 @@ class ScoreVectors {
     const ScoreSymbols& symbols = program_.symbols;
     for (int n = 0; n < program_.constant_count; ++n)
       for (int lane = 0; lane < N; ++lane) at(ScoreRate::once, n)[lane] = static_cast<T>(program_.constants[n]);
-    if (symbols.batch >= 0) fill(at(ScoreRate::once, symbols.batch), N, problem_.item(tile_.batch));
+    if (symbols.batch >= 0) fill(at(ScoreRate::once, symbols.batch), N, problem_.item(tile_));
     for (int lane = 0; lane < rows_; ++lane) {
       const std::int64_t place = lane < tile_.count() ? lane : tile_.count() - 1, row = tile_.row + place % tile_.rows;
       if (symbols.head >= 0) fill(at(ScoreRate::row, symbols.head) + lane, 1, tile_.head + place / tile_.rows);
       for (int bottom_right = 0; bottom_right < 2; ++bottom_right)
         if (symbols.row[bottom_right] >= 0)
           fill(at(ScoreRate::row, symbols.row[bottom_right]) + lane, 1,
-               row_position(problem_, tile_.batch, row, bottom_right != 0));
+               row_position(problem_, tile_, row, bottom_right != 0));
     }
     run(ScoreRate::once, {1, 0, 1, 0, nullptr});
     run(ScoreRate::row, {1, 0, rows_ / N, 0, nullptr});
@@ -248,7 +248,7 @@ class ScoreVectors {
   }
 
   const AttentionProblem& problem_;
-  const QueryTile tile_;
+  const Task tile_;
   const ScoreProgram& program_;
   const int rows_;
   int elements_[score_rates];
@@ -258,7 +258,7 @@ class ScoreVectors {
 
 /// Calls the callable with the tile of each head: its rows and all keys of the block.
 template <typename T>
-HWY_NOINLINE void call_back(const AttentionProblem& problem, const QueryTile& tile, std::int64_t first, int keys,
+HWY_NOINLINE void call_back(const AttentionProblem& problem, const Task& tile, std::int64_t first, int keys,
                             T* scores) {
   const ScoreCall& callback = problem.score_callback;
   for (std::int64_t n = 0; n < tile.heads; ++n)
@@ -268,12 +268,12 @@ HWY_NOINLINE void call_back(const AttentionProblem& problem, const QueryTile& ti
                                      .keys = keys,
                                      .row_stride = 1,
                                      .key_stride = query_tile_rows<T>,
-                                     .batch = problem.item(tile.batch),
+                                     .batch = problem.item(tile),
                                      .head = tile.head + n,
                                      .row = tile.row,
                                      .key = first,
-                                     .row_position = row_position(problem, tile.batch, tile.row, callback.bottom_right),
-                                     .key_position = key_position(problem, tile.batch, first)});
+                                     .row_position = row_position(problem, tile, tile.row, callback.bottom_right),
+                                     .key_position = key_position(problem, tile, first)});
 }
 
 #endif

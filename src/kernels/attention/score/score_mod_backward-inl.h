@@ -21,11 +21,10 @@ class ScoreBack {
   static constexpr int R = query_block, N = lanes<T>;
   using Window = ScoreWindow<T>;
 
-  [[gnu::cold]] HWY_NOINLINE ScoreBack(const AttentionGradient& g, const GradientRows& rows, const QueryTile& tile,
-                                       const BackwardScratch<T>& scratch)
+  [[gnu::cold]] HWY_NOINLINE ScoreBack(const AttentionGradient& g, const Task& rows, const BackwardScratch<T>& scratch)
       : g_(g), p_(g.problem), rows_(rows), scratch_(scratch),
-        forward_(p_, tile, BackwardScratch<T>::expression(p_), R, scratch.places[0]),
-        slopes_(p_, tile, p_.score_gradient != nullptr ? p_.score_gradient->program : p_.score_mod, R,
+        forward_(p_, rows, BackwardScratch<T>::expression(p_), R, scratch.places[0]),
+        slopes_(p_, rows, p_.score_gradient != nullptr ? p_.score_gradient->program : p_.score_mod, R,
                 scratch.places[1]) {}
 
   bool used() const { return p_.score_gradient != nullptr; }
@@ -43,8 +42,8 @@ class ScoreBack {
                                        const StepOrder& step_order) {
     const ScoreGradient& gradient = *p_.score_gradient;
     if (gradient.elements != ElementOrder::none && step_order.wait_dense != nullptr)
-      step_order.wait_dense(step_order.context, order_of_elements(p_, first + keys));
-    first_ = first - p_.keys_begin(rows_.batch);
+      step_order.wait_dense(step_order.context, order_of_elements(p_, rows_, first + keys));
+    first_ = first - p_.keys_begin(rows_);
     slopes_.in_windows(first, keys, ranges, scratch_.before, [&](const Window& w) {
       T* const d = scratch_.d + w.key * R;
       for (int n = 0; n < gradient.lookup_count; ++n) {
@@ -212,7 +211,7 @@ class ScoreBack {
 
   const AttentionGradient& g_;
   const AttentionProblem& p_;
-  const GradientRows& rows_;
+  const Task& rows_;
   const BackwardScratch<T>& scratch_;
   ScoreVectors<T> forward_, slopes_;
   LineSums<T>* lines_ = nullptr;

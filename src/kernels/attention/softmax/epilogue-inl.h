@@ -27,7 +27,7 @@ struct Totals {
 
 /// Adds attention sinks: one logit per head that takes part in the softmax and has no value.
 template <typename T>
-HWY_NOINLINE void add_sinks(const T* sinks, const QueryTile& tile, int vectors, const Totals<T>& totals) {
+HWY_NOINLINE void add_sinks(const T* sinks, const Task& tile, int vectors, const Totals<T>& totals) {
   const Tag<T> d;
   constexpr int R = query_tile_rows<T>, N = lanes<T>;
   alignas(64) T of_lane[R] = {};
@@ -61,8 +61,7 @@ HWY_NOINLINE bool divide(std::int64_t rows, int vectors, const Totals<T>& totals
 
 /// Writes m, l and the log-sum-exp ln(l) + m, if the problem has arrays for them.
 template <typename T>
-HWY_NOINLINE void save_sums(const AttentionProblem& problem, const QueryTile& tile, int vectors,
-                            const Totals<T>& totals) {
+HWY_NOINLINE void save_sums(const AttentionProblem& problem, const Task& tile, int vectors, const Totals<T>& totals) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
   const auto save = [&](void* array, const T* values) {
@@ -113,7 +112,7 @@ HWY_INLINE hn::Vec<hn::ScalableTag<std::uint32_t>> rounded_to_half(Element eleme
 }
 
 /// Writes rows of bf16 or f16: two columns become one word per lane, and the words are transposed.
-inline void write_half_rows(const AttentionProblem& problem, const QueryTile& tile, const float* o, float* spare) {
+inline void write_half_rows(const AttentionProblem& problem, const Task& tile, const float* o, float* spare) {
   constexpr int R = query_tile_rows<float>, N = lanes<float>;
   const hn::ScalableTag<std::uint32_t> du;
   const Tag<float> d;
@@ -160,7 +159,7 @@ HWY_INLINE void store_output(Element element, Vector<T> x, std::int64_t count, v
 
 /// Writes decode rows to memory; `row_output` says where their columns are.
 template <typename T>
-HWY_NOINLINE void write_decode_rows(const AttentionProblem& problem, const QueryTile& tile,
+HWY_NOINLINE void write_decode_rows(const AttentionProblem& problem, const Task& tile,
                                     const OutputAccumulator<T>& output, const DecodeOutput<T>& row_output) {
   const Tag<T> d;
   constexpr int N = lanes<T>;
@@ -180,7 +179,7 @@ HWY_NOINLINE void write_decode_rows(const AttentionProblem& problem, const Query
 
 /// Writes the rows of the query tile to memory. `spare`: memory of the size of the output.
 template <typename T>
-void write_rows(const AttentionProblem& problem, const QueryTile& tile, const OutputAccumulator<T>& output,
+void write_rows(const AttentionProblem& problem, const Task& tile, const OutputAccumulator<T>& output,
                 const DecodeOutput<T>& row_output, T* spare) {
   if (output.decode) return write_decode_rows(problem, tile, output, row_output);
   if constexpr (sizeof(T) == 4)

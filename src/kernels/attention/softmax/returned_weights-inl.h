@@ -15,16 +15,15 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Stores the final scores of a query tile in task.lane_weights, [keys][R], -inf where masked. Reading them back costs
+/// Stores the final scores of a query tile in Task::lane_weights, [keys][R], -inf where masked. Reading them back costs
 /// less than computing the products again: a query tile of 64 rows and 8,192 keys takes 2 MiB.
 template <typename T>
 class ReturnedWeights {
  public:
   static constexpr int R = query_tile_rows<T>, N = lanes<T>;
 
-  ReturnedWeights(const AttentionProblem& problem, const QueryTile& tile)
-      : at_(static_cast<T*>(problem.task.lane_weights)), begin_(problem.keys_begin(tile.batch)),
-        end_(problem.keys_end(tile.batch)) {}
+  ReturnedWeights(const AttentionProblem& problem, const Task& tile)
+      : at_(static_cast<T*>(tile.lane_weights)), begin_(problem.keys_begin(tile)), end_(problem.keys_end(tile)) {}
 
   bool wanted() const { return at_ != nullptr; }
   /// Must be called if the pass recomputes one row alone, which is lane `lane` of the stored tile.
@@ -59,8 +58,8 @@ class ReturnedWeights {
 
   /// Changes the scores to exp2((s - m) log2 e) (1 / l), exactly 0 where masked, after dropout, and adds them to
   /// lane_average. `spare`: [64][R].
-  HWY_NOINLINE void make_weights(const AttentionProblem& problem, const QueryTile& tile, int vectors, const T* m,
-                                 const T* l, T* spare) {
+  HWY_NOINLINE void make_weights(const AttentionProblem& problem, const Task& tile, int vectors, const T* m, const T* l,
+                                 T* spare) {
     for (std::int64_t first = begin_; first < end_; first += kv_block) {
       const int keys = static_cast<int>(end_ - first < kv_block ? end_ - first : kv_block);
       T* s = place(first);
@@ -69,11 +68,10 @@ class ReturnedWeights {
         s = spare;
       }
       for (int v = 0; v < vectors; ++v) weigh(keys, m + v * N, l + v * N, s + v * N);
-      if (problem.drops()) drop_block(problem, tile, first, ActiveRanges::all(keys, vectors), s);
+      if (problem.drops(tile)) drop_block(problem, tile, first, ActiveRanges::all(keys, vectors), s);
       if (only_ >= 0)
         for (int r = 0; r < keys; ++r) place(first + r)[only_] = spare[r * R];
-      if (problem.task.lane_average)
-        add(static_cast<T*>(problem.task.lane_average) + (first - begin_) * R, s, keys, vectors);
+      if (tile.lane_average) add(static_cast<T*>(tile.lane_average) + (first - begin_) * R, s, keys, vectors);
     }
   }
 

@@ -36,9 +36,9 @@ class SoftmaxBackward {
  public:
   static constexpr int R = query_block, N = lanes<T>;
 
-  SoftmaxBackward(const AttentionGradient& g, const GradientRows& rows, Arena& arena)
-      : g_(g), p_(g.problem), rows_(rows), tile_{rows.batch, rows.head, 1, rows.row, rows.rows}, scratch_(arena, p_),
-        score_(g, rows, tile_, scratch_), vectors_(static_cast<int>((rows.rows + N - 1) / N)) {}
+  SoftmaxBackward(const AttentionGradient& g, const Task& rows, Arena& arena)
+      : g_(g), p_(g.problem), rows_(rows), scratch_(arena, p_), score_(g, rows, scratch_),
+        vectors_(static_cast<int>((rows.rows + N - 1) / N)) {}
 
   std::int64_t saved() const { return (rows_.batch * p_.q_heads + rows_.head) * p_.q_rows + rows_.row; }
   HWY_NOINLINE void clear(T* to, std::int64_t count) const {
@@ -91,7 +91,7 @@ class SoftmaxBackward {
       const std::int64_t first = blocks.next;
       const int count = blocks.count();
       const bool full = blocks.visibility == Visibility::full,
-                 seen = full || block_mask(p_, tile_, first, count, blocks.visible);
+                 seen = full || block_mask(p_, rows_, first, count, blocks.visible);
       blocks.next += count;
       find(blocks);
       if (!seen) continue;
@@ -109,7 +109,7 @@ class SoftmaxBackward {
   void find(Blocks& blocks) const {
     for (; blocks.next < blocks.end; blocks.next += blocks.count()) {
       blocks.visibility = classify(
-          p_, rows_.batch, {rows_.row, rows_.row + rows_.rows, blocks.next, blocks.next + blocks.count(), rows_.head});
+          p_, rows_, {rows_.row, rows_.row + rows_.rows, blocks.next, blocks.next + blocks.count(), rows_.head});
       if (blocks.visibility != Visibility::empty) return;
     }
   }
@@ -128,10 +128,10 @@ class SoftmaxBackward {
   /// Applies the score modifiers of the forward pass again: softcap, bias terms, score_mod, temperature.
   HWY_INLINE void apply_modifiers(const KvBlock& keys) {
     if (p_.softcap != 0) cap_scores<R>(static_cast<T>(p_.softcap), keys.ranges, scratch_.scores.s, scratch_.capped);
-    if (p_.bias_count != 0) add_bias(p_, tile_, keys.first, keys.count, keys.ranges, scratch_.scores);
+    if (p_.bias_count != 0) add_bias(p_, rows_, keys.first, keys.count, keys.ranges, scratch_.scores);
     if (score_.used()) {
       score_.apply(keys.first, keys.count, keys.ranges);
-      if (p_.bias_count != 0) mask_by_bias(p_, tile_, keys.first, keys.count, keys.ranges, scratch_.scores);
+      if (p_.bias_count != 0) mask_by_bias(p_, rows_, keys.first, keys.count, keys.ranges, scratch_.scores);
     }
     if (p_.temperature != 1) divide_by_temperature<R>(p_, keys.ranges, scratch_.scores.s);
   }
@@ -145,9 +145,9 @@ class SoftmaxBackward {
     const ActiveRanges& ranges = keys.ranges;
     apply_modifiers(keys);
     if (keys.visible) clear_trimmed(ranges);
-    if (p_.drops()) {
+    if (p_.drops(rows_)) {
       alignas(64) Word kept[64];
-      kept_rows(p_, tile_, keys.first, keys.count, kept);
+      kept_rows(p_, rows_, keys.first, keys.count, kept);
       weigh<true>(ranges, keys.visible, kept);
     } else {
       weigh<false>(ranges, keys.visible, nullptr);
@@ -208,8 +208,7 @@ class SoftmaxBackward {
  protected:
   const AttentionGradient& g_;
   const AttentionProblem& p_;
-  const GradientRows& rows_;
-  QueryTile tile_;
+  const Task& rows_;
   BackwardScratch<T> scratch_;
   ScoreBack<T> score_;
   int vectors_;
