@@ -35,10 +35,12 @@ Tensor rows_of_pairs(const Call& call, int term) {
   const kernels::AttentionProblem& p = call.problem;
   const Tensor result = zeros({p.batch, 1, p.q_rows, p.k_rows}, Dtype::i64);
   auto* at = result.data<std::int64_t>();
-  for (std::int64_t b = 0; b < p.batch; ++b)
+  for (std::int64_t b = 0; b < p.batch; ++b) {
+    const kernels::Task item{.batch = b};
     for (std::int64_t i = 0; i < p.q_rows; ++i)
       for (std::int64_t j = 0; j < p.k_rows; ++j, ++at)
-        if (kernels::exists(p, b, i, j)) *at = call.bias.products->row_of(term, p, b, i, j);
+        if (kernels::exists(p, item, i, j)) *at = call.bias.products->row_of(term, p, item, i, j);
+  }
   return result;
 }
 
