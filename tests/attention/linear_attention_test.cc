@@ -178,7 +178,7 @@ TEST(LinearAttention, GatesAndStatesHaveAnyFloatingDtype) {
         };
         const std::vector<Tensor> found = run(in, other), expected = run(same, dtype);
         for (std::size_t n = 0; n < found.size(); ++n) {
-          if (n >= 5) EXPECT_EQ(found[n].dtype(), other);
+          if (n >= 5) { EXPECT_EQ(found[n].dtype(), other); }
           EXPECT_TRUE(same_bits(found[n], expected[n].to(found[n].dtype()))) << n;
         }
       }
