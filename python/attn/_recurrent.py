@@ -46,7 +46,7 @@ def linear_attention(
     scale          of q; default 1 / sqrt(Dk)
     l2norm         divide each row of q and k by sqrt(sum of its squares + 1e-6) first
 
-    Dtypes   float32, float64, bfloat16, float16, the same for q, k and v.
+    Dtypes   float32, float64, bfloat16, float16, the same for q, k and v; g, beta and initial_state any of these.
     Gradient all six tensors; the backward pass keeps one state every 64 rows and has no gradient itself.
     Raises   ValueError for shapes and values, TypeError for dtypes, each with one line that says what is needed.
     Source   Katharopoulos 2020 (2006.16236); RetNet (2307.08621); GLA (2312.06635); Gated DeltaNet (2412.06464).

@@ -100,6 +100,23 @@ def test_half_tensors_and_layouts():
     assert torch.equal(again, output) and again.transpose(1, 2).is_contiguous()
 
 
+@pytest.mark.parametrize("gate", ("head", "channel"))
+@pytest.mark.parametrize("dtype", (torch.float32, torch.float64, torch.bfloat16))
+def test_gates_and_states_of_other_dtypes(gate, dtype):
+    given = [torch.from_numpy(x) for x in operands(gate, True, dtype=np.float64)]
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    for other in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        rows, rest = [x.to(dtype) for x in given[:3]], [x.to(other) for x in given[3:]]
+
+        def run(of):
+            x = [*(y.clone().requires_grad_() for y in rows), *(y.to(of).requires_grad_() for y in rest)]
+            output, state = attn.linear_attention(*x[:5], initial_state=x[5], l2norm=True)
+            return [output, state, *torch.autograd.grad(output.sum() + state.sum(), x)]
+
+        for ours, same in zip(run(other), run(wide)):
+            assert torch.equal(ours, same.to(ours.dtype)), other
+
+
 def test_lengths_and_packed():
     q, k, v, g, beta, _ = operands("head", True)
     output, state = attn.gated_delta_rule(q, k, v, g, beta, lengths=[70, 20])

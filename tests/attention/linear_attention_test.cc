@@ -148,6 +148,42 @@ TEST(LinearAttention, HalfFloatsAreRoundedOnce) {
   }
 }
 
+TEST(LinearAttention, GatesAndStatesHaveAnyFloatingDtype) {
+  for (const Dtype dtype : {Dtype::f32, Dtype::f64, Dtype::bf16})
+    for (const Dtype other : {Dtype::f32, Dtype::f64, Dtype::bf16, Dtype::f16})
+      for (const Gate gate : {Gate::head, Gate::channel}) {
+        SCOPED_TRACE(std::string(name_of(dtype)) + " beside " + std::string(name_of(other)));
+        Given in = given({.batch = 2,
+                          .k_heads = 1,
+                          .v_heads = 2,
+                          .rows = 70,
+                          .gate = gate,
+                          .delta = true,
+                          .state = true,
+                          .l2norm = true,
+                          .dtype = dtype});
+        const Dtype compute = dtype == Dtype::f64 ? Dtype::f64 : Dtype::f32;
+        Given same = in;  // the values that `other` holds, in the dtype of the computation
+        for (Tensor LinearAttentionOptions::* x :
+             {&LinearAttentionOptions::g, &LinearAttentionOptions::beta, &LinearAttentionOptions::initial_state}) {
+          in.options.*x = (in.options.*x).to(other);
+          same.options.*x = (in.options.*x).to(compute);
+        }
+        const auto run = [](const Given& x, Dtype flow) {
+          LinearAttentionSaved saved;
+          LinearAttentionResult r = linear_attention_forward(x.q, x.k, x.v, x.options, saved);
+          LinearAttentionGradients g =
+              linear_attention_backward(x.q, x.k, x.v, x.options, saved, ones_like(r.output).to(flow), {});
+          return std::vector<Tensor>{r.output, r.state, g.q, g.k, g.v, g.g, g.beta, g.initial_state};
+        };
+        const std::vector<Tensor> found = run(in, other), expected = run(same, dtype);
+        for (std::size_t n = 0; n < found.size(); ++n) {
+          if (n >= 5) { EXPECT_EQ(found[n].dtype(), other); }
+          EXPECT_TRUE(same_bits(found[n], expected[n].to(found[n].dtype()))) << n;
+        }
+      }
+}
+
 TEST(LinearAttention, OneDecayAHead) {
   const Shape s{.k_heads = 2, .v_heads = 2, .rows = 9, .dim = 4, .value_dim = 4, .dtype = Dtype::f64};
   Given in = given(s);

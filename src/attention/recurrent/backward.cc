@@ -250,7 +250,7 @@ struct Pass {
 
 Tensor prepared(const Tensor& gradient, Dtype compute, bool whole) {
   if (!gradient.defined()) return {};
-  const Tensor x = gradient.detach();
+  const Tensor x = as_read(gradient, compute);
   if (whole) return x.to(compute).contiguous();
   return x.stride(-1) == 1 || x.size(-1) <= 1 ? x : x.contiguous();
 }

@@ -33,6 +33,9 @@ struct RecurrentCall {
   Dims state_sizes() const { return {static_cast<std::int64_t>(sequences.size()), v_heads, dim, value_dim}; }
 };
 
+/// Returns x without history, in a dtype whose blocks are read into arrays of `compute`.
+Tensor as_read(const Tensor& x, Dtype compute);
+
 /// Checks the operands and options; every mistake of the caller is thrown here.
 RecurrentCall check_recurrent(const char* function, const Tensor& q, const Tensor& k, const Tensor& v,
                               const LinearAttentionOptions& options);

@@ -91,6 +91,10 @@ Tensor adjacent(const Tensor& x) { return x.stride(-1) == 1 || x.size(-1) <= 1 ?
 
 }  // namespace
 
+Tensor as_read(const Tensor& x, Dtype compute) {
+  return compute_dtype(x.dtype()) == compute ? x.detach() : x.detach().to(compute);
+}
+
 RecurrentCall check_recurrent(const char* function, const Tensor& q, const Tensor& k, const Tensor& v,
                               const LinearAttentionOptions& options) {
   const Checks check{function};
@@ -125,18 +129,19 @@ RecurrentCall check_recurrent(const char* function, const Tensor& q, const Tenso
     channels.push_back(call.dim);
     if (options.g.dim() == 1) {
       check.shape("g", options.g, {call.v_heads});
-      call.g = options.g.detach().reshape({1, call.v_heads, 1}).expand(rows);
+      call.g = as_read(options.g, call.compute).reshape({1, call.v_heads, 1}).expand(rows);
     } else {
       if (options.g.dim() == 4) check.shape("g", options.g, channels);
       else check.shape("g", options.g, rows);
-      call.g = options.g.dim() == 4 ? adjacent(options.g) : options.g.detach();
+      const Tensor g = as_read(options.g, call.compute);
+      call.g = options.g.dim() == 4 ? adjacent(g) : g;
     }
     call.decay = options.g.dim() == 4 ? kernels::Decay::channel : kernels::Decay::scalar;
   }
   if (options.beta.defined()) {
     check.floating("beta", options.beta);
     check.shape("beta", options.beta, rows);
-    call.beta = options.beta.detach();
+    call.beta = as_read(options.beta, call.compute);
   }
   call.l2norm = options.l2norm;
   call.scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(call.dim)));

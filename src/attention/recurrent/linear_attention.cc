@@ -97,6 +97,12 @@ LinearAttentionGradients linear_attention_backward(const Tensor& q, const Tensor
       run_recurrent_backward(call, kernels::recurrent_kernels(), saved.states.contiguous(), grad_output, grad_state);
   // one number for all rows of a head: the rows' sum
   if (options.g.defined() && options.g.dim() == 1) gradients.g = sum(gradients.g, {0, 2});
+  const auto as_given = [](Tensor& gradient, const Tensor& x) {
+    if (x.defined()) gradient = gradient.to(x.dtype());
+  };
+  as_given(gradients.g, options.g);
+  as_given(gradients.beta, options.beta);
+  as_given(gradients.initial_state, options.initial_state);
   return gradients;
 }
 
