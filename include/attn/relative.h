@@ -22,9 +22,10 @@ class ATTN_API RelativeIndex {
   /// (2006.03654), as transformers computes it.
   static RelativeIndex log_buckets(std::int64_t buckets, std::int64_t max_position);
   /// Positions are the pixels of a picture, row by row. The row of the query's pixel minus that of the key's, plus
-  /// height - 1: a table of 2 height - 1 rows. Source: Li 2021 (MViTv2, 2112.01526), which SAM uses.
+  /// height - 1: a table of 2 height - 1 rows. A call in which a row or a key has a position outside the picture is
+  /// refused; a part of the pixels is accepted. Source: Li 2021 (MViTv2, 2112.01526), which SAM uses.
   static RelativeIndex picture_rows(std::int64_t height, std::int64_t width);
-  /// The same for columns: a table of 2 width - 1 rows.
+  /// The same for columns: a table of 2 width - 1 rows, which is right for any height.
   static RelativeIndex picture_columns(std::int64_t width);
   /// Returns the same index into a table whose rows are in the opposite order.
   RelativeIndex reversed() const;

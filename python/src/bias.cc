@@ -222,7 +222,8 @@ void add_relative_index(nb::module_& m) {
           "picture_rows", of_two(&RelativeIndex::picture_rows, "RelativeIndex.picture_rows", "height", "width"),
           nb::arg("height").none(), nb::arg("width").none(),
           "Positions are pixels, row by row: the row of the query's pixel minus that of the key's, plus height - 1. A "
-          "table of 2 height - 1 rows. MViTv2 (2112.01526), SAM (2304.02643).")
+          "table of 2 height - 1 rows. Positions outside the picture are refused. MViTv2 (2112.01526), SAM "
+          "(2304.02643).")
       .def_static(
           "picture_columns",
           [size](nb::handle width) {

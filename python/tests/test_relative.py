@@ -115,3 +115,40 @@ def test_mistakes():
         attn.attention_jvp(q, k, v, q_tangent=q, bias=attn.Bias.relative_product(np.zeros((5, 8)), index))
     with pytest.raises(ValueError, match="3 arrays are given; there are 1"):
         attn.Bias.relative_product(np.zeros((5, 8)), index).with_arrays([None] * 3)
+
+
+def test_pictures_refuse_positions_that_they_do_not_have():
+    q = np.zeros((1, 1, 1024, 4), np.float32)
+
+    def attend(index, q=q, **options):
+        return attn.attention(q, q, q, bias=attn.Bias.relative_product(np.zeros((index.rows, 4), np.float32), index),
+                              **options)
+
+    rows = attn.RelativeIndex.picture_rows(170, 6)
+    with pytest.raises(ValueError, match=r"^attention: batch item 0 has rows at positions 0 to 1023 and keys at 0 to "
+                                         r"1023; picture_rows\(170, 6\) has 170 x 6 = 1020 pixels, from position 0 to "
+                                         r"1019$"):
+        attend(rows)
+    attend(rows, key_lengths=[1020], query_lengths=[1020])
+    attend(attn.RelativeIndex.picture_columns(6))  # right for any height
+    packed = {"cu_seqlens_q": [0, 500, 1024], "cu_seqlens_k": [0, 500, 1024]}
+    attend(rows, **packed)
+    with pytest.raises(ValueError, match=r"sequence 1 has rows at positions 0 to 523 .* picture_rows\(87, 6\)"):
+        attend(attn.RelativeIndex.picture_rows(87, 6), **packed)
+    with pytest.raises(ValueError, match=r"rows at positions -1 to 1022 .*; picture_columns\(6\) has pixels from "
+                                         r"position 0$"):
+        attend(attn.RelativeIndex.picture_columns(6), query_start=[-1])
+
+
+def test_other_arrays_are_checked_as_the_first():
+    q, k, v = _operands()
+    bias = attn.Bias.relative_product(np.zeros((5, 8)), attn.RelativeIndex.distance(2, 2))
+    for wrong, text in ((np.zeros((3, 8)), r"the table has shape \[3, 8\]; distance\(2, 2\) needs \[Hq, 5, D\]"),
+                        (np.zeros(8), r"the table has shape \[8\]; distance"),
+                        (np.zeros((5, 7)), "the table of a relative product has rows of 7; they must have the 8")):
+        with pytest.raises(ValueError, match=f"^attention: {text}"):
+            attn.attention(q, k, v, bias=bias.with_arrays([wrong]))
+    with pytest.raises(ValueError, match=r"the scale of a relative product is 1e\+300; it must be finite in f32"):
+        q = q.astype(np.float32)
+        attn.attention(q, q, q, bias=attn.Bias.relative_product(
+            np.zeros((5, 8), np.float32), attn.RelativeIndex.distance(2, 2), scale=1e300))

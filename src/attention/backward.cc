@@ -108,8 +108,8 @@ struct Segments {
   }
 };
 
-/// Computes dq, dk, dv, and for each block of rows its sums for the parameters' gradients. With relative products, whose
-/// gradients are summed for a few groups of rows at a time, these groups are computed one after another. `threads`: the
+/// Computes dq, dk, dv, and for each block of rows its sums for the parameters' gradients. Gradients of relative
+/// products are summed for a few groups of rows at a time, which are then computed one after another. `threads`: the
 /// number at the start of the call, because another thread may change it meanwhile.
 void run_steps(const BackwardSteps& steps, int threads, bool wave, RelativeGradients* products) {
   const std::size_t bytes = steps.scratch_bytes();

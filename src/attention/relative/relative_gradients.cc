@@ -1,5 +1,5 @@
-// src/attention/relative/relative_gradients.cc: runs the steps of the backward pass with relative products as dense bias
-// terms, and sums the gradients of operands and tables.
+// src/attention/relative/relative_gradients.cc: runs the steps of the backward pass with relative products as dense
+// bias terms, and sums the gradients of operands and tables.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 

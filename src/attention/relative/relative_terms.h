@@ -8,7 +8,7 @@
 #include <memory>
 
 namespace attn::kernels {
-struct RelativeReference;  // kernels/relative/relative_product.h
+struct RelativeReference;  // kernels/relative_problem.h
 }
 
 namespace attn {

@@ -1,7 +1,7 @@
 // src/kernels/ref/relative_product.cc: computes relative products and their gradients in plain loops. This order of
 // operations is the definition (docs/numerics.md section 12); the fused code has its bits.
-#include "kernels/relative/relative_product.h"
 #include "kernels/ref/math.h"
+#include "kernels/relative_problem.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
 namespace {

@@ -1,13 +1,22 @@
-// src/kernels/relative/kept_sums.h: adds the sums of a step to a gradient, and keeps those that were computed before the
-// turn of the step.
+// src/kernels/relative/kept_sums.h: adds the sums of a step of the backward pass to a gradient, and keeps those that
+// were computed before the turn of the step.
 #pragma once
-#include "kernels/relative/relative_product.h"
+#include "kernels/attention/backward_problem.h"
 #include "runtime/alignment.h"
 
 #include <limits>
 #include <new>
 
 namespace attn::kernels {
+
+/// Sums that a step has computed before its turn: steps that share elements of a gradient add to them in order. They
+/// are added by begin_turn, or when the memory is full.
+struct KeptSums {
+  const StepOrder& order;  // `wait` is null if no other thread takes part: sums are added at once
+  char* memory = nullptr;  // 64-byte aligned
+  std::size_t bytes = 0, used = 0;
+  bool turn = order.wait == nullptr;  // earlier steps have added all of theirs
+};
 
 /// Begins the memory of sums that are kept: `count` numbers follow after `header` bytes, to be added to `to`.
 template <typename T>
@@ -30,6 +39,7 @@ void add_sums(T* to, const T* sums, std::int64_t count, T factor) {
   }
 }
 
+/// Waits for the turn of the step and adds the sums that are kept.
 template <typename T>
 void begin_turn(KeptSums& kept) {
   if (kept.turn) return;
@@ -43,8 +53,8 @@ void begin_turn(KeptSums& kept) {
   kept.turn = true;
 }
 
-/// Adds the sums that sums(y) computes times `factor` to a gradient that other steps add to; before the turn of this step
-/// it keeps them, if there is room. `own`: memory for the sums if they are not kept.
+/// Adds the sums that sums(y) computes times `factor` to a gradient that other steps add to; before the turn of this
+/// step it keeps them, if there is room. `own`: memory for the sums if they are not kept.
 template <typename T, typename F>
 void add_in_turn(KeptSums& kept, const Kept<T>& to, T* own, F&& sums) {
   const std::size_t bytes = Kept<T>::bytes(to.count);

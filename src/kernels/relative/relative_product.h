@@ -1,68 +1,14 @@
-// src/kernels/relative/relative_product.h: computes the second product of a score, query or key times the row of a
-// table that the pair's positions choose, for a query tile; and its gradients for a step of the backward pass.
+// src/kernels/relative/relative_product.h: computes relative products for a query tile, and their gradients for a step
+// of the backward pass.
 #pragma once
-#include "kernels/attention/backward_problem.h"
-#include "kernels/attention/query_tile.h"
 #include "kernels/reference.h"
+#include "kernels/relative/kept_sums.h"
+#include "kernels/relative_problem.h"
 
 #include <cstddef>
 #include <cstdint>
 
 namespace attn::kernels {
-
-/// One relative product. Tables and operands are of the compute type.
-struct RelativeProduct {
-  const void* table = nullptr;    // [1 or Hq, table_rows, dim], contiguous
-  std::int64_t table_stride = 0;  // between heads; 0: one table for all heads
-  std::int64_t table_rows = 0, dim = 0;
-  const void* operand = nullptr;               // rows of queries or of keys, last dim contiguous
-  std::int64_t operand_stride[3] = {0, 0, 0};  // batch, head, row
-  std::int64_t operand_heads = 1;              // each serves q_heads / operand_heads query heads
-  bool of_keys = false, bottom_right = false;
-  double scale = 1;  // of the operand; rounded once to the compute type
-
-  enum class Coordinate : std::uint8_t { position, row, column };
-  Coordinate coordinate = Coordinate::position;
-  std::int64_t width = 1;               // of the picture
-  std::int64_t first = 0, entries = 1;  // the difference of entry 0; the number of entries
-  const std::int32_t* steps = nullptr;  // [entries], ascending: the table's row; null: the entry itself
-  bool backwards = false;               // rows are counted from the table's last
-
-  /// Returns the coordinate of a position.
-  std::int64_t coordinate_of(std::int64_t position) const {
-    if (coordinate == Coordinate::position) return position;
-    const std::int64_t line = (position >= 0 ? position : position - width + 1) / width;  // rounded down
-    return coordinate == Coordinate::row ? line : position - line * width;
-  }
-  /// Returns the entry of a difference of coordinates, key minus row, and the table's row of an entry.
-  std::int64_t entry_of(std::int64_t difference) const {
-    const std::int64_t entry = difference - first;
-    return entry < 0 ? 0 : entry < entries ? entry : entries - 1;
-  }
-  std::int64_t row_of_entry(std::int64_t entry) const {
-    const std::int64_t row = steps != nullptr ? steps[entry] : entry;
-    return backwards ? table_rows - 1 - row : row;
-  }
-  std::int64_t row_of(const AttentionProblem& p, const Task& task, std::int64_t i, std::int64_t j) const {
-    return row_of_entry(
-        entry_of(coordinate_of(p.key_position(task, j)) - coordinate_of(i + p.row_offset(task, bottom_right))));
-  }
-};
-
-/// Sums that a step has computed before its turn: steps that share elements of a gradient add to them in order. They are
-/// added by add_kept, or when the memory is full.
-struct KeptSums {
-  const StepOrder& order;  // `wait` is null if no other thread takes part: sums are added at once
-  char* memory = nullptr;  // 64-byte aligned
-  std::size_t bytes = 0, used = 0;
-  bool turn = order.wait == nullptr;  // earlier steps have added all of theirs
-};
-
-/// Where the gradients of a product go, for one batch item and query head; null: not wanted. The functions add to them.
-struct RelativeGradient {
-  void* operand = nullptr;  // [rows of the operand, dim], compute type
-  void* table = nullptr;    // [table_rows, dim]
-};
 
 /// Returns the bytes of scratch that the functions below need for tiles of up to `rows` rows; they are told how many
 /// there are.
@@ -76,27 +22,13 @@ std::size_t relative_kept_bytes(const RelativeProduct& product, const AttentionP
 void relative_values(const RelativeProduct& product, const AttentionProblem& problem, const Task& tile, void* pairs,
                      std::int64_t stride, void* scratch, std::size_t bytes);
 
-/// The derivatives of a step, whose tile has up to 64 rows of one head, by the products of its pairs.
-struct RelativeStep {
-  const AttentionProblem& problem;
-  const Task& tile;
-  const void* pairs;
-  std::int64_t stride;
-};
 /// Adds the gradients of a step.
 void relative_gradients(const RelativeProduct& product, const RelativeStep& step, const RelativeGradient& to,
                         KeptSums& kept, void* scratch, std::size_t bytes);
 /// Waits for the turn of the step and adds the sums that are kept.
 void add_kept(const AttentionProblem& problem, KeptSums& kept);
 
-/// The definition of both in plain loops. `gradients` needs scratch for 64 x table_rows numbers.
-struct RelativeReference {
-  void (*values)(const RelativeProduct& product, const AttentionProblem& problem, const Task& tile, void* pairs,
-                 std::int64_t stride) noexcept;
-  void (*gradients)(const RelativeProduct& product, const RelativeStep& step, const RelativeGradient& to,
-                    void* scratch) noexcept;
-};
-/// Returns that of a build of the reference code.
+/// Returns the definition of a build of the reference code.
 const RelativeReference& relative_reference(const Reference& build) noexcept;
 
 }  // namespace attn::kernels
