@@ -1,7 +1,7 @@
 // src/kernels/relative_problem.h: describes relative products, the second product of a score, as plain data, and their
 // definition as functions: query or key times the row of a table that the pair's positions choose.
 #pragma once
-#include "kernels/attention/query_tile.h"
+#include "kernels/attention/problem.h"
 
 #include <cstdint>
 
