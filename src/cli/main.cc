@@ -81,6 +81,7 @@ struct NamedVerb {
   Run run;
 };
 
+/// Runs what the command line asks for, and says what is wrong.
 int run(int argc, char** argv) {
   CommandLine command("attn", "Attention on a text, with every number, and on tensors.",
                       [] { return "attn " + version(); });
@@ -98,6 +99,16 @@ int run(int argc, char** argv) {
   std::vector<std::string> arguments = words;
   const auto language = [&] { return command_language(words); };  // only help and errors ask
   const auto help = [&](std::string text) { return language() == Language::zh ? help_in_chinese(text) : text; };
+  const auto of_ranks = [&](const RankError& error) {
+    const Complaint what = complaint_of(error);
+    return complain(what.usage ? kUsage : kFailed, what.usage ? who() : "attn", what.text, language());
+  };
+  const auto refused = [&](int code, const std::string& name, const std::string& text) {
+    try {
+      if (given() == verbs.end() || given()->verb->knows_ranks) refuse_together(text);
+    } catch (const RankError& error) { return of_ranks(error); }
+    return complain(code, name, text, language());
+  };
   try {
     const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
     if (dashes != arguments.end()) rest.assign(dashes + 1, arguments.end());
@@ -125,12 +136,9 @@ int run(int argc, char** argv) {
     given()->run(rest);
     return 0;
   } catch (const ReaderGone&) { return 0; } catch (const UsageError& error) {
-    return complain(kUsage, who(), error.text, language());
-  } catch (const RankError& error) {
-    const Complaint what = complaint_of(error);
-    return complain(what.usage ? kUsage : kFailed, what.usage ? who() : "attn", what.text, language());
-  } catch (const Error& error) {
-    return complain(kFailed, "attn", first_line(error.what()), language());
+    return refused(kUsage, who(), error.text);
+  } catch (const RankError& error) { return of_ranks(error); } catch (const Error& error) {
+    return refused(kFailed, "attn", std::string(first_line(error.what())));
   } catch (const std::bad_alloc&) {
     return complain(kFailed, who(), "not enough memory", language());
   } catch (const std::exception& error) { return complain(kFailed, who(), error.what(), language()); }

@@ -93,6 +93,14 @@ void with_ranks(const std::string& command, const std::function<void(const Ranks
   }
 }
 
+void refuse_together(const std::string& error) {
+  if (!launch().several() || joined) return;
+  try {
+    joined = open_transport();
+  } catch (const UsageError&) { return; }  // there is no such library: `error` says what is wrong as well
+  Ranks(joined).same("the command", "wrong: " + error);
+}
+
 void leave_ranks() { joined.reset(); }
 
 void everywhere(const Ranks& ranks, const std::function<void()>& work) {

@@ -23,6 +23,9 @@ void one_process(const std::string& verb);
 /// Runs `work` with the ranks that there are. If it throws at any of them, all throw: a RankError if there are several.
 /// `command`: what was asked for, as far as it decides what ranks do together; it must be the same at all.
 void with_ranks(const std::string& command, const std::function<void(const Ranks& ranks)>& work, double timeout);
+/// Says that the command line of this rank is wrong, which `error` tells, before with_ranks has been called. Throws a
+/// RankError unless all say the same: with MPICH the others would wait in MPI's initialisation for a rank that is gone.
+void refuse_together(const std::string& error);
 /// Finalises MPI, if with_ranks has begun it: at the end, after what rank 0 has to say. A launcher kills the ranks that
 /// are left when the first has failed, and no rank leaves MPI before all do.
 void leave_ranks();
