@@ -11,7 +11,7 @@ from combined_options import BOTTOM, Draw, Positions, Sizes  # noqa: E402
 from conftest import SEED  # noqa: E402
 from error_rule import assert_rule_holds  # noqa: E402
 
-COUNT = 2000 if os.environ.get("ATTN_TEST_FULL") == "1" else 60
+COUNT = 2000 if os.environ.get("ATTN_TEST_FULL") == "1" else 40
 
 
 def _sizes(d):
