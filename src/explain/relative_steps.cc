@@ -65,6 +65,8 @@ ExplainStep matrix_of(const std::string& name, const std::string& title, const T
   return step;
 }
 
+const char* say_in(Language language, const Said& said) { return language == Language::zh ? said.zh : said.en; }
+
 Tensor multiplied(const Run& run, const ExplainRelative& product) {
   return product.of_keys ? run.k_used() : run.q_used();
 }
@@ -110,89 +112,116 @@ std::vector<ExplainStep> RelativeSteps::parameters(const Run& run) const {
   return result;
 }
 
+/// The texts of one product: its formulas and the names of its steps.
+struct RelativeSteps::Words {
+  std::size_t n;
+  std::string number, table, row, used, factor,
+      from;  // "2", "R2", "k", "k_rotated", "(k + b_R2)", "relative_operand_2"
+  std::string name(const char* plain) const { return numbered_name(plain, n); }
+};
+
+Stage RelativeSteps::rows_of_table(const Words& at, const Tensor& places) const {
+  return {.name = at.name("relative_rows"),
+          .title = say_in(options_.language, {"row of the table", "读表的哪一行"}),
+          .note = say_in(options_.language, {"which row of the table the pair of query i and key j reads",
+                                             "第 i 个查询和第 j 个键的这一对，读表的第 n 行"}),
+          .formula = row_formula(given_[at.n].index),
+          .column = "n" + at.number,
+          .operation = {"relative_rows", {}},
+          .values = places};
+}
+
+Stage RelativeSteps::operand(const Words& at, const Tensor& x) const {
+  return {.name = at.from,
+          .title = given_[at.n].of_keys ? say_in(options_.language, {"keys for the table", "与表相乘的键"})
+                                        : say_in(options_.language, {"queries for the table", "与表相乘的查询"}),
+          .note = say_in(options_.language,
+                         {"plus one learned vector, the same for every row; the first product keeps its own",
+                          "加上一个可学习的向量，每行相同；第一个乘积不变"}),
+          .formula = at.row + " + b_R" + at.number,
+          .column = "",
+          .operation = {"add_row", {at.used, at.name("relative_bias")}},
+          .values = x,
+          .kind = ExplainStep::Kind::table,
+          .key_rows = given_[at.n].of_keys,
+          .source = source(runtime::format("rand(1, {})", x.size(3)))};
+}
+
+Stage RelativeSteps::products(const Words& at, const Tensor& x, const Tensor& table) const {
+  return {.name = at.name("relative_products"),
+          .title = say_in(options_.language, {"products with the table", "与表的乘积"}),
+          .note = say_in(options_.language, {"one number for each row n of the table", "表的每一行 n 对应一个数"}),
+          .formula = runtime::format("{} · {}_n", at.factor, at.table),
+          .column = "",
+          .operation = {"dot_table", {at.from, at.name("relative_table")}},
+          .values = matmul(x, table.unsqueeze(0).transpose(2, 3)),
+          .kind = ExplainStep::Kind::table,
+          .key_rows = given_[at.n].of_keys,
+          .columns = counted_from_0(table.size(1)),
+          .source = source(runtime::format("rand({}, {})", table.size(1), x.size(3)))};
+}
+
+Stage RelativeSteps::term(const Words& at, const Run& run, double scale, const Tensor& values) const {
+  const ExplainRelative& product = given_[at.n];
+  const std::string factor = product.scale          ? runtime::format(" × {}", *product.scale)
+                             : run.scaled.defined() ? runtime::format(" / √{}", run.q.size(3))
+                                                    : "";
+  const Said of_keys{"row j of the products, at the row of the table that the pair reads",
+                     "取乘积的第 j 行中这一对所读的那一列"},
+      of_queries{"row i of the products, at the row of the table that the pair reads",
+                 "取乘积的第 i 行中这一对所读的那一列"};
+  return {.name = at.name("relative"),
+          .title = say_in(options_.language, {"relative term", "相对项"}),
+          .note = say_in(options_.language, product.of_keys ? of_keys : of_queries),
+          .formula = runtime::format("r{} = {} · {}_n{}", at.number, at.factor, at.table, factor),
+          .column = "r" + at.number,
+          .operation = {product.of_keys ? "read_table_of_keys" : "read_table",
+                        {at.name("relative_products"), at.name("relative_rows")},
+                        scale},
+          .values = values};
+}
+
+Stage RelativeSteps::sum(const Words& at, const std::string& before, const Tensor& values) const {
+  const Said of_keys{"content, q · k, plus position, k · R", "内容（q · k）加上位置（k · R）"},
+      of_queries{"content, q · k, plus position, q · R", "内容（q · k）加上位置（q · R）"};
+  return {.name = at.name("relative_added"),
+          .title = say_in(options_.language, {"with the relative term", "加上相对项"}),
+          .note = say_in(options_.language, given_[at.n].of_keys ? of_keys : of_queries),
+          .formula = runtime::format("{} + r{}", before, at.number),
+          .column = runtime::format("+ r{}", at.number),
+          .operation = {"add", {before, at.name("relative")}},
+          .values = values};
+}
+
 bool RelativeSteps::add_scores(const Run& run, const std::string& before, std::vector<Stage>& stages) const {
   if (given_.empty()) return false;
   const Call call = check("explain", run.q_used(), run.k_used(), run.v, run.call);
   const std::vector<Drawn> matrices = drawn(run);
   const auto first = static_cast<int>(run.call.bias.terms().size() - given_.size());
-  const auto words = [&](const Said& said) { return options_.language == Language::zh ? said.zh : said.en; };
   Tensor scores = stages.empty() ? run.last_scores() : stages.back().values;
   std::string last = before;
   for (std::size_t n = 0; n < given_.size(); ++n) {
     const ExplainRelative& product = given_[n];
-    const auto name = [&](const char* plain) { return numbered_name(plain, n); };
-    const std::string number = n == 0 ? "" : std::to_string(n + 1), table = "R" + number,
-                      row = product.of_keys ? "k" : "q", used = run.q_rotated.defined() ? row + "_rotated" : row;
-    const Tensor places = rows_of_pairs(call, first + static_cast<int>(n));
-    stages.push_back({.name = name("relative_rows"),
-                      .title = words({"row of the table", "读表的哪一行"}),
-                      .note = words({"which row of the table the pair of query i and key j reads",
-                                     "第 i 个查询和第 j 个键的这一对，读表的第 n 行"}),
-                      .formula = row_formula(product.index),
-                      .column = "n" + number,
-                      .operation = {"relative_rows", {}},
-                      .values = places});
+    const int term_number = first + static_cast<int>(n);
+    const std::string number = n == 0 ? "" : std::to_string(n + 1), row = product.of_keys ? "k" : "q",
+                      used = run.q_rotated.defined() ? row + "_rotated" : row;
+    Words at{n, number, "R" + number, row, used, row, used};
+    const Tensor places = rows_of_pairs(call, term_number);
+    stages.push_back(rows_of_table(at, places));
     Tensor x = multiplied(run, product);
-    std::string factor = row, from = used;
     if (product.operand) {
       x = x + matrices[n].bias;
-      from = name("relative_operand");
-      factor = "(" + row + " + b_R" + number + ")";
-      stages.push_back(
-          {.name = from,
-           .title = product.of_keys ? words({"keys for the table", "与表相乘的键"})
-                                    : words({"queries for the table", "与表相乘的查询"}),
-           .note = words({"plus one learned vector, the same for every row; the first product keeps its own",
-                          "加上一个可学习的向量，每行相同；第一个乘积不变"}),
-           .formula = row + " + b_R" + number,
-           .column = "",
-           .operation = {"add_row", {used, name("relative_bias")}},
-           .values = x,
-           .kind = ExplainStep::Kind::table,
-           .key_rows = product.of_keys,
-           .source = source(runtime::format("rand({}, {})", 1, x.size(3)))});
+      at.factor = runtime::format("({} + b_R{})", row, number);
+      at.from = at.name("relative_operand");
+      stages.push_back(operand(at, x));
     }
-    stages.push_back({.name = name("relative_products"),
-                      .title = words({"products with the table", "与表的乘积"}),
-                      .note = words({"one number for each row n of the table", "表的每一行 n 对应一个数"}),
-                      .formula = runtime::format("{} · {}_n", factor, table),
-                      .column = "",
-                      .operation = {"dot_table", {from, name("relative_table")}},
-                      .values = matmul(x, matrices[n].table.unsqueeze(0).transpose(2, 3)),
-                      .kind = ExplainStep::Kind::table,
-                      .key_rows = product.of_keys,
-                      .columns = counted_from_0(product.index.rows()),
-                      .source = source(runtime::format("rand({}, {})", product.index.rows(), x.size(3)))});
-    const bool root = !product.scale && run.scaled.defined();
-    const std::string scale = root            ? runtime::format(" / √{}", run.q.size(3))
-                              : product.scale ? runtime::format(" × {}", *product.scale)
-                                              : "";
-    const Tensor of_heads = places.expand(scores.sizes()).contiguous();
-    const Tensor term = call.bias.products->matrix(first + static_cast<int>(n), matrices[n].table, x, of_heads);
-    stages.push_back({.name = name("relative"),
-                      .title = words({"relative term", "相对项"}),
-                      .note = product.of_keys
-                                  ? words({"row j of the products, at the row of the table that the pair reads",
-                                           "取乘积的第 j 行中这一对所读的那一列"})
-                                  : words({"row i of the products, at the row of the table that the pair reads",
-                                           "取乘积的第 i 行中这一对所读的那一列"}),
-                      .formula = runtime::format("r{} = {} · {}_n{}", number, factor, table, scale),
-                      .column = "r" + number,
-                      .operation = {product.of_keys ? "read_table_of_keys" : "read_table",
-                                    {name("relative_products"), name("relative_rows")},
-                                    product.scale.value_or(call.problem.scale)},
-                      .values = term});
-    scores = scores + term;
-    stages.push_back({.name = name("relative_added"),
-                      .title = words({"with the relative term", "加上相对项"}),
-                      .note = product.of_keys
-                                  ? words({"content, q · k, plus position, k · R", "内容（q · k）加上位置（k · R）"})
-                                  : words({"content, q · k, plus position, q · R", "内容（q · k）加上位置（q · R）"}),
-                      .formula = runtime::format("{} + r{}", last, number),
-                      .column = runtime::format("+ r{}", number),
-                      .operation = {"add", {last, name("relative")}},
-                      .values = scores});
-    last = name("relative_added");
+    stages.push_back(products(at, x, matrices[n].table));
+    const Tensor values =
+        call.bias.products->matrix(term_number, matrices[n].table, x, places.expand(scores.sizes()).contiguous());
+    stages.push_back(term(at, run, product.scale.value_or(call.problem.scale), values));
+    scores = scores + values;
+    stages.push_back(sum(at, last, scores));
+    last = stages.back().name;
   }
   return true;
 }

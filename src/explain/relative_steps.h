@@ -25,6 +25,14 @@ class RelativeSteps {
   std::vector<Drawn> drawn(const Run& run) const;
   std::string source(const std::string& what) const;
 
+  struct Words;
+  /// The steps of one product, in their order.
+  Stage rows_of_table(const Words& at, const Tensor& places) const;
+  Stage operand(const Words& at, const Tensor& x) const;
+  Stage products(const Words& at, const Tensor& x, const Tensor& table) const;
+  Stage term(const Words& at, const Run& run, double scale, const Tensor& values) const;
+  Stage sum(const Words& at, const std::string& before, const Tensor& values) const;
+
   const std::vector<ExplainRelative>& given_;
   const ExplainOptions& options_;
 };
