@@ -25,9 +25,9 @@ namespace {
 
 std::string at_rank(int rank, const std::string& text) { return "rank " + std::to_string(rank) + ": " + text; }
 
-/// Four query heads, two key heads, a context of several spans.
+/// Six query heads, as many as the ranks or more, two key heads, a context of several spans.
 void save_small_model(const std::string& folder) {
-  ModelConfig c{.vocab_size = 61, .context = 4096, .layers = 2, .heads = 4, .width = 32, .mlp_width = 40};
+  ModelConfig c{.vocab_size = 61, .context = 4096, .layers = 2, .heads = 6, .width = 48, .mlp_width = 40};
   c.kv_heads = 2;
   Generator generator(3);
   LanguageModel(c, Dtype::f32, &generator).save(folder);
