@@ -19,7 +19,7 @@ inline bool is_vectors_of_qkv(const ExplainStep& step) {
   return step.name == "q" || step.name == "k" || step.name == "v";
 }
 bool shows(const Explanation& explanation, const ExplainStep& step);
-/// Returns whether one of these steps is made with that parameter.
+/// Returns whether any of the steps with these indices has the model parameter of that name (W_q) among its inputs.
 bool uses(const Explanation& explanation, const std::vector<std::size_t>& steps, const std::string& parameter);
 
 }  // namespace attn::explain_detail

@@ -8,8 +8,8 @@ namespace attn::runtime {
 /// grows and never shrinks. A later call on the same thread may return the same memory.
 void* thread_scratch(std::size_t bytes);
 
-/// Gives this thread other scratch memory while the object lives. It is used around a caller's function that runs in
-/// the middle of work on the first scratch memory.
+/// Gives this thread other scratch memory while the object lives: for a user's callback, which may call this library
+/// and would overwrite scratch memory that the outer call still uses.
 class OwnScratch {
  public:
   OwnScratch() noexcept;

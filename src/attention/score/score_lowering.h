@@ -64,7 +64,8 @@ class ScoreLowering {
   void emit_step(int n);
   void emit_distance(int n);
 
-  /// Returns the place to which value n is written. Places of pairs are reused; the last value overwrites the score.
+  /// Allocates the place to which value n is written: a free place of pairs if there is one, that of the score for the
+  /// last value.
   kernels::ScorePlace destination(int n);
 
   /// Frees the places of operands that are last used by value n, so that its step may overwrite them.

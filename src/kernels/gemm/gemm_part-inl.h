@@ -51,8 +51,8 @@ struct GemmSplit {
   std::int64_t chunk_words_of() const { return pieces_of(std::min(p.k, chunk), Kind::depth); }
   std::int64_t first_vector(std::int64_t q) const { return even_cut(vectors, panels, q); }
 
-  /// Returns how many panels are multiplied by each row tile of A in turn: as many as fit in L2, so that a row of A is
-  /// loaded into L1 once for all of them.
+  /// Returns the number of panels of B in a group. Each row tile of A is multiplied by all panels of a group before the
+  /// next tile. A group fits in L2, and a row of A is loaded into L1 once for each group.
   std::int64_t group() const {
     const std::int64_t bytes = chunk_words_of() * panel * static_cast<std::int64_t>(sizeof(Word));
     return std::clamp<std::int64_t>(group_bytes / std::max<std::int64_t>(bytes, 1), 1,

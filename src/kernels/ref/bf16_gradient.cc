@@ -25,7 +25,7 @@ struct Totals {
 };
 
 /// Returns an element of Q or K as a factor of a derivative. An element that is not finite counts as 0, because it
-/// already makes the derivative of its pair NaN (0 under a softcap).
+/// already makes the derivative of its pair NaN (0 where a softcap or a score_mod is flat).
 float beside_derivative(float x) { return (to_bits(x) & 0x7f800000u) == 0x7f800000u ? 0.0f : x; }
 
 /// Computes at most 64 rows of one head against all keys. Everything except the bf16 products is inherited from Step.
