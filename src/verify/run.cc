@@ -26,6 +26,7 @@
 #include "verify/jvp.h"
 #include "verify/query_tiles.h"
 #include "verify/recurrent.h"
+#include "verify/tile_call.h"
 #include "verify/weights.h"
 
 #include <map>
@@ -37,25 +38,6 @@ namespace {
 using kernels::Element;
 
 Element element_of_compute(Dtype dtype) { return dtype == Dtype::f64 ? Element::f64 : Element::f32; }
-
-/// The relative products of a call, and what they need beside `bytes` of scratch for a kernel of query tiles.
-struct TileCall {
-  const RelativeTerms* products;
-  std::size_t bytes;
-  RelativeTerms::TileMemory sizes = {};
-
-  TileCall(const Call& call, std::size_t kernel_bytes)
-      : products(call.bias.products.get()), bytes(runtime::aligned(kernel_bytes)) {
-    if (products != nullptr) sizes = products->tile_memory(call.problem, kernels::query_block);
-  }
-  char* scratch() const { return static_cast<char*>(runtime::thread_scratch(bytes + sizes.bytes)); }
-  /// Runs kernel(problem, tile) on the rows of a tile, with products as dense terms.
-  template <typename F>
-  void rows(const kernels::AttentionProblem& p, const kernels::Task& tile, char* scratch, F&& kernel) const {
-    if (products == nullptr) kernel(p, tile);
-    else products->rows(kernel, kernels::query_block, p, tile, sizes, scratch + bytes);
-  }
-};
 
 /// Computes all rows by the kernel of a normalizer, one query tile after another. `build`: as for gradients_by.
 Results normalized_by(const kernels::NormalizerKernel& kernel, const kernels::NormalizerKernel& reference,

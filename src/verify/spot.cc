@@ -4,12 +4,15 @@
 #include "runtime/format.h"
 
 #include "attention/call/call.h"
+#include "kernels/attention/normalizer_problem.h"
 #include "kernels/attention/reference.h"
 #include "kernels/recurrent/target.h"
-#include "runtime/thread_scratch.h"
+#include "kernels/reference.h"
+#include "kernels/relative/relative_product.h"
 #include "verify/attended.h"
 #include "verify/recurrent.h"
 #include "verify/same.h"
+#include "verify/tile_call.h"
 
 namespace attn::cases {
 namespace {
@@ -22,15 +25,31 @@ std::string compared(const Case& c, const Tensor& ours, const Tensor& expected, 
 
 /// Checks three rows of attention. Row n of all heads is row i of head h in batch item b.
 std::string wrong_attention(const Case& c, const Inputs& in, const Tensor& output) {
-  Attended a(in);
-  const kernels::AttentionProblem& p = a.call.problem;
+  // the reference code of normalizers and relative products computes in f32 what has 16 bits
+  const bool normalized = has_normalizer(in.options);
+  const bool wide = size_of(c.dtype) == 2 && (normalized || c.has_relative_products());
+  Attended a(wide ? widened(in) : in);
+  kernels::AttentionProblem& p = a.call.problem;
   const kernels::AttentionReference& reference = kernels::attention_reference();
+  if (a.call.bias.products != nullptr) a.call.bias.products->use(kernels::relative_reference(kernels::reference()));
+  kernels::Normalization stage;
+  if (normalized) {
+    stage = *p.normalization;
+    stage.kernel = stage.reference = &kernels::normalizer_reference(kernels::reference());
+    p.normalization = &stage;
+  }
+  const TileCall tiles(a.call, normalized ? normalizer_scratch_bytes(p) : reference.scratch_bytes(p));
+  char* const scratch = tiles.scratch();
+  const auto row_by_reference = [&](const kernels::AttentionProblem& of, const kernels::Task& task) {
+    if (normalized) normalizer_rows(of, task, scratch);
+    else reference.rows(of, task, scratch);
+  };
   const std::int64_t rows = p.batch * p.q_heads * p.q_rows;
   for (const std::int64_t n : {std::int64_t{0}, rows / 2, rows - 1}) {
     const std::int64_t i = n % p.q_rows, h = n / p.q_rows % p.q_heads, b = n / p.q_rows / p.q_heads;
     for_each_sequence(a.call, p, [&](const kernels::AttentionProblem& part, const kernels::Task& all) {
       if (all.batch == b && all.row <= i && i < all.row + all.rows)
-        reference.rows(part, all.with_rows(h, i, 1), runtime::thread_scratch(reference.scratch_bytes(p)));
+        tiles.rows(part, all.with_rows(h, i, 1), scratch, row_by_reference);
     });
     const auto row = [&](const Tensor& x) { return x.select(0, b).select(0, h).select(0, i); };
     if (std::string what = compared(c, row(output), row(a.results[0].values), n); !what.empty()) return what;

@@ -135,7 +135,11 @@ TEST(Bench, AWrongHeadIsNoticed) {
 
 TEST(Bench, AWrongRowIsNoticed) {
   for (const char* line : {"attention f32 Hq=2 Tq=70 D=8 mask=causal", "attention bf16 Hq=2 Tq=70 D=8",
-                           "matmul f32 M=9 N=5 K=7", "matmul bf16 M=9 N=5 K=7", "softmax f32 rows=5 N=9"}) {
+                           "attention f32 Hq=2 Tq=70 D=8 bias=conformer",
+                           "attention f64 B=2 Hq=2 Tq=70 D=8 bias=relative_keys normalizer=sparsemax lengths=keys",
+                           "attention f32 Hq=2 Tq=70 D=8 normalizer=entmax15 mask=causal",
+                           "attention bf16 Hq=2 Tq=70 D=8 normalizer=sigmoid", "matmul f32 M=9 N=5 K=7",
+                           "matmul bf16 M=9 N=5 K=7", "softmax f32 rows=5 N=9"}) {
     const cases::Case c = cases::parse_case(line);
     const cases::Inputs in = cases::make_inputs(c);
     const Tensor result = cases::library_way(1).run(c, in)[0].values;
