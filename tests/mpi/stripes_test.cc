@@ -57,8 +57,8 @@ AttentionOptions options_of(const StripesCase& c) {
   if (name == "dropout, sinks")
     o.mask = Mask::causal(), o.dropout_p = 0.2, o.dropout_seed = 5, o.sinks = drawn({c.q_heads}, 7, computed);
   if (name == "lengths, prefix") {
-    o.key_lengths = tensor<std::int64_t>({c.length, c.length / 2}, {2});
-    o.query_lengths = tensor<std::int64_t>({c.length - c.length / 3, c.length}, {2});
+    o.key_lengths = tensor<std::int64_t>({c.length, c.length / 2}, {2}).narrow(0, 0, c.batch).contiguous();
+    o.query_lengths = tensor<std::int64_t>({c.length - c.length / 3, c.length}, {2}).narrow(0, 0, c.batch).contiguous();
     o.mask = Mask::causal(Align::bottom_right) | Mask::prefix(c.length / 4);
   }
   return o;
