@@ -60,7 +60,7 @@ constexpr Translation kHelp[] = {
     {"The score as an expression of s, b, h, i, j: s - 0.5 * (i - j)",
      "自定义分数：关于 s、b、h、i、j 的表达式，如 s - 0.5 * (i - j)"},
     {"A product with a table, added to the scores: \"distance(2, 2)\", with of_keys, operand, scale=X; + joins several",
-     "与一张表的乘积，加到打分上：\"distance(2, 2)\"，可加 of_keys、operand、scale=X；用 + 连接几个"},
+     "与一张表的乘积，加到打分上：\"distance(2, 2)\"，可加 of_keys、operand、scale=X；用+连接"},
     {"The weight (s) as an expression of s, b, h, i, j: s * exp(-abs(i - j))",
      "自定义权重：关于 s（权重）、b、h、i、j 的表达式，如 s * exp(-abs(i - j))"},
     {"Scores are divided by it", "温度：打分除以它"},

@@ -81,7 +81,7 @@ struct NamedVerb {
   Run run;
 };
 
-/// Runs what the command line asks for, and says what is wrong.
+/// Runs the command line and reports what is wrong.
 int run(int argc, char** argv) {
   CommandLine command("attn", "Attention on a text, with every number, and on tensors.",
                       [] { return "attn " + version(); });

@@ -21,7 +21,7 @@ const Launch& launch();
 void one_process(const std::string& verb);
 
 /// Runs `work` with the ranks that there are. If it throws at any of them, all throw: a RankError if there are several.
-/// `command`: what was asked for, as far as it decides what ranks do together; it must be the same at all.
+/// `command`: the verb with the options that decide what ranks do together; it must be the same at all of them.
 void with_ranks(const std::string& command, const std::function<void(const Ranks& ranks)>& work, double timeout);
 /// Says that the command line of this rank is wrong, which `error` tells, before with_ranks has been called. Throws a
 /// RankError unless all say the same: with MPICH the others would wait in MPI's initialisation for a rank that is gone.

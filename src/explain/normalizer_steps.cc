@@ -142,7 +142,7 @@ Stage NormalizerSteps::weights(const Run& run, const std::string& before, const 
       break;
     case Kind::sparsemax:
       stage.formula = runtime::format("max({} − t, 0)", scores);
-      stage.note = words({"what is above the threshold; all others are exactly 0", "超出阈值的部分；其余恰为 0"});
+      stage.note = words({"above the threshold; all others are exactly 0", "超出阈值的部分；其余恰为 0"});
       break;
     case Kind::entmax15:
       stage.formula = runtime::format("max({} / 2 − t, 0)²", scores);
@@ -178,11 +178,12 @@ std::vector<Stage> NormalizerSteps::weight_stages(const Run& run, const std::str
   std::vector<Stage> stages;
   if (kind == Kind::sparsemax || kind == Kind::entmax15) {
     const bool entmax = kind == Kind::entmax15;
-    stages.push_back(table(
-        "threshold", words({"threshold of each row", "每行的阈值"}),
-        words({"t is such that the weights of the row sum to 1", "t 使该行的权重之和为 1"}),
-        entmax ? runtime::format("Σ max({} / 2 − t, 0)² = 1", scores) : runtime::format("Σ max({} − t, 0) = 1", scores),
-        {entmax ? "entmax15_threshold" : "sparsemax_threshold", {before}}, thresholds(run, entmax)));
+    std::string equation = runtime::format("Σ max({} − t, 0) = 1", scores);
+    if (entmax) equation = runtime::format("Σ max({} / 2 − t, 0)² = 1", scores);
+    stages.push_back(table("threshold", words({"threshold of each row", "每行的阈值"}),
+                           words({"t is such that the weights of the row sum to 1", "t 使该行的权重之和为 1"}),
+                           equation, {entmax ? "entmax15_threshold" : "sparsemax_threshold", {before}},
+                           thresholds(run, entmax)));
   }
   if (kind != Kind::softmax) stages.push_back(weights(run, before, scores));
   if (kind == Kind::sparsemax || kind == Kind::entmax15)
@@ -197,7 +198,7 @@ std::vector<Stage> NormalizerSteps::weight_stages(const Run& run, const std::str
     AttentionOptions call = run.call;
     call.weight_mod = {};
     stages.push_back(table("no_key", words({"share of no key", "不给任何键的份额"}),
-                           words({"what the weights of the row leave of 1", "该行权重之和与 1 之差"}), "1 / (1 + Σ eˢ)",
+                           words({"1 minus the sum of the row", "该行权重之和与 1 之差"}), "1 / (1 + Σ eˢ)",
                            {"sink_weight", {before}, 0.0},
                            share_of_sink(0, attention(run.q_used(), run.k_used(), run.v, call).logsumexp)));
   }

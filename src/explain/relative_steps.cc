@@ -20,13 +20,13 @@ namespace {
 std::string row_formula(const RelativeIndex& index) {
   using Coordinate = RelativeIndex::Coordinate;
   const RelativeIndex::Form& form = index.form();
-  const std::int64_t rows = index.rows(), middle = (rows - 1) / 2, width = form.width;
+  const std::int64_t rows = index.rows(), mid = (rows - 1) / 2, w = form.width;
   const bool distance = form.coordinate == Coordinate::position && form.steps == nullptr;
   std::string text;
   if (distance) text = runtime::format("clip(j − i, −{0}, {1}) + {0}", -form.first, form.first + form.entries - 1);
   else if (form.coordinate == Coordinate::position) text = runtime::format("bucket(i − j) + {}", rows / 2);
-  else if (form.coordinate == Coordinate::row) text = runtime::format("⌊i / {0}⌋ − ⌊j / {0}⌋ + {1}", width, middle);
-  else text = runtime::format("i mod {0} − j mod {0} + {1}", width, middle);
+  else if (form.coordinate == Coordinate::row) text = runtime::format("⌊i / {0}⌋ − ⌊j / {0}⌋ + {1}", w, mid);
+  else text = runtime::format("i mod {0} − j mod {0} + {1}", w, mid);
   return form.backwards == distance ? runtime::format("n = {} − ({})", rows - 1, text) : "n = " + text;
 }
 
@@ -150,7 +150,7 @@ Stage RelativeSteps::operand(const Words& at, const Tensor& x) const {
 Stage RelativeSteps::products(const Words& at, const Tensor& x, const Tensor& table) const {
   return {.name = at.name("relative_products"),
           .title = say_in(options_.language, {"products with the table", "与表的乘积"}),
-          .note = say_in(options_.language, {"one number for each row n of the table", "表的每一行 n 对应一个数"}),
+          .note = say_in(options_.language, {"a number for each row n of the table", "表的每行 n 对应一个数"}),
           .formula = runtime::format("{} · {}_n", at.factor, at.table),
           .column = "",
           .operation = {"dot_table", {at.from, at.name("relative_table")}},

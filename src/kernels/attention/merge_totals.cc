@@ -1,22 +1,12 @@
 // src/kernels/attention/merge_totals.cc: chooses the build of the reference code that merges the sums of rows.
 #include "kernels/attention/merge_totals.h"
 
+#include "kernels/reference_builds.h"
+
 namespace attn::kernels {
 
-namespace ref_generic {
-extern const MergeTotals merge_totals;
-}
-#if defined(ATTN_HAS_REF_FMA)
-namespace ref_fma {
-extern const MergeTotals merge_totals;
-}
-#endif
+ATTN_DECLARE_IN_BUILDS(MergeTotals, merge_totals)
 
-MergeTotals merge_totals_reference([[maybe_unused]] const Reference& build) noexcept {
-#if defined(ATTN_HAS_REF_FMA)
-  if (&build == reference_fma()) return ref_fma::merge_totals;
-#endif
-  return ref_generic::merge_totals;
-}
+MergeTotals merge_totals_reference(const Reference& build) noexcept { return ATTN_OF_BUILD(build, merge_totals); }
 
 }  // namespace attn::kernels

@@ -14,6 +14,7 @@
 
 #include "kernels/attention/pass/normalizer_backward_pass-inl.h"
 #include "kernels/attention/pass/normalizer_forward_pass-inl.h"
+#include "kernels/reference_builds.h"
 #include "kernels/targets.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -70,20 +71,10 @@ const NormalizerTarget* normalizer_target(const char* name) noexcept {
                                       name == std::string_view("amx") ? "avx512" : name);
 }
 
-namespace ref_generic {
-extern const NormalizerKernel normalizer_kernel;
-}
-#if defined(ATTN_HAS_REF_FMA)
-namespace ref_fma {
-extern const NormalizerKernel normalizer_kernel;
-}
-#endif
+ATTN_DECLARE_IN_BUILDS(NormalizerKernel, normalizer_kernel)
 
-const NormalizerKernel& normalizer_reference([[maybe_unused]] const Reference& build) noexcept {
-#if defined(ATTN_HAS_REF_FMA)
-  if (&build == reference_fma()) return ref_fma::normalizer_kernel;
-#endif
-  return ref_generic::normalizer_kernel;
+const NormalizerKernel& normalizer_reference(const Reference& build) noexcept {
+  return ATTN_OF_BUILD(build, normalizer_kernel);
 }
 
 }  // namespace attn::kernels

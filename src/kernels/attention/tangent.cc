@@ -14,6 +14,7 @@
 
 #include "kernels/attention/pass/gradient_tangent_pass-inl.h"
 #include "kernels/attention/pass/tangent_pass-inl.h"
+#include "kernels/reference_builds.h"
 #include "kernels/targets.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -63,28 +64,12 @@ const TangentTarget* tangent_target(const char* name) noexcept {
   return find_table<TangentTarget>({ATTN_TABLES(tangent_table)}, name == std::string_view("amx") ? "avx512" : name);
 }
 
-namespace ref_generic {
-extern const TangentKernel tangent_kernel;
-extern const GradientKernel gradient_tangent_kernel;
-}
-#if defined(ATTN_HAS_REF_FMA)
-namespace ref_fma {
-extern const TangentKernel tangent_kernel;
-extern const GradientKernel gradient_tangent_kernel;
-}
-#endif
+ATTN_DECLARE_IN_BUILDS(TangentKernel, tangent_kernel)
+ATTN_DECLARE_IN_BUILDS(GradientKernel, gradient_tangent_kernel)
 
-const TangentKernel& tangent_reference([[maybe_unused]] const Reference& build) noexcept {
-#if defined(ATTN_HAS_REF_FMA)
-  if (&build == reference_fma()) return ref_fma::tangent_kernel;
-#endif
-  return ref_generic::tangent_kernel;
-}
-const GradientKernel& gradient_tangent_reference([[maybe_unused]] const Reference& build) noexcept {
-#if defined(ATTN_HAS_REF_FMA)
-  if (&build == reference_fma()) return ref_fma::gradient_tangent_kernel;
-#endif
-  return ref_generic::gradient_tangent_kernel;
+const TangentKernel& tangent_reference(const Reference& build) noexcept { return ATTN_OF_BUILD(build, tangent_kernel); }
+const GradientKernel& gradient_tangent_reference(const Reference& build) noexcept {
+  return ATTN_OF_BUILD(build, gradient_tangent_kernel);
 }
 
 }  // namespace attn::kernels

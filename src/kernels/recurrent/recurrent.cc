@@ -10,7 +10,7 @@
 #include "kernels/recurrent/chunk_gradient-inl.h"
 #include "kernels/recurrent/convolution-inl.h"
 #include "kernels/recurrent/state_rows-inl.h"
-#include "kernels/reference.h"
+#include "kernels/reference_builds.h"
 #include "runtime/cpu.h"
 #include "runtime/once.h"
 
@@ -70,20 +70,10 @@ const RecurrentKernels& recurrent_kernels() {
   });
 }
 
-namespace ref_generic {
-extern const RecurrentKernels recurrent_kernels;
-}
-#if defined(ATTN_HAS_REF_FMA)
-namespace ref_fma {
-extern const RecurrentKernels recurrent_kernels;
-}
-#endif
+ATTN_DECLARE_IN_BUILDS(RecurrentKernels, recurrent_kernels)
 
-const RecurrentKernels& recurrent_reference([[maybe_unused]] const Reference& build) noexcept {
-#if defined(ATTN_HAS_REF_FMA)
-  if (&build == reference_fma()) return ref_fma::recurrent_kernels;
-#endif
-  return ref_generic::recurrent_kernels;
+const RecurrentKernels& recurrent_reference(const Reference& build) noexcept {
+  return ATTN_OF_BUILD(build, recurrent_kernels);
 }
 
 }  // namespace attn::kernels

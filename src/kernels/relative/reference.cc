@@ -1,23 +1,14 @@
 // src/kernels/relative/reference.cc: chooses a build of the definition of relative products. Tests and `attn verify`
 // compare with it; a call never runs it.
+#include "kernels/reference_builds.h"
 #include "kernels/relative/relative_product.h"
 
 namespace attn::kernels {
 
-namespace ref_generic {
-extern const RelativeReference relative_table;
-}
-#if defined(ATTN_HAS_REF_FMA)
-namespace ref_fma {
-extern const RelativeReference relative_table;
-}
-#endif
+ATTN_DECLARE_IN_BUILDS(RelativeReference, relative_table)
 
-const RelativeReference& relative_reference([[maybe_unused]] const Reference& build) noexcept {
-#if defined(ATTN_HAS_REF_FMA)
-  if (&build == reference_fma()) return ref_fma::relative_table;
-#endif
-  return ref_generic::relative_table;
+const RelativeReference& relative_reference(const Reference& build) noexcept {
+  return ATTN_OF_BUILD(build, relative_table);
 }
 
 }  // namespace attn::kernels
