@@ -11,6 +11,7 @@
 
 #include "runtime/format.h"
 
+#include <algorithm>
 #include <cmath>
 
 namespace attn::explain_detail {

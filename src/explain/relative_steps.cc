@@ -115,8 +115,8 @@ std::vector<ExplainStep> RelativeSteps::parameters(const Run& run) const {
 /// The texts of one product: its formulas and the names of its steps.
 struct RelativeSteps::Words {
   std::size_t n;
-  std::string number, table, row, used, factor,
-      from;  // "2", "R2", "k", "k_rotated", "(k + b_R2)", "relative_operand_2"
+  std::string number, table, row, used;  // of the second product of keys: "2", "R2", "k", "k_rotated"
+  std::string factor, from;              // "(k + b_R2)", "relative_operand_2"
   std::string name(const char* plain) const { return numbered_name(plain, n); }
 };
 
