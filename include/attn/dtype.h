@@ -73,8 +73,7 @@ struct DtypeOf<bool> {
 template <typename T>
 inline constexpr Dtype dtype_of = DtypeOf<T>::value;
 
-/// A number used beside a tensor: x + 1, full({2}, 0.5). It never changes the dtype of a floating tensor (torch's
-/// rule).
+/// A number used with a tensor: x + 1, full({2}, 0.5). It never changes the dtype of a floating tensor (torch's rule).
 class Scalar {
  public:
   Scalar(double value) : float_(value), integer_(static_cast<std::int64_t>(0)), kind_(Kind::floating) {}

@@ -27,7 +27,7 @@ struct ATTN_API EncoderDecoderConfig {
 
   Family family = Family::bart;
   std::int64_t vocab_size = 50265;          ///< of the source texts
-  std::int64_t decoder_vocab_size = 50265;  ///< V, of the target texts; another one only where tables are apart
+  std::int64_t decoder_vocab_size = 50265;  ///< V, of the target texts; different only with separate tables
   std::int64_t positions = 1024;            ///< maximum tokens of a text; 0: no limit (T5)
   std::int64_t encoder_layers = 12, decoder_layers = 12;
   std::int64_t encoder_heads = 16, decoder_heads = 16;
@@ -94,11 +94,11 @@ struct Memory {
 /// Shapes   texts stand one after another without padding: ids i64 or i32 [total], cu_seqlens as in AttentionOptions;
 ///          the target texts are as many as the source texts, of any lengths -> logits [total, V]
 /// Dtypes   f32, f64, bf16, f16: that of all weights, rows and logits
-/// Names    embedding, decoder_embedding (if apart), {encoder, decoder}.{positions, embedding_norm, relative, norm} (if
-///          the family has them), {encoder, decoder}.layers.0.{attention_norm, qkv, out, mlp_norm, up, down},
+/// Names    embedding, decoder_embedding (if separate), {encoder, decoder}.{positions, embedding_norm, relative, norm}
+///          (if the family has them), {encoder, decoder}.layers.0.{attention_norm, qkv, out, mlp_norm, up, down},
 ///          decoder.layers.0.{cross_norm, cross_q, cross_kv, cross_out}, head (not when tied), head_bias
 /// Bits     a row does not depend on the other texts of a call, their number or order, the threads, or whether the
-///          target was computed as a whole or with a cache
+///          target was computed in one call or with a cache
 /// Source   Vaswani 2017 (1706.03762); Raffel 2019 (1910.10683, T5); Lewis 2019 (1910.13461, BART); Liu 2020
 ///          (2001.08210, mBART); Junczys-Dowmunt 2018 (1804.00344, Marian); Fan 2020 (2010.11125, M2M-100); NLLB Team
 ///          2022 (2207.04672); Zhang 2019 (1912.08777, PEGASUS)
@@ -123,7 +123,7 @@ class ATTN_API EncoderDecoder : public nn::Module {
   Tensor encode(const Tensor& ids, const Tensor& cu_seqlens) const;
   /// Computes the keys and values of the decoder's layers from rows that `encode` returned.
   Memory memory(const Tensor& hidden, const Tensor& cu_seqlens) const;
-  /// Returns the input of the output layer for target texts, text n beside text n of the memory: [total, C].
+  /// Returns the input of the output layer for target texts: [total, C]. Target text n attends to text n of the memory.
   Tensor hidden(const Tensor& ids, const Tensor& cu_seqlens, const Memory& memory) const;
   /// The same for ids [B, T] that continue sequences of a cache, which `cache` made: row b continues sequences[b] and
   /// attends to text sources[b] of the memory, and the cache then holds these ids too: [B, T, C]. Nothing is recorded
@@ -148,8 +148,8 @@ class ATTN_API EncoderDecoder : public nn::Module {
   Tensor loss(const Tensor& ids, const Tensor& cu_seqlens, const Tensor& target_ids, const Tensor& target_cu_seqlens,
               const Tensor& targets) const;
 
-  /// The q, k and v of one layer's cross-attention for one target text, beside text 0 of the memory: q [1, H, Tq, D],
-  /// k, v [1, H, Tk, D]; their scores are q . k * scale.
+  /// The q, k and v of one layer's cross-attention of one target text over text 0 of the memory: q [1, H, Tq, D], k, v
+  /// [1, H, Tk, D]; their scores are q . k * scale.
   struct CrossHeads {
     Tensor q, k, v;
     double scale = 1;

@@ -1,4 +1,4 @@
-// include/attn/explain_mechanisms.h: explains attention beside the softmax of one product, as named steps with all
+// include/attn/explain_mechanisms.h: explains attention other than the softmax of one product, as named steps with all
 // their numbers: relative products, other normalizers and functions of the weight; linear attention with a state,
 // latent attention, and forward mode.
 #pragma once
@@ -24,7 +24,7 @@ struct ATTN_API ExplainRelative {
   static std::vector<ExplainRelative> parse(const std::string& text);
 };
 
-/// What an explained call has beside ExplainOptions.
+/// What an explained call has in addition to ExplainOptions.
 struct ExplainAdditions {
   std::vector<ExplainRelative> relative = {};  ///< added to the scores in this order, after the bias
   Normalizer normalizer = {};                  ///< as in AttentionOptions

@@ -45,8 +45,8 @@ struct TrainedCross {
 
 /// Shows which tokens of a source text a target text looks at while it is said: the weights of a layer's
 /// cross-attention, as the model computes them. The rows are the tokens of the target, from the start token on (the
-/// last row is the place after its last token), the columns those of the source. With a head: also its queries, keys,
-/// values, scores and context. In the result `texts` holds the target, which asks, and `to` the source, which
+/// last row is the position after its last token), the columns those of the source. With a head: also its queries,
+/// keys, values, scores and context. In the result `texts` holds the target, which asks, and `to` the source, which
 /// answers. `target`: by default what the model says of the source.
 /// Errors   ValueError (a layer or head that does not exist, a text without tokens, too long for the model or longer
 ///          than 2048 tokens)

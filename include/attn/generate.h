@@ -82,8 +82,8 @@ struct GenerateOptions {
   std::function<void(std::size_t index, const std::vector<std::int64_t>& text, const Tensor& logits)> on_logits = {};
   /// Called for each new token of each text; returning false ends that text after this token.
   std::function<bool(std::size_t index, std::int64_t token)> on_token = {};
-  /// Called before each pass of the model: with a cache, a long text is computed in passes of 256 tokens. What it
-  /// throws ends the call, as what the other functions throw does: the place to look whether the user has interrupted.
+  /// Called before each pass of the model: with a cache, a long text is computed in passes of 256 tokens. An exception
+  /// that it throws ends the call, as with the other functions: check here whether the user has interrupted.
   std::function<void()> on_pass = {};
 };
 

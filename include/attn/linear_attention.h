@@ -88,7 +88,7 @@ struct CausalConvResult {
 /// Dtypes   f32, f64, bf16, f16; sums in f32 (f64 for f64). weight, bias, initial_state any floating.
 /// Errors   ShapeError when dims disagree; DtypeError for integers.
 /// Gradient x, weight, bias, initial_state, in one pass; they have gradients themselves.
-/// Bits     as linear_attention: whole, one by one, or split anywhere; a chain of fma over j from the bias.
+/// Bits     as linear_attention: in one call, row by row, or split anywhere; a chain of fma over j from the bias.
 ATTN_API CausalConvResult causal_conv1d(const Tensor& x, const Tensor& weight, const CausalConvOptions& options = {});
 
 struct CausalConvGradients {

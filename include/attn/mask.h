@@ -66,9 +66,9 @@ class ATTN_API Mask {
   static Mask documents(const Tensor& query_ids, const Tensor& key_ids);
   /// A block of query rows sees the blocks of keys that are chosen for it (top-k blocks, a lightning indexer). indices
   /// is i64 or i32 [1 or B, H, ceil(Tq / block_rows), n]: the key blocks (j / block_keys of key j) that query block i /
-  /// block_rows sees; -1 means none, a repeated index counts once, and their order does not matter. Rows and keys are
-  /// counted in the call, not by position. H divides the query heads, which share lists in groups: H = Hk is a choice
-  /// per key head. The indices are copied. Blocks that no row of a tile sees take no time.
+  /// block_rows sees; -1 means none, a repeated index counts once, and their order does not matter. i and j are indices
+  /// in the call, not positions. H divides the query heads, which share lists in groups: H = Hk is a choice per key
+  /// head. The indices are copied. Blocks that no row of a tile sees take no time.
   /// Errors   DtypeError for other dtypes, ShapeError for another rank, ValueError for an index below -1 or a block of
   ///          less than 1; from the call, ShapeError for other sizes, ValueError for a block behind the last key.
   /// Source   NSA (2502.11089), DeepSeek-V3.2's sparse attention (2512.02556), BigBird (2007.14062).

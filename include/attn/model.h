@@ -122,7 +122,7 @@ struct ATTN_API ModelConfig {
 
 /// How the ranks that share a model (ranks.h) share its cache.
 enum class KvSharing {
-  automatic,  ///< by spans if there are more ranks than key heads, more than a span of context, and no window
+  automatic,  ///< spans if there are more ranks than key heads, a context above 1,024, and no window; else heads
   heads,      ///< each rank has the key heads of its query heads; a head may be at several ranks
   spans,      ///< rank s mod R has keys 1024 s to 1024 s + 1023 of every head; not with a window
 };
@@ -162,7 +162,8 @@ class ATTN_API ModelCache {
   std::int64_t length(std::int64_t sequence) const;
   /// Returns those tokens.
   const std::vector<std::int64_t>& tokens(std::int64_t sequence) const;
-  /// Returns how many tokens every layer holds in memory; with a window fewer than `length`, as with a cache by spans.
+  /// Returns how many tokens every layer holds in memory; fewer than `length` with a window, and with a cache by spans
+  /// (KvSharing).
   std::int64_t held(std::int64_t sequence) const;
   /// Returns whether ranks share the cache by spans.
   bool by_spans() const { return spans_ != nullptr; }
@@ -202,7 +203,7 @@ class ATTN_API ModelCache {
   ModelCacheOptions options_;
   std::vector<KvCache> layers_;
   std::vector<Sequence> sequences_;
-  std::shared_ptr<const SharedColumns> spans_;  // with whom the cache is shared by spans, if it is
+  std::shared_ptr<const SharedColumns> spans_;  // the ranks that share the cache by spans; null: none
 };
 
 /// A decoder-only transformer.

@@ -40,7 +40,7 @@ class ATTN_API Optimizer {
   /// Returns copies of the state, named "state.N.step", "state.N.exp_avg", ..., where N counts the parameters of
   /// all groups from 0. Options are not included.
   StateDict state_dict() const;
-  /// Loads a state of state_dict(), before or after the parameters' values. A parameter's state is whole or absent.
+  /// Loads a state of state_dict(), before or after the parameters' values. A parameter's state is complete or absent.
   /// ValueError, one line, names what is missing, unexpected or of another shape; then nothing was changed.
   void load_state_dict(const StateDict& dict);
 

@@ -25,8 +25,8 @@ struct ScoreStrides {
   std::int64_t batch = 0, head = 0, row = 0, key = neighbours;
 };
 
-/// The totals of rows whose keys come in pieces, not yet divided: for each row the largest score, the sum of the
-/// weights, and the sum of weights times values over the keys so far.
+/// The running totals of rows whose keys come in pieces (several calls): for each row the largest score, the sum of the
+/// weights, and the sum of weights times values over the keys so far, not yet divided.
 struct RowTotals {
   void* max = nullptr;     // [B, Hq, Tq], compute type; -inf if the row has seen no key
   void* sum = nullptr;     // [B, Hq, Tq], compute type
@@ -130,7 +130,7 @@ struct AttentionBackward {
   // Compute type, or null. The gradient is added to its elements; bias_strides address them, and a stride of 0 sums.
   void* dbias = nullptr;
 
-  // Keys or rows in pieces, in two passes, of which each gives whole sums; without dbias.
+  // Keys or rows in pieces: two passes, one for dq and one for dk and dv; without dbias.
   //  Rows: dq of all rows, without dk and dv; pieces of keys as in the forward pass (forward.begins, ends, first_key).
   // dq_totals, [B, Hq, Tq, D] of the compute type, carry its sums; dsinks comes with the call that ends. `delta`,
   // [B, Hq, Tq] of the compute type, is written by the call that begins and read by the others.

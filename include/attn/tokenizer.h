@@ -91,8 +91,8 @@ class ATTN_API Tokenizer {
   ///          texts if the file's template is for one only.
   EncodedText encode_text(std::string_view text, std::int64_t max_length = 0) const;
   EncodedText encode_pair(std::string_view first, std::string_view second, std::int64_t max_length = 0) const;
-  /// Returns the most ids that the files allow a text: model_max_length of tokenizer_config.json beside the
-  /// tokenizer.json, else max_length of its truncation; 0 if neither names one. `encode` does not apply it.
+  /// Returns the most ids that the files allow a text: model_max_length of the tokenizer_config.json in the same
+  /// folder, else max_length of its truncation; 0 if neither names one. `encode` does not apply it.
   std::int64_t max_length() const;
 
   /// Returns the joined bytes of the ids; one bpe token may hold part of a character. `skip_special` leaves out special

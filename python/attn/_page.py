@@ -81,7 +81,7 @@ def write(page: str, path: str | None) -> str:
         if path is None:
             descriptor, unfinished = tempfile.mkstemp(prefix="attn-", suffix=".html")
         else:
-            # beside the file, with a name that no other call has
+            # in the folder of the file, with a name that no other call has
             name = os.path.join(os.path.dirname(path), f".attn-{secrets.token_hex(8)}.tmp")
             descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
             unfinished = name

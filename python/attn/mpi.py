@@ -52,7 +52,7 @@ def _launcher() -> tuple[str, int]:
 
 
 def _files(family: str) -> list[str]:
-    """Returns the places in which attn's library for an MPI may be: those in which the command looks too."""
+    """Returns the paths at which attn's library for an MPI may be: in the package or where the command is installed."""
     if chosen := os.environ.get("ATTN_MPI_LIBRARY"):
         return [chosen]
     name = f"libattn_mpi_{'openmpi' if family == 'Open MPI' else 'mpich'}.so"
@@ -239,8 +239,8 @@ class Saved(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """q, k and v for this rank's rows; the others whole, the same at every rank: sinks or None, and one entry for each
-    array of the bias and each floating table of score_mod."""
+    """q, k and v for this rank's rows. The others are complete and the same at every rank: sinks or None, and one entry
+    for each array of the bias and each floating table of score_mod."""
 
     q: Any
     k: Any

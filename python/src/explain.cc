@@ -122,7 +122,7 @@ constexpr Option all_options[] = {
      }},
 };
 
-/// What explain shows beside its options: additions to the call, or another mechanism in its place.
+/// Arguments of explain besides its options: additions to the call, or another mechanism instead of it.
 struct Mechanisms {
   ExplainAdditions additions;
   std::optional<LinearRule> linear;

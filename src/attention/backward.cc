@@ -125,7 +125,7 @@ void run_steps(const BackwardSteps& steps, int threads, bool wave, RelativeGradi
     const BackwardSteps::Part part = steps.part(group, std::min(together, steps.groups() - group));
     if (products != nullptr) products->begin_groups(group);
     const auto unit_of = [&](std::int64_t n) { steps.unit(part.first_unit + n, scratch()); };
-    if (threads == 1) {  // one task, because only that keeps the units in order
+    if (threads == 1) {  // one task, which keeps the units in order
       runtime::parallel_for(1, [&](std::int64_t) {
         for (std::int64_t n = 0; n < part.units; ++n) unit_of(n);
       });

@@ -27,7 +27,7 @@ struct ScoreShape {
   const char* expression = "score_mod";  // name of the expression of the scores that is lowered, for errors
   bool rows_at_end = false;  // rows are at the end of their sequence, as with a cache; any other alignment is an error
   Dims sizes() const { return {batch, heads, q_rows, k_rows}; }
-  /// Returns the number of units with their own lengths and positions: batch items or packed sequences.
+  /// Returns the number of batch items, or of packed sequences: each has its own lengths and positions.
   std::int64_t items() const { return packed ? packed->sequences() : batch; }
   const char* item() const { return packed ? "sequence" : "batch item"; }
 };
@@ -57,7 +57,7 @@ struct LoweredBias {
   std::vector<std::vector<std::int32_t>> buckets;
   // Relative products; null: none. Their terms are dense ones that the code running a kernel makes for a query tile.
   std::shared_ptr<RelativeTerms> products;
-  std::vector<std::size_t> places;  // with products: the place of each term's first tensor in `values`
+  std::vector<std::size_t> places;  // with products: index in `values` of each term's first tensor
 
   std::size_t place_of(int term) const {
     return products == nullptr ? static_cast<std::size_t>(term) : places[static_cast<std::size_t>(term)];

@@ -1,4 +1,4 @@
-// src/bench/serve.h: lets another program measure attn beside other libraries: it sends lines and receives
+// src/bench/serve.h: lets another program compare attn's speed with other libraries': it sends lines and receives
 // microseconds.
 #pragma once
 #include <iosfwd>

@@ -169,8 +169,8 @@ void compare_options(const GenerateArguments& a, const Ranks& ranks) {
   compare_digests("generate: the digest of the options", text, ranks);
 }
 
-/// Prints the pieces of a text at rank 0. What fails there, or that nobody reads them, ends the text of all ranks
-/// before its next token.
+/// Prints a text at rank 0 as it grows. A failure there, or a closed pipe, ends the text at all ranks before the next
+/// token.
 class Stream {
  public:
   explicit Stream(const Ranks& ranks) : ranks_(ranks) {}

@@ -44,7 +44,7 @@ void check_options(const ModelOptions& given);
 /// Throws a ValueError if a GGUF file that the options name has an architecture that attn does not read.
 void check_architectures(const ModelOptions& given);
 /// Loads what the options name. Throws a ValueError if the tokens of the draft are not those of the model. Collective:
-/// of several ranks each has a part of the model, and the whole draft.
+/// each of several ranks has a part of the model and the complete draft.
 SpeakingModel load_model(const ModelOptions& given, const Ranks& ranks = Ranks());
 /// Returns the options of the library's call; they point to `loaded`.
 GenerateOptions generate_options(const ModelOptions& given, const SpeakingModel& loaded);

@@ -37,7 +37,7 @@ Launch read_launch() {
   return {};
 }
 
-/// Returns the places in which the library of an MPI may be.
+/// Returns the paths at which attn's library for an MPI may be.
 std::vector<std::string> places_of(const std::string& name) {
   if (const auto chosen = runtime::environment("ATTN_MPI_LIBRARY")) return {*chosen};
   std::error_code unknown;

@@ -33,7 +33,7 @@ int columns_of_stderr() {
   return ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-/// A text shown beside the bar. If there is not enough room, the text with the highest rank is dropped first.
+/// A text shown next to the bar. If there is not enough room, the text with the highest rank is dropped first.
 struct Fact {
   std::string text;
   int rank;

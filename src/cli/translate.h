@@ -21,7 +21,7 @@ void add_translation_options(Parser& parser, TranslationOptions& options);
 /// Throws a UsageError if one of them is given for a language model.
 void check_no_translation(const TranslationOptions& options);
 
-/// What attn generate was asked, beside the options of the model.
+/// The arguments of attn generate, besides the options of the model.
 struct TranslationTask {
   std::vector<std::string> texts;
   std::int64_t samples = 1;

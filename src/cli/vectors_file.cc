@@ -1,4 +1,4 @@
-// src/cli/vectors_file.cc: writes rows to FILE.part and renames it when it is whole.
+// src/cli/vectors_file.cc: writes rows to FILE.part and renames it when it is complete.
 #include "cli/vectors_file.h"
 
 #include <attn/error.h>
@@ -29,7 +29,7 @@ namespace fs = std::filesystem;
 // That of a NumPy file with two dims: the text of any sizes fits, and the format wants a multiple of 64.
 constexpr std::size_t header_bytes = 128;
 
-/// Returns the line that stands for the header of a file that is not whole.
+/// Returns the line that takes the place of the header while the file is incomplete.
 std::string state_line(std::int64_t rows, std::int64_t columns, std::uint64_t mark) {
   const std::string facts = runtime::format("attn vectors {} of {} after {:016x}", rows, columns, mark);
   std::string line = runtime::format("{} {:016x}\n", facts, io::xxh64(std::as_bytes(std::span(facts))));

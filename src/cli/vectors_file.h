@@ -1,5 +1,5 @@
-// src/cli/vectors_file.h: writes a NumPy file row by row. Until it is whole it is FILE.part, with which a later run
-// goes on.
+// src/cli/vectors_file.h: writes a NumPy file row by row. Until it is complete its name is FILE.part, which a later run
+// continues.
 #pragma once
 #include <attn/tensor.h>
 
@@ -9,9 +9,9 @@
 
 namespace attn::cli {
 
-/// Rows of f32 or f64 numbers. FILE.part holds the rows and, where the header of a NumPy file will stand, how many are
-/// whole and a number that the caller chose for them. A killed run leaves it. It is locked, so that two runs do not
-/// write one file. Just before FILE.part is renamed, it has the NumPy header instead.
+/// Rows of f32 or f64 numbers. FILE.part holds the rows. In the place of the header of a NumPy file it has the number
+/// of complete rows, and a number that the caller chose for them. A killed run leaves it. It is locked, so that two
+/// runs do not write one file. Just before FILE.part is renamed, it has the NumPy header instead.
 class VectorsFile {
  public:
   /// Opens FILE.part, or makes it. Throws an IoError; a ValueError if another run writes it, if it is no such file or
@@ -30,7 +30,7 @@ class VectorsFile {
   Tensor row(std::int64_t index) const;
   /// Appends rows [n, columns], and keeps the number with them.
   void append(const Tensor& rows, std::uint64_t mark);
-  /// Makes FILE of it: whole, and synced.
+  /// Writes the header, syncs FILE.part and renames it to FILE.
   void finish();
   /// Removes FILE.part if it has no row: nothing is lost with it.
   void drop_if_empty();

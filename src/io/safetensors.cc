@@ -26,7 +26,7 @@ struct Parts {
   std::vector<std::span<const std::byte>> pieces() const;
 };
 
-/// Returns the place of a dtype in the order of the tensors in a file, which is that of Python's safetensors: larger
+/// Returns the rank of a dtype in the order of the tensors in a file, which is that of Python's safetensors: larger
 /// elements come first, so that all are aligned.
 int place_in_file(Dtype dtype) {
   constexpr std::array order = {Dtype::i64,  Dtype::f64, Dtype::f32,    Dtype::i32,

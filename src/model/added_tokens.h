@@ -19,7 +19,7 @@ struct AddedToken {
   // Such tokens are searched for after the others, as in Hugging Face's library, even if there is no normalizer.
   bool normalized = false;
   bool in_vocabulary = false;  // also listed in the model's vocabulary
-  bool single_word = false;    // only found where no letter, digit or mark is beside it
+  bool single_word = false;    // only found where no letter, digit or mark is next to it
   bool lstrip = false;         // takes the white space before it
   bool rstrip = false;         // and behind it
 };

@@ -81,7 +81,7 @@ class DecoderBlock : public nn::Module {
   const std::optional<ModelNorm> mlp_post_norm;
 };
 
-/// What a layer's attention does, beside its weights.
+/// What a layer's attention does, besides its weights.
 struct LayerKind {
   AttentionOptions options;           // mask, scale and softcap
   std::optional<std::size_t> rotary;  // which of the model's rotary embeddings; none: q and k are not rotated

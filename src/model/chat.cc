@@ -121,7 +121,7 @@ GeneratedText Chat::answer() {
   // a text that ended the answer is written again in front of the next message
   Ids said = answer.finish == Finish::stop ? tokenizer_.encode(answer.text) : answer.tokens, tokens = one.ids;
   tokens.insert(tokens.end(), answer.tokens.begin(), answer.tokens.end());
-  // from here on nothing throws: an answer that finds no memory is none
+  // nothing below throws, so an answer that lacked memory leaves the chat unchanged
   exchanges_.back().answer = std::move(said);
   left_out_ += std::ssize(one.before) + 1 - std::ssize(exchanges_);
   computed_ = std::ssize(one.ids) - one.known;

@@ -16,7 +16,7 @@ namespace attn {
 
 class ColumnShare;
 
-/// A layer's attention of new tokens over a cache that ranks share by spans.
+/// A layer's attention of new tokens over a cache whose keys are dealt to the ranks in spans of 1,024.
 struct SpanAttention {
   KvCache& cache;  // all key heads; of each sequence the keys of this rank's spans, one after another
   const std::vector<KvSequence>& sequences;
@@ -47,8 +47,8 @@ class SharedColumns {
   /// Returns the output of this rank's heads over a cache by spans, after each rank has appended its keys.
   virtual Tensor attend(const SpanAttention& call) const = 0;
 
-  // What a cache by spans is. It is here because only ranks have one.
-  /// Returns whether they share a cache by spans. ValueError for options that say so and cannot be met.
+  // The layout of a cache by spans, which only ranks have.
+  /// Returns whether the ranks share a cache by spans. ValueError for spans with a window.
   virtual bool by_spans(const ModelConfig& config, const ModelCacheOptions& options) const = 0;
   /// Returns how many of the first `length` keys are of this rank's spans: span s is at rank s mod R.
   virtual std::int64_t own_keys(std::int64_t length) const = 0;
@@ -75,7 +75,7 @@ class ColumnShare {
   /// Looks up rows of a table with one row for each token: `lookup` returns [.., C] for ids within this rank's rows.
   Tensor rows(const Tensor& ids, const std::function<Tensor(const Tensor& ids)>& lookup) const;
 
-  /// Returns what of a file's tensors is this rank's, given those of the whole model.
+  /// Returns the parts of the file's tensors that this rank has; `all`: those of the complete model.
   template <typename Stored>
   std::vector<Stored> own(const std::vector<Stored>& all) const {
     if (!ranks_) return all;
@@ -98,7 +98,7 @@ class ColumnShare {
 
  private:
   struct Rows {
-    std::int64_t first, count, own;  // of the whole parameter; where the rank's own has them
+    std::int64_t first, count, own;  // rows of the complete parameter; `own`: the first one's index in the rank's part
   };
   std::vector<Rows> rows_of(const std::string& parameter) const;  // empty: all of them, everywhere
 

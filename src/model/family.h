@@ -21,7 +21,7 @@ constexpr bool is_qwen(Family family) { return family == Family::qwen2 || family
 /// Returns the family whose architecture the config has.
 Family family_of(const ModelConfig& config);
 
-/// Returns the family that a config.json names; it decides the names of the tensors beside it. Errors as
+/// Returns the family that a config.json names; it decides the names of the tensors in the same folder. Errors as
 /// ModelConfig::from_json.
 Family family_in(const std::string& json, const std::string& name);
 

@@ -61,7 +61,7 @@ Span PartGradients::rows_of(const Span& parts) const {
 Tensor PartGradients::sum(const Span& node, bool in_buffer, const Listener* listener) {
   const Tensor& buffer = source_.gradients.buffers().front();  // a model has one dtype
   const bool into_buffer = in_buffer && buffer.dtype() == Dtype::f32;
-  // The left sides of the nodes on the way to the last part, from the whole node down.
+  // The sums of the left children on the path from `node` down to its last part.
   std::vector<Tensor> lefts;
   Span rest = node;
   for (; rest.size() > 1; rest.begin = middle_of(rest))

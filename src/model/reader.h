@@ -47,8 +47,8 @@ class Reader {
   Part part(const Wanted& text) const;
   /// Computes the parts as one batch; sets their rows of hidden().
   void compute(std::vector<Part*> parts) const;
-  /// Computes the beginning of a long part in passes of its own: what they need beside the cache does not grow with the
-  /// text, and on_pass is called between them.
+  /// Computes the beginning of a long part in separate passes: the memory that they need in addition to the cache does
+  /// not grow with the text, and on_pass is called between them.
   void begin(Part& part) const;
   const LanguageModel& model_;
   ModelCache* const cache_;

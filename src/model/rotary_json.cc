@@ -15,8 +15,8 @@ using Kind = nn::RotaryScaling::Kind;
 constexpr std::array<const char*, 5> kind_names = {"llama3", "linear", "dynamic", "yarn", "longrope"};
 constexpr const char* original = "original_max_position_embeddings";
 
-/// Returns the context of the training. A field of the whole file must agree: the version of transformers decides which
-/// one is used. Phi-3 has it there.
+/// Returns the context of the training. If config.json also has the field at its top level, both must agree, because
+/// versions of transformers differ in which one they use. Phi-3 has it at the top level only.
 std::int64_t original_context(const JsonFields& fields, const JsonFields& parameters, std::int64_t context,
                               Family family) {
   if (family == Family::phi3) return fields.integer(original, 4096);

@@ -14,8 +14,8 @@ struct RotaryFields {
   double part = 1;  // of a head that is rotated
 };
 
-/// Reads the object of the parameters, if there is one, beside fields of the whole file, which has a theta of its own
-/// or `theta` by default. `context`: max_position_embeddings.
+/// Reads the rotary embedding from `parameters`, if given, and from `fields`, the top level of config.json. `theta`:
+/// rope_theta there, or the family's default. `context`: max_position_embeddings.
 RotaryFields read_rotary(const JsonFields& fields, const std::optional<JsonFields>& parameters, double theta,
                          std::int64_t context, Family family);
 

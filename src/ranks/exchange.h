@@ -14,8 +14,8 @@ namespace attn {
 /// is finished first, every rank has something to add. Buckets stay in a cache while they are added.
 class Buckets {
  public:
-  /// Deals `count` elements. `cut` returns the nearest place at or before an element where a bucket may begin; it must
-  /// not decrease.
+  /// Deals `count` elements. `cut` returns the last element, at or before the given one, at which a bucket may begin;
+  /// it must not decrease.
   Buckets(std::int64_t count, int ranks, const std::function<std::int64_t(std::int64_t)>& cut);
   /// Every cut is a multiple of 4,096.
   Buckets(std::int64_t count, int ranks);

@@ -32,8 +32,8 @@ struct HeadsCall {
   }
 };
 
-/// Throws the error that the whole call gives in one process, or one that says what ranks cannot do. It talks to
-/// nobody.
+/// Throws the error that the complete call gives in one process, or one that says what ranks cannot do. It sends no
+/// message.
 HeadsCall check_heads_call(const char* function, const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
                            const Ranks& ranks, const AttentionOptions& options);
 

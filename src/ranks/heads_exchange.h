@@ -13,7 +13,7 @@ namespace attn {
 AttentionResult attention_by_heads(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
                                    const Ranks& ranks, const AttentionOptions& options, AttentionSaved* saved);
 
-/// Computes the gradients for this rank's rows; those of options are whole at every rank. Collective.
+/// Computes the gradients for this rank's rows; those of options are complete at every rank. Collective.
 AttentionGradients attention_backward_by_heads(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
                                                const Ranks& ranks, const AttentionOptions& options,
                                                const AttentionSaved& saved, const AttentionBackwardOptions& wanted);

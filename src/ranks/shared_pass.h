@@ -12,8 +12,8 @@
 namespace attn {
 
 /// Ranks exchange what each has computed many times in a pass, and no agreement comes before an exchange: that would be
-/// a collective call more for each. A rank that fails leaves instead: in the place of its next message it sends an
-/// empty one to each of the others, which so leave too. All messages of a pass have at least a byte.
+/// a collective call more for each. A rank that fails leaves instead: it sends each other rank an empty message in
+/// place of its next one, and a rank that receives one leaves too. All messages of a pass have at least a byte.
 class SharedPass {
  public:
   explicit SharedPass(const Ranks& ranks)

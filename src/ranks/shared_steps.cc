@@ -51,8 +51,7 @@ Buckets buckets_of(const std::vector<std::int64_t>& firsts, int ranks) {
   });
 }
 
-/// Returns the number of each share in the state of an optimiser of them; those of matrices come first. `parameters`
-/// names the whole of each.
+/// Returns each parameter's index in the optimiser's state: matrices first, then the others.
 std::vector<std::size_t> numbers_of(const std::vector<Tensor>& parameters) {
   std::vector<std::size_t> numbers(parameters.size());
   std::size_t next = 0;

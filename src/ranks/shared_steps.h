@@ -46,7 +46,7 @@ class ShardedSteps final : public SharedSteps {
   void scatter(const optim::StateDict& whole);
   using NamedTensors = std::unordered_map<std::string, Tensor>;
   enum class Move { to_whole, to_shards };
-  /// Copies the optimiser's state between the whole tensors at rank 0 and the shards of every rank.
+  /// Copies the optimiser's state between the complete tensors at rank 0 and the shards of every rank.
   void move_state(const NamedTensors& wholes, const NamedTensors& shards, Move move) const;
 
   Trainer::State& state_;
@@ -54,7 +54,7 @@ class ShardedSteps final : public SharedSteps {
   std::vector<std::int64_t> first_;  // where each parameter begins in the flat array, then its end
   const Buckets buckets_;
   std::vector<Shard> shards_;
-  std::vector<std::size_t> numbers_;     // of each parameter in a whole optimiser's state
+  std::vector<std::size_t> numbers_;     // each parameter's index in the state of a single process's optimiser
   std::unique_ptr<optim::AdamW> adamw_;  // of the shards; null if there are none
   std::unique_ptr<OrderedSum> sum_;
   std::unique_ptr<Spread> spread_;

@@ -29,10 +29,10 @@ struct Stripes {
   std::int64_t rows_of(int rank) const { return before(length, rank); }
 };
 
-/// While a chunk is used, the next ones are on their way: the link then has work while the ranks are not at the same
-/// place, and while they sort what has come. The memory is a chunk, and for each that is on its way the memory of a
-/// chunk: what is received, not yet sorted, and this rank's share. The constructor allocates it; the other functions
-/// cannot fail. Each rank calls `next` as often.
+/// While a chunk is used, the next ones are on their way: the link then has work while the ranks are at different
+/// chunks, and while they sort what they received. The memory is one chunk, and one more for each chunk on its way: the
+/// rows received, not yet sorted, and this rank's share. The constructor allocates it; the other functions cannot fail.
+/// Each rank calls `next` as often.
 class StripeStream {
  public:
   /// This rank's rows of one array: planes (a head of a batch item each) of adjacent rows.

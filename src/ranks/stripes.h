@@ -13,7 +13,7 @@ namespace attn {
 AttentionResult attention_by_stripes(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
                                      const Ranks& ranks, const AttentionOptions& options, AttentionSaved* saved);
 
-/// Computes the gradients of this rank's rows; that of the sinks is whole at every rank. Collective.
+/// Computes the gradients of this rank's rows; that of the sinks is complete at every rank. Collective.
 AttentionGradients attention_backward_by_stripes(const Tensor& q, const Tensor& k, const Tensor& v, std::int64_t length,
                                                  const Ranks& ranks, const AttentionOptions& options,
                                                  const AttentionSaved& saved, const AttentionBackwardOptions& wanted);

@@ -32,8 +32,8 @@ struct StripesCall {
   kernels::AttentionProblem problem() const;
 };
 
-/// Throws the error that the whole call gives in one process, or one that says what stripes do not do. It talks to
-/// nobody.
+/// Throws the error that the complete call gives in one process, or one that says what stripes do not do. It sends no
+/// message.
 StripesCall check_stripes_call(const char* function, const Tensor& q, const Tensor& k, const Tensor& v,
                                std::int64_t length, const Ranks& ranks, const AttentionOptions& options);
 

@@ -10,7 +10,7 @@
 namespace attn::runtime {
 
 /// If a thread of the parent holds a lock while another thread forks, nothing ever unlocks it in the child. This class
-/// constructs the lock anew in the child. Declare it as a constant at namespace scope, beside a constinit lock. The
+/// constructs the lock anew in the child. Declare it as a constant at namespace scope, next to a constinit lock. The
 /// data that the lock guards must be usable by the child at any moment.
 template <std::mutex& lock>
 struct FreeInChild {

@@ -19,8 +19,8 @@ namespace {
 std::atomic<std::size_t> now_allocated{0};
 std::atomic<std::size_t> most_allocated{0};
 
-/// Stands directly before the data. It is a whole alignment wide, so that the data stays aligned. The space that the
-/// caller requested in front lies before the header.
+/// The header is directly before the data. Its size is a multiple of the alignment, so that the data stays aligned. The
+/// space that the caller requested in front lies before the header.
 struct alignas(alignment) Header {
   std::size_t bytes;
   std::size_t front;

@@ -53,7 +53,7 @@ void accumulate_grad(const Tensor& x, Tensor gradient) {
   }
 }
 
-/// A place whose gradient the caller wants: a result of a node, or a leaf.
+/// A tensor whose gradient the caller wants: a result of a node, or a leaf.
 struct Target {
   const Node* node;  // null for a leaf
   int output;

@@ -36,7 +36,7 @@ Elements elements_of_pairs(Dtype common, const F& element) {
   return result;
 }
 
-/// Sets target = element(a, b). The operands have dtype `common` (the second may be f32 beside a 16-bit first one); the
+/// Sets target = element(a, b). The operands have dtype `common` (the second may be f32 if the first has 16 bits); the
 /// target has type R, or `common` if R is void. If the target shares memory with an operand, the two must be the same
 /// view.
 template <typename R, typename F>

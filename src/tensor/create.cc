@@ -136,7 +136,7 @@ Tensor arange(Scalar start, Scalar end, Scalar step, std::optional<Dtype> dtype)
           runtime::format("arange: from {} to {} by {}; the step must be finite, not 0, and lead towards the end",
                           start.to_double(), end.to_double(), width));
   };
-  if (integral || type == Dtype::i64) {  // exact beyond 2^53 too; i64 is counted in integers, as in torch
+  if (integral || type == Dtype::i64) {  // exact beyond 2^53 too; i64 is computed in integers, as in torch
     for (const Scalar& x : {start, end, step}) check_fits("arange", x, Dtype::i64);
     const std::int64_t first = start.to_int(), last = end.to_int(), by = step.to_int();
     check(by != 0 && (last == first || (last > first) == (by > 0)));
@@ -161,7 +161,7 @@ Tensor linspace(double start, double end, std::int64_t steps, Dtype dtype) {
   const runtime::DefaultFloatingPoint floating_point;
   if (steps < 0) throw ValueError("linspace: steps " + std::to_string(steps) + " must not be negative");
   // Counts from both ends towards the middle, as torch does, so that the last value is exactly `end`. 16-bit types are
-  // counted in f32.
+  // computed in f32.
   const auto counted = [&]<typename T>(T first, T last) {
     const T step = steps > 1 ? (last - first) / static_cast<T>(steps - 1) : 0;
     return filled_by(steps, dtype, [&](std::int64_t i) {

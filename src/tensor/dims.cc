@@ -57,8 +57,8 @@ Dims contiguous_strides(const Dims& sizes) {
   for (int i = sizes.size() - 1; i >= 0; --i) {
     strides[i] = stride;
     const std::int64_t steps = std::max<std::int64_t>(sizes[i], 1);
-    // Without elements the other sizes may have a product beyond 64 bits. No element is read then, and a stride of 0
-    // lets every place of a view be computed.
+    // Without elements the other sizes may have a product beyond 64 bits. No element is read then, and with a stride of
+    // 0 no offset in a view overflows.
     if (empty && stride > most_apart / steps) strides[i] = stride = 0;
     (void)__builtin_mul_overflow(stride, steps, &stride);
   }

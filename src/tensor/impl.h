@@ -7,7 +7,7 @@
 
 namespace attn {
 
-/// So many elements of any dtype, and some more, can be counted in bytes.
+/// The bytes of this many elements of any dtype, and of some more, fit in 64 bits.
 inline constexpr std::int64_t most_apart = std::numeric_limits<std::int64_t>::max() / 32;
 
 struct Node;

@@ -60,7 +60,7 @@ void check_reach(const Dims& sizes, const Dims& strides, Dtype dtype) {
 }
 
 /// Strides by which no element is reached (of a dim of size 1, or in a tensor without elements) may be anything. Those
-/// that are too large to be counted in bytes are replaced by those of a contiguous tensor.
+/// that would overflow as bytes are replaced by those of a contiguous tensor.
 Dims bounded(const Dims& sizes, Dims strides) {
   const bool empty = sizes.product() == 0;
   for (int i = 0; i < sizes.size(); ++i) {

@@ -63,7 +63,7 @@ Tensor triangle(const char* function, const Tensor& x, F&& columns) {
   return result;
 }
 
-/// Clamps a diagonal that lies outside of the matrix to the nearest one just beside it.
+/// Clamps a diagonal that lies outside of the matrix to the nearest such one.
 std::int64_t within(const Tensor& x, std::int64_t diagonal) {
   return x.dim() < 2 ? 0 : std::clamp(diagonal, -x.size(-2), x.size(-1));
 }

@@ -7,7 +7,7 @@
 
 namespace attn::cases {
 
-/// The relative products of a call, and what they need beside `bytes` of scratch for a kernel of query tiles.
+/// The relative products of a call, and the scratch that they need in addition to the kernel's `bytes`.
 struct TileCall {
   const RelativeTerms* products;
   std::size_t bytes;

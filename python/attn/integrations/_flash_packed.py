@@ -10,7 +10,7 @@ from attn.integrations._flash_call import Settings, shape
 
 
 class Keys(NamedTuple):
-    """Which keys of k and v each sequence has, beside the cumulative lengths."""
+    """Which keys of k and v each sequence has, in addition to the cumulative lengths."""
 
     used: Any = None
     leftpad: Any = None

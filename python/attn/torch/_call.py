@@ -279,7 +279,7 @@ def backward(operands, numbers, seed, saved, grad_output, wanted):
 
 
 def _wide_backward(operands, numbers, seed, grad_output, wanted):
-    """Runs both passes in float32. The gradient of a float32 bias beside 16-bit tensors needs the accuracy of float32,
+    """Runs both passes in float32. The gradient of a float32 bias with 16-bit tensors needs the accuracy of float32,
     which the rounded output cannot give."""
     dtype = operands[0].dtype
     operands = (*(x.float() for x in operands[:3]), *operands[3:])

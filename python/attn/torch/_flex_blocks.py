@@ -98,7 +98,7 @@ def shown_pairs(block_mask: Any, batch: int, heads: int, rows: int, keys: int) -
 
 
 def _condition_of_blocks(found: Tensor, sizes: tuple[int, int], condition: Symbol, symbols: tuple) -> Symbol:
-    """Looks the kind of a pair's block up, beside mask_mod."""
+    """Looks up the kind of a pair's block, in addition to mask_mod."""
     _, b, h, i, j = symbols
     places = (b, h) if found.shape[0] > 1 and found.shape[1] > 1 else (b,) if found.shape[0] > 1 else (
         (h,) if found.shape[1] > 1 else ())

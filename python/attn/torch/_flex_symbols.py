@@ -1,6 +1,6 @@
 # python/attn/torch/_flex_symbols.py: the values that score_mod and mask_mod of flex_attention get while traced.
-"""A symbol holds an expression of attn. A whole number that is linear in the row i and the key j remembers it, and a
-condition the mask of attn that it is, or is a part of."""
+"""A symbol holds an expression of attn. An integer that is linear in the row i and the key j also has its coefficients
+(Line). A condition also has a mask of attn that covers it (Cover)."""
 
 import threading
 from typing import Any, NamedTuple

@@ -1,6 +1,6 @@
 # python/attn/torch/_unfused.py: computes attention by its definition in torch operations,
 # for gradients that the fused pass does not give.
-"""Such gradients are those through the returned weights, and gradients of gradients. Every matrix is stored whole."""
+"""Such gradients are those through the returned weights, and gradients of gradients. Complete matrices are stored."""
 
 from typing import Sequence
 

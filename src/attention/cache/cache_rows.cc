@@ -76,8 +76,8 @@ void PagedRows::for_each_run(std::int64_t row, std::int64_t first, std::int64_t 
   const std::int64_t whole = layout_.dim / Rows::k_interleave_width * Rows::k_interleave_width;
   for (std::int64_t d = first, count; d < end; d += count) {
     const std::int64_t place = rows_.element_offset(row, d);
-    // The whole interleaved pieces of a row are visited with a constant length, so that the compiler knows the length
-    // of each copy.
+    // Complete interleaved words of a row are visited with a constant length, so that the compiler knows the length of
+    // each copy.
     if (layout_.interleave_width == Rows::k_interleave_width && d % Rows::k_interleave_width == 0 && d < whole &&
         end - d >= Rows::k_interleave_width) {
       const std::int64_t words = (std::min(end, whole) - d) / Rows::k_interleave_width;

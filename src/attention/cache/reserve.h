@@ -4,8 +4,8 @@
 
 namespace attn {
 
-/// Lets a cache without pages grow to `rows` rows a sequence at once, instead of in steps, each of which needs the old
-/// blocks beside the new ones. A cache with pages stays as it is.
+/// Lets a cache without pages grow to `rows` rows a sequence at once, instead of in steps, each of which needs memory
+/// for the old and the new blocks. A cache with pages stays as it is.
 void reserve_rows(KvCache& cache, std::int64_t rows);
 
 }  // namespace attn

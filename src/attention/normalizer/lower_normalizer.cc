@@ -92,7 +92,7 @@ void lower_weight_gradient(const LoweredNormalizer& lowered, const std::vector<T
   named.expression = "weight_mod";
   to.expression =
       lower_score_gradient(lowered.weight_expression, lowered.weight_mod, gradients, named, lengths, computed);
-  // The sums of whole steps belong to score_mod; here each row has a sum of its own.
+  // Sums over a step (ScoreLine::step) are those of score_mod; here each row has its own sum.
   kernels::ScoreGradient& gradient = to.expression.gradient;
   if (gradient.step_count != 0 && gradient.elements != kernels::ElementOrder::none)
     gradient.elements = kernels::ElementOrder::after_all;

@@ -41,7 +41,7 @@ Status check_lengths(const Attention& call) {
   return fits ? Status::ok : Status::bad_length;
 }
 
-/// Checks what says that keys come in pieces, and blocks of rows that are apart.
+/// Checks the fields for keys that come in pieces, and row_block_step.
 Status check_piece(const Attention& call) {
   constexpr std::int64_t far = std::int64_t{1} << 40, span = 1024;
   const bool piece = !call.begins || !call.ends, placed = call.first_key != 0 || call.row_block_step != 64;

@@ -54,7 +54,7 @@ bool is_piece(const AttentionBackward& call) {
          call.dq_totals != nullptr || call.key_totals != nullptr;
 }
 
-/// Checks a piece: of keys if it has dq, else of rows.
+/// Checks a call with a part of the keys (if it has dq) or of the rows (else).
 Status check_piece(const AttentionBackward& call) {
   const Attention& forward = call.forward;
   const bool rows = call.dq != nullptr;
@@ -71,8 +71,8 @@ Status check_piece(const AttentionBackward& call) {
                                                                                              : Status::ok;
 }
 
-/// Returns the forward call of a piece as `check` takes it. check_piece checks the totals, which are those of the
-/// backward pass; rows in pieces are no keys in pieces.
+/// Returns the forward call of a piece in the form that `check` accepts. The totals are those of the backward pass, and
+/// check_piece checks them. A piece of rows has all keys, so its forward call begins and ends.
 Attention whole_call(const AttentionBackward& call) {
   Attention forward = call.forward;
   forward.totals = {};
@@ -184,7 +184,7 @@ void for_each_part(const Executor& executor, const Slots& slots, std::int64_t pa
   executor.run ? executor.run(executor.context, parts, run, &context) : runtime::parallel_for(parts, run, &context);
 }
 
-/// The passes of pieces as one: what they need, and their tasks.
+/// The pass of a piece, of keys or of rows: its scratch and its tasks.
 class Piece {
  public:
   Piece(const AttentionBackward& call, const AttentionGradient& g, const BackwardPlan& plan, int threads)
@@ -317,7 +317,7 @@ Status attention_backward(const AttentionBackward& call, void* workspace, std::s
       BackwardSteps::Wave wave{tables.progress, tables.to_recompute};
       for_each_part(executor, slots, steps.units(),
                     [&](std::int64_t, char* scratch) { steps.next_unit(wave, scratch); });
-    } else if (threads == 1) {  // one task, because only that keeps the units in order
+    } else if (threads == 1) {  // one task, which keeps the units in order
       for_each_part(executor, slots, 1, [&](std::int64_t, char* scratch) {
         for (std::int64_t unit = 0; unit < steps.units(); ++unit) steps.unit(unit, scratch);
       });

@@ -12,7 +12,7 @@ namespace attn {
 
 ColumnSlices::ColumnSlices(std::int64_t value_dim, std::int64_t heads) : width(64) {
   const std::int64_t columns = padded_lanes(value_dim);
-  // narrower slices where whole ones would leave threads idle; each reads its keys again
+  // narrower slices if 64 columns would leave threads idle; each slice reads its keys again
   while (width > kernels::recurrent_lanes && heads * ((columns + width - 1) / width) < 2 * num_threads()) width /= 2;
   width = std::min(width, columns);
   count = (columns + width - 1) / width;

@@ -18,7 +18,8 @@ struct Slot {
   T *q_gradient, *k_gradient, *decay_gradient;   // keys
 };
 
-/// Some units (a sequence and a head of k), and some chunks of each, so that memory stays small and threads are busy.
+/// Some units (a unit is a sequence and a head of k), and some chunks of each: few enough that memory stays small, and
+/// enough to keep the threads busy.
 template <typename T>
 struct Window {
   static constexpr std::int64_t chunk = kernels::recurrent_chunk;

@@ -100,7 +100,7 @@ class Gradients final : public RelativeGradients {
     }
     g.dense = dense;
     const bool good = step.kernel.step(g, tile, order, scratch);
-    // in a wave, the kernel of the next step need not wait for what follows
+    // in a wave (BackwardSteps), the kernel of the next step need not wait for the sums below
     if (order.wait != nullptr) order.done(order.context, kernels::every_key);
     kernels::KeptSums kept{.order = order, .memory = after + dense_bytes_, .bytes = kept_bytes_};
     for (std::size_t n = 0; n < count; ++n) {

@@ -24,12 +24,12 @@ struct RelativeOperands {
 };
 
 /// The gradients of a call's relative products. Units of BackwardSteps are computed for several row groups together;
-/// all units of these groups may run at the same time. Where StepOrder::wait is given the steps of a unit may, too:
-/// each adds to tables and rows of keys when the one before it has ended.
+/// all units of these groups may run at the same time. If StepOrder::wait is given, the steps of a unit may too: each
+/// adds to tables and rows of keys when the previous step has ended.
 class RelativeGradients {
  public:
   virtual ~RelativeGradients() = default;
-  /// Returns the bytes of scratch that a step needs beside the kernel's.
+  /// Returns the bytes of scratch that a step needs in addition to the kernel's.
   virtual std::size_t scratch_bytes() const = 0;
   /// Returns how many row groups are summed at a time. begin_groups must be called before their units, end_groups
   /// after them.
@@ -61,7 +61,8 @@ class RelativeTerms {
   /// Sets the rows that products of q and k multiply, when the call has them.
   virtual void bind(const RelativeOperands& operands) = 0;
 
-  /// The bytes of scratch that `rows` needs beside the kernel's, and how many of them are for making a product.
+  /// The bytes of scratch that `rows` needs in addition to the kernel's, and how many of them computing a product
+  /// needs.
   struct TileMemory {
     std::size_t bytes = 0, work = 0;
   };
@@ -89,7 +90,8 @@ class RelativeTerms {
   /// Returns the row of its table that belongs to the pair.
   virtual std::int64_t row_of(int n, const kernels::AttentionProblem& problem, const kernels::Task& task,
                               std::int64_t i, std::int64_t j) const = 0;
-  /// Returns term n of all pairs by tensor operations: [B, Hq, Tq, Tk]. `places`: row_of each pair, [B, 1, Tq, Tk].
+  /// Returns term n of all pairs by tensor operations: [B, Hq, Tq, Tk]. `places`: the table row (row_of) of each pair,
+  /// [B, 1, Tq, Tk].
   virtual Tensor matrix(int n, const Tensor& table, const Tensor& operand, const Tensor& places) const = 0;
   virtual bool of_keys(int n) const = 0;
   virtual bool has_operand(int n) const = 0;

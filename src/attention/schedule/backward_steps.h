@@ -27,10 +27,10 @@ struct GradientGroup {
   std::int64_t first_segment = 0, segments = 0, first_block = 0, blocks = 0;
 };
 
-/// The backward pass consists of units. A unit is the query heads that share a head of K or V, for one group of rows. A
-/// step is one head and one block of rows of a unit. The steps of a unit add to the same rows of dK and dV in a fixed
-/// order: heads ascending, blocks of rows ascending. Different units write different rows of dK and dV. Nothing is
-/// allocated.
+/// The backward pass consists of units. A unit is the work of the query heads that share a head of K or V, for one
+/// group of rows. A step is the part of one head and one block of rows. The steps of a unit add to the same rows of dK
+/// and dV in a fixed order: heads ascending, blocks of rows ascending. Different units write different rows of dK and
+/// dV. Nothing is allocated.
 class BackwardSteps {
  public:
   struct Partition {
@@ -41,7 +41,8 @@ class BackwardSteps {
   BackwardSteps(const kernels::AttentionGradient& gradient, const BackwardPlan& plan, const Partition& partition,
                 const DropoutTiles* dropout, const RelativeGradients* products = nullptr);
 
-  /// Sets how many heads later the thread's next head is, if threads compute units in turns; 1 else.
+  /// Sets the distance in heads between a thread's current head and its next one: the number of threads if they take
+  /// units in turn, else 1.
   void set_heads_ahead(std::int64_t heads) { hints_.heads_ahead = heads; }
 
   std::size_t scratch_bytes() const {
@@ -60,8 +61,8 @@ class BackwardSteps {
   std::int64_t blocks() const {
     return partition_.groups.empty() ? 0 : partition_.groups.back().first_block + partition_.groups.back().blocks;
   }
-  /// Returns whether the threads share the steps of each unit, because there are too few units for the threads or
-  /// because all steps must run in order. That is called a wave. The bits are the same.
+  /// Returns whether the pass runs as a wave: threads take steps in order and share the steps of a unit. This is so if
+  /// there are too few units for the threads, or if all steps must run in order. The bits are the same.
   bool is_wave(int threads) const {
     if (threads == 1 || one_step_each()) return false;
     const std::int64_t units = units_together();
@@ -89,9 +90,10 @@ class BackwardSteps {
   };
   /// Takes the next unit and runs it; for units that run in order.
   void next_unit(Wave& wave, char* scratch) const;
-  /// Runs the steps as a wave: each call of wave_step takes the next step in order, and tells the step after it as soon
-  /// as it has finished with a range of keys.
+  /// Returns the bytes of Wave::totals.
   std::size_t wave_bytes() const { return static_cast<std::size_t>(units()) * totals_bytes_; }
+  /// Takes the next step of the wave and runs it. It tells the step after it as soon as it has finished a range of
+  /// keys.
   void wave_step(Wave& wave, char* scratch) const;
   /// Must be called for each unit after the wave: rounds the unit's sums, and recomputes the unit by the reference code
   /// if a number was not finite.
@@ -165,7 +167,7 @@ class BackwardSteps {
   template <typename F>
   void for_each_sum(F&& sum) const;
   std::int64_t keys_apart(std::int64_t unit) const;
-  /// Returns whether no unit has more than one step; a wave is then of no use.
+  /// Returns whether no unit has more than one step. A wave then gains nothing.
   bool one_step_each() const;
   /// Returns how many units may run at the same time.
   std::int64_t units_together() const {

@@ -9,7 +9,8 @@ namespace attn {
 /// Rows and keys in blocks of 64. Block n of the rows begins at row first_row + n row_block_step of the sequence, block
 /// n of the keys at key first_key + n key_block_step.
 struct CallPart {
-  // the whole sequence, whose lengths and alignment count; null: those of the call, whose keys then begin at first_key
+  // the complete sequence, which gives lengths and alignment; null: the call gives them, and its keys begin at
+  // first_key
   const kernels::AttentionProblem* whole = nullptr;
   std::int64_t first_row = 0, row_block_step = 64;
   std::int64_t first_key = 0, key_block_step = 64;

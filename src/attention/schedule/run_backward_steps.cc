@@ -20,7 +20,7 @@ namespace {
 /// copy_ahead rows later is prefetched.
 constexpr std::int64_t least_copying_steps = 4, copy_ahead = 16;
 
-/// The progress of a step that has finished with all keys, and not yet with what it has to do beside.
+/// The progress of a step that has finished all keys but still has other work.
 constexpr std::uint32_t every_key_done = runtime::Progress::whole - 1;
 
 }  // namespace

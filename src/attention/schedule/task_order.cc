@@ -43,10 +43,10 @@ std::int64_t tiles_of_task(const AttentionProblem& p, const AttentionKernel& ker
   return tiles;
 }
 
-/// Returns whether each thread should compute whole heads. On 2 threads (B, H, T, D) = (1, 12, 1024, 64) then takes .98
-/// of the time, causal .95, and (1, 16, 2048, 128) .99. K and V of a head may have at most 4 MiB (counted in the
-/// compute type): each thread has a head of its own, and larger ones would together exceed the last-level cache. A call
-/// with a score callback is excluded, because the callable may change the processor's floating-point state, which only
+/// Returns whether each thread should compute all tasks of a head. On 2 threads (B, H, T, D) = (1, 12, 1024, 64) then
+/// takes .98 of the time, causal .95, and (1, 16, 2048, 128) .99. K and V of a head may have at most 4 MiB in the
+/// compute type: each thread has its own head, and larger heads would together exceed the last-level cache. A call with
+/// a score callback is excluded, because the callable may change the processor's floating-point state, which only
 /// separate tasks restore.
 bool goes_by_head(const AttentionProblem& p, const AttentionKernel& kernel, const TaskPartition& partition,
                   int threads) {

@@ -25,8 +25,8 @@ using kernels::Task;
 /// exactly, conditions are bool; all broadcast to the scores.
 class Evaluation {
  public:
-  /// `apart`: lookups of masked pairs are cut off, so that no gradient of theirs, 0 times inf, reaches a table. Else a
-  /// table's gradient is one sum where that is possible.
+  /// `apart`: lookups of masked pairs are replaced by 0, so that their gradient, 0 times inf, does not reach a table.
+  /// Otherwise a table's gradient is one sum where that is possible.
   Evaluation(const Call& call, const ScoreExpression& expression, const LoweredProgram& lowered, const Tensor& scores,
              const std::vector<Tensor>& tables, const Tensor& masked, bool apart)
       : call_(call), lowered_(lowered), scores_(scores), tables_(tables), masked_(masked), apart_(apart),
@@ -42,7 +42,7 @@ class Evaluation {
     return as_number(results_.back()).expand(scores_.sizes());
   }
 
-  /// Returns whether every number on the way was finite, apart from constants and the scores themselves.
+  /// Returns whether every intermediate number was finite, except constants and the scores themselves.
   bool finite() const { return finite_; }
 
  private:

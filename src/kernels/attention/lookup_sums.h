@@ -42,7 +42,7 @@ static inline std::int64_t lines_of(const AttentionProblem& p, const ScoreSlope&
   }
 }
 
-/// Return the bytes for the places and sums of one lookup, and for all lookups, whose LineSums come first.
+/// Return the bytes for the element indices and sums of one lookup, and for those of all lookups with their LineSums.
 template <typename T>
 static inline std::size_t line_bytes(const AttentionProblem& p, const ScoreSlope& lookup) {
   const std::size_t line = sizeof(T) + (lookup.line == ScoreLine::pair ? 0 : sizeof(std::int64_t));
@@ -77,7 +77,7 @@ template <typename T>
 }
 
 /// Adds each line to its element, lines ascending. A line of 0 is skipped: adding it would change nothing, and if it
-/// had no pair, its place is undefined and may belong to another thread.
+/// had no pair, its element index is not set, and the element may belong to another thread.
 template <typename T>
 [[gnu::cold]] static void add_lines(const AttentionProblem& p, const LineSums<T>* all) {
   for (int n = 0; n < p.score_gradient->lookup_count; ++n) {

@@ -64,7 +64,8 @@ enum class MaskOp : std::uint8_t { causal, window, prefix, documents, blocks, de
 /// Larger than every position, and small enough to be added to one.
 inline constexpr std::int64_t farthest_key = std::int64_t{1} << 61;
 
-/// The blocks of keys that each block of query rows sees. Rows and keys are counted in the call.
+/// The blocks of keys that each block of query rows sees. Blocks begin at row 0 and key 0 of the call, not at
+/// positions.
 struct BlockLists {
   // [batch][head of lists][query block][width]: ascending, each block once, then no_block
   const std::int64_t* blocks = nullptr;

@@ -1,5 +1,5 @@
-// src/kernels/attention/score_program.h: describes a score expression as a list of steps. Each step reads and writes
-// numbered places, which hold its values. src/attention lowers the expression tree to it.
+// src/kernels/attention/score_program.h: describes a score expression as a list of steps. The steps read and write
+// numbered registers, here called places. src/attention lowers the expression tree to it.
 #pragma once
 #include "kernels/attention/block_sizes.h"
 
@@ -35,12 +35,12 @@ enum class ScoreStepOp : std::uint8_t {
   lookup
 };
 
-/// What a value depends on: nothing within a query tile of one batch item; the row (and head); the key; the distance of
-/// row and key (and the head); or the pair.
+/// How often a value is computed: once for a query tile of one batch item; or once for each row (and head), each key,
+/// each distance of row and key (and head), or each pair.
 enum class ScoreRate : std::uint8_t { once, row, key, distance, pair };
 inline constexpr int score_rates = 5;
 
-/// The place of a value: its number among the places of its rate.
+/// The place (register) of a value: its number among the places of its rate.
 struct ScorePlace {
   ScoreRate rate = ScoreRate::once;
   std::uint16_t place = 0;
@@ -62,8 +62,8 @@ struct ScoreLookup {
   std::int64_t stride[4] = {0, 0, 0, 0};
 };
 
-/// The places that hold the symbols (batch item, head, row, key, distance) when the program starts, of the rates named
-/// beside them; -1: the program does not read the symbol.
+/// The places that hold the symbols (batch item, head, row, key, distance) when the program starts. The comment on each
+/// symbol names its rate. -1: the program does not read the symbol.
 struct ScoreSymbols {
   int batch = -1;                    // once
   int head = -1, row[2] = {-1, -1};  // row: by top_left, by bottom_right
@@ -71,8 +71,8 @@ struct ScoreSymbols {
   int distance[2] = {-1, -1};        // distance: j - i, by either alignment
 };
 
-/// The steps are in order of rate: those of a rate follow all of the lower rates. The score is place 0 of the rate
-/// `pair`, and so is the result.
+/// The steps are sorted by rate, in the order of ScoreRate. The score is in place 0 of the rate `pair`; the result
+/// replaces it.
 struct ScoreProgram {
   const ScoreStep* steps = nullptr;
   int begin[score_rates + 1] = {0, 0, 0, 0, 0, 0};  // steps of rate r: begin[r] ... begin[r + 1] - 1
@@ -107,8 +107,8 @@ struct ScoreSlope {
   void* gradient = nullptr;  // contiguous, compute type; steps add to it (of `step`: the caller does)
 };
 
-/// When a step adds to lookups of ScoreLine::element: there are none; after the previous step has finished the same
-/// keys; after the whole previous step.
+/// When a step adds to lookups of ScoreLine::element. none: there are no such lookups; by_key: after the previous step
+/// has finished the same keys; after_all: after the previous step has ended.
 enum class ElementOrder : std::uint8_t { none, by_key, after_all };
 
 /// The derivatives of an expression: a program that starts from the score, and the places of its results.

@@ -21,7 +21,7 @@ namespace attn::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// Packs items [k, k + items) of a panel; missing items of the last unit are 0. The second 16 columns begin `half`
-/// words later. If the panel is whole and b's rows are contiguous, two rows at a time are interleaved here, and the
+/// words later. If the panel is complete and b's rows are contiguous, two rows at a time are interleaved here, and the
 /// rows of the next unit are prefetched.
 HWY_NOINLINE void pack_amx_panel(const GemmProblem& p, std::int64_t k, std::int64_t items, std::int64_t column,
                                  int columns, int width, float* to, std::int64_t half) {

@@ -24,7 +24,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 inline constexpr int gemm_rows = HWY_TARGET == HWY_AVX2 ? 6 : max_tile_rows;
 inline constexpr int gemm_vectors = HWY_TARGET == HWY_AVX2 ? 2 : 3;
 
-/// The operands of a tile for one chunk of k: all of k, or whole blocks. B is packed: [words][panel].
+/// The operands of a tile for one chunk of k: all of k, or complete blocks. B is packed: [words][panel].
 template <class Kind>
 struct GemmTile {
   const char* a;

@@ -91,7 +91,7 @@ void eight_groups(const std::byte* block, float* to, Number&& number) {
   }
 }
 
-/// Returns element i of group `group`, whose four bits lie beside those of the other group of its pair.
+/// Returns element i of group `group`, whose four bits share a byte with those of the other group of its pair.
 unsigned four_bits(const std::byte* quants, int group, int i) {
   return byte_at(quants + 32 * (group / 2) + i) >> (group % 2 * 4) & 15u;
 }

@@ -69,7 +69,7 @@ T exp2(T x) {
   return from_bits<T>(to_bits(p) + (to_bits(shifted) << C::mantissa_bits));
 }
 
-/// Computes e^(s - m): the weight of score s beside the maximum m, before it is divided by the sum of the weights.
+/// Computes e^(s - m): the weight of score s, relative to the maximum m and not yet divided by the sum of the weights.
 template <typename T>
 T weight_of(T s, T m) {
   return exp2((s - m) * Constants<T>::log2e);

@@ -13,7 +13,7 @@ struct Pair {
 };
 
 /// Evaluates the expression. Integers are exact in f64, within 2^53; conditions are 1 and 0; floating values are T. A
-/// place holds any of them.
+/// place (register) holds any of them.
 template <typename T>
 class ScoreMachine {
  public:

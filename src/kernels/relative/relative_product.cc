@@ -187,7 +187,7 @@ class Relative {
     }
   }
 
-  /// Adds the derivatives of a part, rows `stride` elements apart, to the products that they are of.
+  /// Adds the derivatives of a part (rows `stride` elements apart) to those of the products.
   void scatter(const T* from, std::int64_t stride, std::int64_t rows, std::int64_t count) {
     const std::int64_t next = r_.of_keys ? width_ : 0;
     constexpr std::int64_t together = 8;  // rows whose chains run side by side

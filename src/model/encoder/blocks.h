@@ -8,7 +8,7 @@
 
 namespace attn {
 
-/// What the attention of one layer does for the texts of a call, beside the layer's weights.
+/// What the attention of one layer does for the texts of a call, besides the layer's weights.
 struct EncoderAttention {
   AttentionOptions options;                     // where each text begins, the window, the bias
   const nn::RotaryEmbedding* rotary = nullptr;  // null: q and k are not rotated
@@ -58,7 +58,7 @@ struct EncoderDense {
   bool tanh = false;    // the activation; false: none
 };
 
-/// What a TextEncoder consists of, beside its config.
+/// What a TextEncoder consists of, besides its config.
 struct TextEncoder::Parts {
   Parts(const EncoderConfig& config, Held held);
   /// Computes the rows of texts that stand one after another; their arguments have been checked.

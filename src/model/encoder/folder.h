@@ -1,4 +1,4 @@
-// src/model/encoder/folder.h: reads what a folder of sentence-transformers says beside the model: its modules, the
+// src/model/encoder/folder.h: reads what a folder of sentence-transformers has besides the model: its modules, the
 // pooling, the maximum length, prompts.
 #pragma once
 #include <attn/encoder.h>

@@ -54,7 +54,7 @@ class PairStack : public nn::Module {
   const std::optional<ModelNorm> norm;  // with norms_first
 };
 
-/// What an EncoderDecoder consists of, beside its config.
+/// What an EncoderDecoder consists of, besides its config.
 struct EncoderDecoder::Parts {
   Parts(const EncoderDecoderConfig& config, Dtype dtype);
   const Dtype dtype;

@@ -1,4 +1,5 @@
-// src/model/encoder_decoder/model.cc: runs an encoder-decoder: source ids to rows, target ids beside them to logits.
+// src/model/encoder_decoder/model.cc: runs an encoder-decoder: the encoder makes rows of source ids, the decoder makes
+// logits of these rows and target ids.
 #include <attn/autograd.h>
 #include <attn/encoder_decoder.h>
 #include <attn/ops.h>

@@ -10,8 +10,7 @@
 namespace attn {
 
 /// Lists the tensors under transformers' names, without the prefix "model." of BART's like. Tables: "shared.weight",
-/// or, if they are apart, "encoder.embed_tokens.weight" and "decoder.embed_tokens.weight"; "lm_head.weight" unless
-/// tied.
+/// or, if there are two, "encoder.embed_tokens.weight" and "decoder.embed_tokens.weight"; "lm_head.weight" unless tied.
 std::vector<StoredTensor> pair_tensors(const EncoderDecoderConfig& config);
 
 /// Returns the name of a tensor of the file as `pair_tensors` has it.

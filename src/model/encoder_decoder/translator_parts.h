@@ -1,4 +1,4 @@
-// src/model/encoder_decoder/translator_parts.h: what a Translator holds beside its model.
+// src/model/encoder_decoder/translator_parts.h: what a Translator holds besides its model.
 #pragma once
 #include "model/encoder_decoder/tokenizers.h"
 

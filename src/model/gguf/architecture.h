@@ -10,7 +10,7 @@ struct Architecture {
   const char* name;  // of general.architecture, and before the keys
   Family family;
   // The rows of q and k are stored in the order of rotary pairs that are neighbours: element i of a head's first half
-  // beside element i of its second half.
+  // is next to element i of its second half.
   bool neighbours;
 };
 

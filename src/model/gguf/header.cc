@@ -196,7 +196,7 @@ class Reader {
     entry.bytes = static_cast<std::uint64_t>(bytes);
   }
 
-  /// Checks that the tensors' data are aligned, within the file, and apart from each other.
+  /// Checks that the tensors' data are aligned, within the file, and do not overlap.
   void check_data(std::uint64_t data_begin, std::uint64_t alignment) {
     std::vector<GgufFile::Entry>& tensors = header_.tensors;
     const std::uint64_t there = bytes_.size() - std::min<std::uint64_t>(data_begin, bytes_.size());

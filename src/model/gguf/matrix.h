@@ -10,7 +10,7 @@
 namespace attn::gguf {
 
 /// A matrix [out, in] that is one tensor of a file, or several one under another (q, k and v). The numbers are decoded
-/// when they are used, so nothing is kept beside the mapped file. Results have the bits of those with the decoded
+/// when they are used, so no memory is needed besides the mapped file. Results have the bits of those with the decoded
 /// matrix in its dtype.
 ///
 /// Threads   any number at once, after all tensors have been added

@@ -1,5 +1,5 @@
-// src/model/gguf/notes.h: what files say of a model beside its architecture, weights and vocabulary; attn convert takes
-// it from one form to the other.
+// src/model/gguf/notes.h: the name, chat template and special tokens that the files of a model state; attn convert
+// copies them between GGUF files and folders.
 #pragma once
 #include <attn/model.h>
 #include <attn/tokenizer.h>
@@ -26,13 +26,13 @@ struct Notes {
 /// Errors   those of the files; ValueError names a key or field of another type, and a text that is not UTF-8
 Notes notes_of(const std::string& path, const Tokenizer* tokenizer, std::int64_t vocab_size);
 
-/// Adds them to a GGUF file's keys, but for the end tokens.
+/// Adds them to the keys of a GGUF file, except the end token.
 void add_notes(Metadata& metadata, const Notes& notes);
 
 /// Adds them to the config.json and tokenizer_config.json of a folder in which model and tokenizer were saved.
 void save_notes(const std::string& folder, const Notes& notes, const Tokenizer* tokenizer);
 
-/// Copies the files that hold them from one folder to another, but for those that are there already.
+/// Copies the files that hold them from one folder to another, except those that exist there already.
 void copy_notes(const std::string& from, const std::string& to);
 
 /// Returns the key of the metadata that has the id.

@@ -6,8 +6,9 @@
 
 namespace attn::gguf {
 
-/// Returns the tokenizer of the metadata as the document that Hugging Face's library has for it, with the vocabulary
-/// beside it. ValueError names a kind of tokenizer or pre-tokenizer that attn does not read, or a list that is wrong.
+/// Returns the tokenizer of the metadata as Hugging Face's library would write it to tokenizer.json, with the
+/// vocabulary as separate lists. ValueError names a kind of tokenizer or pre-tokenizer that attn does not read, or a
+/// list that is wrong.
 TokenizerFields tokenizer_of(const GgufFile& file);
 
 }  // namespace attn::gguf

@@ -102,7 +102,7 @@ constexpr Type table[] = {
     blocks<q5_k>(13, "Q5_K"),          blocks<q6_k>(14, "Q6_K"),
 };
 
-/// The names of all types by id; those without one were given up by the format.
+/// The names of all types by id; types without a name were removed from the format.
 constexpr const char* names[] = {"F32",     "F16",   "Q4_0",   "Q4_1",  "",      "",       "Q5_0", "Q5_1",    "Q8_0",
                                  "Q8_1",    "Q2_K",  "Q3_K",   "Q4_K",  "Q5_K",  "Q6_K",   "Q8_K", "IQ2_XXS", "IQ2_XS",
                                  "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ2_S", "IQ4_XS", "I8",   "I16",     "I32",

@@ -34,7 +34,7 @@ class Bpe {
       return merge.left == left && merge.right == right;
     };
   }
-  /// Returns the place of the merge of two ids in the list, or -1.
+  /// Returns the index in the list of the merge of two ids, or -1.
   std::int32_t rank_of(std::int32_t left, std::int32_t right) const;
   std::vector<Merge> merges_;
   IndexTable ranks_;

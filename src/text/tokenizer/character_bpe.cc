@@ -17,7 +17,7 @@ void CharacterBpe::encode(std::string_view text, std::vector<std::int64_t>& ids)
   if (options_.whole_first)
     if (const auto whole = ids_.find(text)) return ids.push_back(*whole);
   std::vector<std::int32_t> symbols;
-  bool unknown = false;  // those before this place are still to be added
+  bool unknown = false;  // the unknown token of the characters before `at` is still to be added
   const auto end_unknown = [&] {
     if (std::exchange(unknown, false)) symbols.push_back(static_cast<std::int32_t>(*options_.unknown));
   };

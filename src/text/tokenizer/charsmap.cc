@@ -9,8 +9,8 @@
 namespace attn::text {
 namespace {
 
-// A unit of the double array (Darts-clone): the label of the node, whether a value hangs below it, and where its
-// children begin; or a value, which has the highest bit.
+// A unit of the double array (Darts-clone) is a node or a value. A node has its label, whether a value belongs to it,
+// and where its children begin. A value has the highest bit set.
 bool is_value(std::uint32_t unit) { return unit >> 31 != 0; }
 std::uint32_t value_of(std::uint32_t unit) { return unit & 0x7FFFFFFF; }
 std::uint32_t label_of(std::uint32_t unit) { return unit & 0x800000FF; }

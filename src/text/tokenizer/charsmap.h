@@ -14,7 +14,7 @@ namespace attn::text {
 /// The table: [bytes of the trie, u32] [the trie, a double array of u32] [the replacements, each ended by a zero byte].
 class Charsmap {
  public:
-  /// Reads the table and checks each place that a search in it can reach.
+  /// Reads the table and checks each index that a search in it can reach.
   explicit Charsmap(std::string_view bytes) { damage_ = read(bytes); }
   /// Returns what is wrong; empty: nothing. A damaged table must not be applied.
   const std::string& damage() const { return damage_; }

@@ -6,7 +6,7 @@
 
 namespace attn::text {
 
-/// Open addressing, 4 bytes a place, 1.3 to 2.7 places for a number: a vocabulary has some 10^5 tokens and merges, and
+/// Open addressing, 4 bytes a slot, 1.3 to 2.7 slots for a number: a vocabulary has some 10^5 tokens and merges, and
 /// std::unordered_map would need 40 to 60 bytes for each, and an allocation. `same(number)` says whether a number
 /// stands for the key that is looked for; `hash` is that of this key.
 class IndexTable {

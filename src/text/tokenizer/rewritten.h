@@ -9,7 +9,7 @@
 
 namespace attn::text {
 
-/// A text on its way through a normalizer and a pre-tokenizer.
+/// A text while a normalizer and a pre-tokenizer change it.
 struct Rewritten {
   std::string text;
   /// How many bytes at the begin stem from the first character of the whole text; 0: this part is not the first. A

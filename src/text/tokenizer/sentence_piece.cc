@@ -98,7 +98,7 @@ std::string SentencePiece::normalized(std::string_view text) const {
 
 std::vector<std::string> SentencePiece::encode(std::string_view given) const {
   const std::string text = normalized(given);
-  /// The best pieces up to a place: where the last of them begins, whether it is known, and the sum of their scores.
+  /// The best pieces up to a position: where the last of them begins, whether it is known, and the sum of their scores.
   struct Best {
     float sum = 0;
     std::size_t begin = std::string_view::npos;

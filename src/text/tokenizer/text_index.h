@@ -10,8 +10,8 @@
 
 namespace attn::text {
 
-/// Ids by text. The texts are one after another in one string: with what the table needs, 16 to 20 bytes for each
-/// beside its own.
+/// Ids by text. The texts are one after another in one string. With the hash table, each takes 16 to 20 bytes in
+/// addition to its own.
 class TextIndex {
  public:
   TextIndex() = default;

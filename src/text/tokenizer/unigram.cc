@@ -29,7 +29,7 @@ Unigram::Unigram(const std::vector<std::string>& tokens, std::vector<double> sco
 }
 
 void Unigram::encode(std::string_view text, std::vector<std::int64_t>& ids) const {
-  /// The best tokens up to a place: the last of them, where it begins, and the sum of their scores.
+  /// The best tokens up to a position: the last of them, where it begins, and the sum of their scores.
   struct Best {
     double sum = 0;
     std::int64_t id = 0;

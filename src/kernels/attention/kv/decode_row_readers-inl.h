@@ -3,7 +3,7 @@
 // (tiles/decode_int8-inl.h).
 //
 //   RowFormat   Compute      the type of the scores
-//               Item, Word   an element of a row; what a transpose moves as a whole: one or two items
+//               Item, Word   an element of a row; the word that a transpose moves: one or two items
 //               item()       converts item i of each word exactly; load() converts adjacent items, one per lane
 #if defined(ATTN_DECODE_ROW_READERS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_DECODE_ROW_READERS_INL_H

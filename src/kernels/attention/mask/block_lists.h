@@ -8,7 +8,7 @@
 // The functions are `static`: this header is compiled for several instruction sets, and the linker must not merge them.
 namespace attn::kernels {
 
-/// Returns the place of the first block of a list that is at least `block`.
+/// Returns the index in the list of the first block that is at least `block`.
 static inline std::int64_t first_at_least(const BlockLists& lists, const std::int64_t* list, std::int64_t block) {
   // without branches: which half it is cannot be predicted
   std::int64_t begin = 0, left = lists.width;

@@ -9,7 +9,7 @@
 //                 rows are computed again with masked pairs left out: by the reference code, or in bf16 by
 //                 `nan_safe_rows`, with MaskedKeys. All forward passes, forward mode, and backward in f32 and f64.
 //   finite or 0   A factor that is not finite counts as 0 in the product; what it gives to the pairs that are seen
-//                 comes from the other factor, which is NaN then, or is added apart. Backward in bf16.
+//                 comes from the other factor, which is NaN then, or is added separately. Backward in bf16.
 #pragma once
 #include <limits>
 

@@ -50,7 +50,7 @@ class Bf16BackwardOperands : public GradientSums<float> {
     }
     return {at_.rows, wide};
   }
-  /// Transposes rows that `padded_rows` returned as pairs of columns, in whole units.
+  /// Transposes rows from `padded_rows` as pairs of columns, in complete units.
   void transpose_pairs(const Bf16Rows& rows, std::int64_t columns, std::uint32_t* to) const {
     transpose(reinterpret_cast<const float*>(rows.base), rows.stride / 2, std::int64_t{vectors_} * N,
               Bf16GradientOperands::wide(columns) / 2, reinterpret_cast<float*>(to), std::int64_t{R});
@@ -60,7 +60,7 @@ class Bf16BackwardOperands : public GradientSums<float> {
     const auto columns_of = [&](int r, std::int64_t c) ATTN_BF16_ATTR { return _mm512_loadu_si512(rows.row(r) + c); };
     return bf16_pair_rows(vectors_ * N, Bf16GradientOperands::wide(columns), columns_of, to);
   }
-  /// Stores the block's rows of K as pairs of rows, in whole units of UNIT rows; what a unit lacks is 0.
+  /// Stores the block's rows of K as pairs of rows, in units of UNIT rows; missing rows of the last unit are 0.
   template <int UNIT>
   void pair_keys(const KvBlock& keys, std::int64_t wide) {
     const Bf16Rows k{k_.row(keys.first), k_.stride};

@@ -49,7 +49,7 @@ class Bf16BackwardPairs : public Bf16BackwardWeights {
   void scaled_products(const KvBlock& keys, const Bf16Rows& k, const Bf16Rows& v) {
     products(keys, k, v, static_cast<float>(p_.scale));
   }
-  /// Computes scores (not scaled) and dP: of the block, or of each piece, which `next_piece` may shorten.
+  /// Computes scores (not scaled) and dP of the block. (AmxBackwardUnits computes them piece by piece, in next_piece.)
   void begin_pieces(const KvBlock& keys, const Bf16Rows& k, const Bf16Rows& v) { products(keys, k, v, 1); }
   void next_piece(Piece&, const Bf16Rows&, const Bf16Rows&) {}
 

@@ -37,8 +37,8 @@ class Bf16BackwardWeights : public Bf16BackwardOperands {
     for (; key < end; key += 2) store_words(key, x, none, none);
   }
 
-  /// A piece of a block: keys [key, end), rows [x, last). Its scores and dP are stored `at` elements before their usual
-  /// place.
+  /// A piece of a block: keys [key, end), rows [x, last). Its scores and dP are stored `at` elements before their
+  /// position in a complete block.
   struct Piece {
     int key, end, x, last, at;
   };

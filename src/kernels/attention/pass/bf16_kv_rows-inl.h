@@ -115,8 +115,8 @@ class Bf16KvRows {
     copy_keys(range, to);
   }
 
-  /// Writes the addresses of V's rows. Rows that are `masked` (null: none is), and those that fill up the last `unit`
-  /// of rows, are a row of zeros.
+  /// Writes the addresses of V's rows. Rows that are `masked` (null: none is), and those that pad the last `unit` of
+  /// rows, point to a row of zeros.
   HWY_NOINLINE void values(const KvRowRange& range, const bool* masked, int unit, const std::uint16_t** rows) const {
     const auto* zeros = reinterpret_cast<const std::uint16_t*>(wide_.zeros);
     int r = range.keys;

@@ -25,7 +25,7 @@ struct Bf16Scratch {
   //              task copies keys
   std::uint8_t* ready;
   std::uint32_t* v;  // [blocks][128][value words]
-  // [key places][256][ceil(D / 2)], copies: of rows with cache-set conflicts, an odd number of elements, or int8
+  // [key_places()][256][ceil(D / 2)], copies: of rows with cache-set conflicts, an odd number of elements, or int8
   std::uint32_t* k;
   std::uint32_t* decode_queries;  // [ceil(D / 2)][max_decode_rows]
   std::uint32_t* zeros;           // zeros, for a masked row of V

@@ -38,8 +38,8 @@ class ForwardPass : public QueryTilePass<T> {
   using Blocks = ForwardPass;  // the class whose block() is called
   using Decode = DecodePass<T>;
 
-  /// The scratch. Converted rows come first, so that decode, which may compute the task's last query tile, has them at
-  /// the same place.
+  /// The scratch. Converted rows come first, so that decode, which may compute the task's last query tile, finds them
+  /// at the same address.
   struct Memory {
     KvBlockCache<T> kv_cache;
     Score score;

@@ -17,7 +17,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// The call with the expression of the weight in the place of that of the score.
+/// The call with weight_mod as its score_mod.
 inline AttentionGradient of_weights(const AttentionGradient& g) {
   AttentionGradient weights = g;
   weights.problem.score_mod = g.problem.normalization->weight_mod;

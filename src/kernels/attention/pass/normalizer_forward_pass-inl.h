@@ -137,7 +137,7 @@ class NormalizerForward : public Base {
       }
   }
 
-  /// Puts the weights after dropout in the place of the scores, 0 where masked.
+  /// Overwrites the scores with the weights after dropout; 0 where masked.
   HWY_NOINLINE void finish_weights(const KvBlock& keys) {
     const Tag<T> d;
     const ActiveRanges& ranges = keys.ranges;

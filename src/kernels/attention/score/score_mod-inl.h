@@ -95,8 +95,8 @@ class ScoreVectors {
       }
   }
 
-  /// Returns where the values of a place are for a window's pairs; if `rate` is distance, for all distances, from that
-  /// of the farthest key on.
+  /// Returns where the values of a place (register) are for the pairs of a window. If `rate` is `distance`: for all
+  /// distances, from that of the farthest key on.
   Spread<T> spread(ScorePlace place, ScoreRate rate, const Window& w) const {
     T* const start = at(place.rate, place.place);
     switch (place.rate) {

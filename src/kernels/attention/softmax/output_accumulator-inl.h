@@ -82,8 +82,8 @@ struct OutputAccumulator {
   static OutputAccumulator of_rows(T* o, std::int64_t columns, int rows) {
     return {o, columns, DecodeOutput<T>::stride(columns), rows, true};
   }
-  /// Returns an accumulator for as many rows and columns in the memory `other`, whose columns are `width` elements
-  /// apart: at least all rows. Decode ignores `width`.
+  /// Returns an accumulator of the same shape in the memory `other`. `width`: the elements from a column to the next,
+  /// at least the number of rows. Decode ignores it.
   OutputAccumulator beside(T* other, std::int64_t width) const {
     return decode ? of_rows(other, columns, lines) : of_lanes(other, columns, width, lines);
   }

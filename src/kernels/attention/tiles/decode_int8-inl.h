@@ -20,7 +20,7 @@ HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
 
-/// Returns whether these loaders can read K: it needs whole 32-bit words, each with one scale.
+/// Returns whether these loaders can read K: its rows must be 32-bit words, each with one scale.
 inline bool keys_in_int8_tiles(std::int64_t columns, std::int64_t scale_group) {
   return columns % KvRows::k_interleave_width == 0 &&
          (scale_group % KvRows::k_interleave_width == 0 || scale_group >= columns);
@@ -33,7 +33,7 @@ inline bool values_in_int8_tiles(std::int64_t columns, std::int64_t scale_group)
   return (last_line == 0 || last_line >= N) && (scale_group >= columns || (columns % N == 0 && scale_group % N == 0));
 }
 /// Returns whether these loaders can read both K and V in the representation `form`, for a head that begins at key
-/// `first`: blocks must be whole groups of rows.
+/// `first`: blocks must begin at a group of rows.
 inline bool in_int8_tiles(const AttentionProblem& p, Element form, std::int64_t first) {
   return p.k.element == form && p.v.element == form && keys_in_int8_tiles(p.dim, p.k.scale_group) &&
          values_in_int8_tiles(p.value_dim, p.v.scale_group) && first % KvRows::group_rows == 0;
@@ -86,8 +86,8 @@ struct Int8KeyGroups {
   };
 };
 
-/// Computes the scores of the active ranges of a block. Vectors are whole, so keys around a range get scores too, but
-/// no key beyond `most`.
+/// Computes the scores of the active ranges of a block. Only full vectors are computed, so keys around a range get
+/// scores too, but no key beyond `most`.
 template <class Mac, class Keys>
 HWY_NOINLINE void decode_int8_scores(const DecodeQueries<Mac>& q, const KvRows& head, const Int8Groups& addresses,
                                      StreamPrefetcher& ahead, const ActiveRanges& ranges, int most,

@@ -172,7 +172,7 @@ struct DecodeQkTile {
   }
 };
 
-/// Returns whether the rows are evenly spaced, by whole words.
+/// Returns whether the rows are evenly spaced, by a multiple of the word size.
 template <typename Word>
 HWY_INLINE bool evenly_spaced(const Word* const* rows, int count) {
   const auto at = [rows](int i) { return reinterpret_cast<const char*>(rows[i]); };
