@@ -21,7 +21,7 @@ struct ATTN_API ChatFormat {
   std::string name;
   std::string begin = {};  ///< left out if the tokenizer has no such token
   std::string system_begin = {}, system_end = {};
-  bool system_in_message = false;  ///< the system text stands inside the first message, behind user_begin
+  bool system_in_message = false;  ///< the system text is inside the first message, after user_begin
   std::string user_begin = {}, user_end = {}, answer_begin = {};
   std::string end_token = {};  ///< ends an answer; a text, if the tokenizer has no such token
   std::string answer_end = {};
@@ -37,7 +37,7 @@ struct ATTN_API ChatFormat {
 
   /// Recognises a template (Jinja, as transformers has them) by the tokens in it. The template also gives the default
   /// system text, Llama 3.1's dates (those written in it, not today's) and the spaces around Mistral's [INST]. Tools
-  /// and pictures are not written. ValueError names a template that is none of the four; `name` begins the text.
+  /// and pictures are not written. ValueError for a template that is none of the four; `name` begins the text.
   static ChatFormat of_template(std::string_view text, const std::string& name);
   /// Recognises the template of a model: chat_template.jinja, tokenizer_config.json or chat_template.json of a folder,
   /// tokenizer.chat_template of a GGUF file. ValueError if there is none.
@@ -51,10 +51,10 @@ struct ChatOptions {
   ModelCacheOptions cache = {};                      ///< storage, window and sinks are used
 };
 
-/// A conversation. What was said stays in a KV cache: only a new message is computed. The oldest messages, with their
-/// answers, are left out where the conversation outgrows the context; the system text never is.
+/// A conversation. A KV cache keeps the conversation: only a new message is computed. When the conversation outgrows
+/// the context, the oldest messages and their answers are left out, but never the system text.
 ///
-/// Bits   an answer is what `generate` says after the whole conversation
+/// Bits   an answer has the tokens that `generate` gives for the complete conversation
 class ATTN_API Chat {
  public:
   /// `model` must live as long as the chat. The answer n has the seed generate.seed + n.
@@ -62,15 +62,15 @@ class ATTN_API Chat {
   Chat(Chat&&) noexcept;
   ~Chat();
 
-  /// Answers a message. `on_text` is called with each piece of the answer; returning false ends the answer, which stays
-  /// part of the conversation as far as it was said.
+  /// Answers a message. `on_text` is called with each piece of the answer; returning false ends the answer; what was
+  /// generated until then stays part of the conversation.
   /// Errors   as generate; ValueError for a message that the context does not hold. The conversation is then as before.
   GeneratedText say(const std::string& message, const std::function<bool(std::string_view piece)>& on_text = {});
 
   /// say() in steps, for a program that takes an answer piece by piece: ask() takes the message, each step() adds to
-  /// the answer until it returns false, and answer() ends it and returns it, as far as it was said. The next ask() or
-  /// say() does so too. A step that throws may be repeated (TextGeneration); forget() makes the conversation what it
-  /// was before ask().
+  /// the answer until it returns false, and answer() ends it and returns what was generated. The next ask() or say()
+  /// does so too. A step that throws may be repeated (TextGeneration); forget() makes the conversation what it was
+  /// before ask().
   /// Errors   of ask: as say. ValueError for step() and answer() without ask()
   void ask(const std::string& message, std::function<bool(std::string_view piece)> on_text = {});
   bool step();

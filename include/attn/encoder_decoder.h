@@ -1,5 +1,5 @@
 // include/attn/encoder_decoder.h: defines encoder-decoders with the architectures of T5, BART, mBART, Marian, NLLB and
-// PEGASUS: a decoder says a text while it attends to the rows that an encoder made of another one.
+// PEGASUS: a decoder generates a text while it attends to the rows that an encoder made of another one.
 #pragma once
 #include <attn/encoder.h>
 #include <attn/model.h>

@@ -43,11 +43,11 @@ struct TrainedCross {
   Language language = Language::en;
 };
 
-/// Shows which tokens of a source text a target text looks at while it is said: the weights of a layer's
+/// Shows which tokens of a source text a target text attends to while it is generated: the weights of a layer's
 /// cross-attention, as the model computes them. The rows are the tokens of the target, from the start token on (the
 /// last row is the position after its last token), the columns those of the source. With a head: also its queries,
-/// keys, values, scores and context. In the result `texts` holds the target, which asks, and `to` the source, which
-/// answers. `target`: by default what the model says of the source.
+/// keys, values, scores and context. In the result `texts` holds the target (the queries), and `to` the source (keys
+/// and values). `target`: by default what the model generates from the source.
 /// Errors   ValueError (a layer or head that does not exist, a text without tokens, too long for the model or longer
 ///          than 2048 tokens)
 Explanation explain_translation(const Translator& translator, const std::string& source,

@@ -54,7 +54,7 @@ struct Draft {
   /// Above 0: guess what followed the last `ngram` tokens (then fewer, down to 1) where they came before. Where they
   /// did not, the model guesses, if there is one.
   std::int64_t ngram = 0;
-  std::int64_t tokens = 7;  ///< at most so many guesses at a time; fewer while they are wrong
+  std::int64_t tokens = 7;  ///< maximum number of guesses at a time; fewer after wrong ones
 };
 
 struct GenerateOptions {
@@ -70,8 +70,8 @@ struct GenerateOptions {
   /// use a KV cache; without it each token recomputes the whole text, with the same tokens as result
   bool cache = true;
   /// Go on with this cache, which has a sequence for each text: tokens of the text that it holds are not computed
-  /// again, what is not the text's beginning is removed. Afterwards it holds each text without its last token. Its
-  /// storage (int8), its window and its sinks apply.
+  /// again, and tokens that do not match the text's beginning are removed. Afterwards it holds each text without its
+  /// last token. Its storage (int8), its window and its sinks apply.
   ModelCache* model_cache = nullptr;
   Draft draft = {};
   /// Return the log-probability of each new token: log softmax(logits), in f32 (f64 for f64), before everything that

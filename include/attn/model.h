@@ -195,7 +195,7 @@ class ATTN_API ModelCache {
   bool can_truncate(std::int64_t sequence, std::int64_t length) const;
   /// Frees the pages that no token from here on sees.
   void free_pages(std::int64_t sequence);
-  /// Makes room for so many tokens a sequence, so that a cache without pages does not grow in steps.
+  /// Makes room for that many tokens a sequence, so that a cache without pages does not grow in steps.
   void reserve(std::int64_t tokens);
   ModelCache(const ModelConfig& config, const ModelCacheOptions& options, std::shared_ptr<const SharedColumns> spans);
   /// Returns how many of the first `length` keys of a sequence this rank has.

@@ -60,7 +60,7 @@ class ATTN_API Optimizer {
     State next;  // the state after the step
     Tensor values, gradient, half = {};
   };
-  /// `always`: the first so many buffers belong to every state; the others depend on the options.
+  /// The first `always` buffers belong to every state; the others depend on the options.
   Optimizer(std::vector<Tensor> parameters, std::vector<std::string> buffer_names, std::size_t always = 0);
   /// Prepares a step of each parameter that has a gradient and allocates its memory. `halves`: this optimiser writes
   /// half-float parameters itself.

@@ -102,7 +102,7 @@ class ATTN_API Ranks {
   /// From now on ends this process, with one line and exit status 1, when no `agree`, `any`, `same` or `gather` has
   /// heard of the others for that many seconds: the only way out when a rank is frozen or cut off. 0: wait for ever.
   void set_timeout(double seconds);
-  /// Says that the others were heard of, by a message.
+  /// Notes that a message from other ranks arrived, for the timeout.
   void heard() const;
 
  private:

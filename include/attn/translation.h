@@ -23,7 +23,7 @@ enum class EarlyStopping {
   never,  ///< when no open beam could score better, however long it becomes
 };
 
-/// How a text is said, with the meanings and, but for `sample`, the defaults of transformers' generate.
+/// How texts are generated, with the meanings and, except `sample`, the defaults of transformers' generate.
 struct ATTN_API TranslateOptions {
   std::int64_t tokens = 20;     ///< at most this many new tokens, the end token included (max_length - 1)
   std::int64_t min_tokens = 0;  ///< no end token before there are that many (min_length - 1)
@@ -38,8 +38,8 @@ struct ATTN_API TranslateOptions {
   std::uint64_t seed = 0;  ///< sample n of a source is drawn with `seed` + n
 
   std::int64_t no_repeat_ngram = 0;                       ///< no n tokens occur twice in a row of n; 0: any may
-  std::vector<std::vector<std::int64_t>> bad_words = {};  ///< sequences of tokens that are not said
-  std::vector<std::int64_t> suppressed = {}, begin_suppressed = {};  ///< tokens that are not said; not as the first
+  std::vector<std::vector<std::int64_t>> bad_words = {};  ///< sequences of tokens that are not generated
+  std::vector<std::int64_t> suppressed = {}, begin_suppressed = {};  ///< tokens never generated; not as the first
   std::optional<std::int64_t> forced_begin = std::nullopt;           ///< the first token (forced_bos_token_id)
   std::vector<std::int64_t> forced_end = {};                         ///< the last token at the maximum length
   bool renormalize = false;  ///< beam search adds log-probabilities of what the options above leave
@@ -47,7 +47,7 @@ struct ATTN_API TranslateOptions {
   std::vector<std::int64_t> end_tokens = {};         ///< eos_token_id
 
   std::int64_t batch_tokens = 2048;  ///< sources are computed together until they have that many tokens
-  /// Called before each pass of the model. What it throws ends the call and comes out of it.
+  /// Called before each pass of the model. An exception that it throws ends the call and is rethrown.
   std::function<void()> on_pass = {};
 
   /// Reads what the files of a folder say: generation_config.json, or, without it, config.json.
@@ -58,10 +58,10 @@ struct ATTN_API TranslateOptions {
 struct Translated {
   std::vector<std::int64_t> tokens;  ///< the new tokens, without start and end token
   Finish finish = Finish::length;    ///< length or end
-  double score = 0;                  ///< as length_penalty describes it; with sampling of what was drawn from
+  double score = 0;                  ///< as length_penalty says; with sampling, by the probabilities sampled from
 };
 
-/// Says texts of sources given as ids: for each source `returned` texts, the best first.
+/// Generates texts from sources given as ids: for each source `returned` texts, the best first.
 ///
 /// Bits     the texts and scores of a source do not depend on the other sources, the batch or the threads
 /// Errors   ValueError for a source without tokens, an id outside the vocabulary, options out of range
@@ -70,8 +70,8 @@ ATTN_API std::vector<std::vector<Translated>> translate(const EncoderDecoder& mo
                                                         const std::vector<std::vector<std::int64_t>>& sources,
                                                         const TranslateOptions& options);
 
-/// Returns whether a folder's config.json is that of an encoder-decoder that `Translator` reads. Throws nothing: a file
-/// that is missing or damaged is none.
+/// Returns whether a folder's config.json is that of an encoder-decoder that `Translator` reads. Throws nothing: false
+/// for a file that is missing or damaged.
 ATTN_API bool is_encoder_decoder(const std::string& folder);
 
 struct TranslatedText : Translated {
@@ -87,7 +87,8 @@ class ATTN_API Translator {
   /// Errors   as EncoderDecoder::load and Tokenizer::load
   static Translator load(const std::string& folder, std::optional<Dtype> dtype = std::nullopt);
 
-  /// Says the translations of texts, or what else the model answers. `options`: by default `defaults`.
+  /// Generates the translations of texts, or whatever the model was trained to output. `options`: by default
+  /// `defaults`.
   /// Errors   ValueError, with the text's number, for one that the tokenizer cannot encode or that is too long
   std::vector<std::vector<TranslatedText>> translate(const std::vector<std::string>& texts,
                                                      const TranslateOptions& options) const;
@@ -97,7 +98,7 @@ class ATTN_API Translator {
   /// Returns the ids that the encoder reads for a text, with the special tokens and, where the model has languages,
   /// that of the source.
   std::vector<std::int64_t> encode(const std::string& text) const;
-  /// Returns the ids of a text as the decoder says it, without start and end token.
+  /// Returns the ids of a target text, without start and end token.
   std::vector<std::int64_t> encode_target(const std::string& text) const;
   std::string decode(const std::vector<std::int64_t>& ids) const;
 

@@ -94,7 +94,7 @@ class Conversation {
     if (chat_.left_out() > left_out) remark("the context is full: the oldest message was left out");
   }
 
-  /// Says something about the chat, on a terminal only.
+  /// Prints a remark about the chat, on a terminal only.
   void remark(const std::string& text) const {
     if (terminal_) complain("(" + text + ")");
   }

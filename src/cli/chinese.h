@@ -1,4 +1,4 @@
-// src/cli/chinese.h: says the command's help and errors in Chinese where the user's language is Chinese.
+// src/cli/chinese.h: translates the command's help and errors to Chinese if the user's language is Chinese.
 #pragma once
 #include <attn/explain.h>
 
@@ -14,9 +14,9 @@ namespace attn::cli {
 struct Translation {
   std::string_view english, chinese;
 };
-/// The help's lines and descriptions of options; the errors of the command line and of explain, those of calls, models
-/// and files, those of encoders of texts and of encoder-decoders; what stands inside those errors and is no word of
-/// the user: why a number or an expression is refused.
+/// The tables of translations: lines of the help and descriptions of options; errors of the command line and of
+/// explain; errors of calls, models and files; errors of encoders and encoder-decoders; the reasons inside these
+/// errors, such as why a number is refused.
 std::span<const Translation> chinese_help();
 std::span<const Translation> chinese_errors();
 std::span<const Translation> chinese_model_errors();

@@ -148,7 +148,7 @@ Explanation explain_trained(const ExplainArguments& arguments) {
   return explain_model(LanguageModel::load(arguments.model), Tokenizer::load(arguments.model), arguments.texts[0], at);
 }
 
-/// The options that add steps of their own to the call; none is chosen: nothing.
+/// Returns the options that add steps to the call; nullopt if none is given.
 std::optional<ExplainAdditions> additions_of(const ExplainArguments& arguments) {
   std::optional<ExplainAdditions> additions;
   for (const Option& option : {arguments.relative_given, arguments.normalizer_given, arguments.weight_mod_given}) {

@@ -1,4 +1,4 @@
-// src/cli/interrupt.h: handles Ctrl-C for a program that goes on after it.
+// src/cli/interrupt.h: handles Ctrl-C for a program that continues after it.
 #pragma once
 #include <csignal>
 #include <string>

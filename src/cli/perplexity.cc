@@ -61,7 +61,7 @@ Windows windows_of(const PerplexityArguments& arguments, std::int64_t tokens, st
   return {window, skip, tokens / window};
 }
 
-/// What the model says of the text: log p of each token that is counted.
+/// The result of the model: log p of each token that is counted.
 struct Measured {
   std::vector<double> log_probabilities;
   Ids tokens;

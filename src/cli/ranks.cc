@@ -20,7 +20,7 @@ namespace {
 
 constexpr std::string_view usage_mark = "usage: ";
 
-/// Returns the number that a launcher has set; nothing for a text that is none, which is not a launcher's.
+/// Returns the number that a launcher has set in the environment; nullopt for a text that is not a number.
 std::optional<int> number_of_launcher(const char* name) {
   try {
     const auto value = runtime::environment_integer(name, 0, std::numeric_limits<int>::max());

@@ -16,15 +16,16 @@ struct Launch {
 };
 const Launch& launch();
 
-/// Throws a UsageError if a launcher has started several processes, for a verb that knows one: they would do the same
-/// work over each other's files.
+/// Throws a UsageError if a launcher has started several processes, for a verb that runs as one process: they would do
+/// the same work and overwrite each other's files.
 void one_process(const std::string& verb);
 
 /// Runs `work` with the ranks that there are. If it throws at any of them, all throw: a RankError if there are several.
 /// `command`: the verb with the options that decide what ranks do together; it must be the same at all of them.
 void with_ranks(const std::string& command, const std::function<void(const Ranks& ranks)>& work, double timeout);
-/// Says that the command line of this rank is wrong, which `error` tells, before with_ranks has been called. Throws a
-/// RankError unless all say the same: with MPICH the others would wait in MPI's initialisation for a rank that is gone.
+/// Tells the other ranks that this rank's command line is wrong (`error`), before with_ranks is called. Throws a
+/// RankError unless all ranks have the same error. Without this, with MPICH the others would wait in MPI's
+/// initialisation for a rank that has exited.
 void refuse_together(const std::string& error);
 /// Finalises MPI, if with_ranks has begun it: at the end, after what rank 0 has to say. A launcher kills the ranks that
 /// are left when the first has failed, and no rank leaves MPI before all do.

@@ -1,4 +1,4 @@
-// src/cli/train_start.h: begins or resumes the training that the arguments of attn train ask for.
+// src/cli/train_start.h: begins or resumes the training that the arguments of attn train describe.
 #pragma once
 #include "cli/train_folder.h"
 #include "cli/train_options.h"
@@ -28,7 +28,7 @@ struct Running {
 /// Begins a new training. It writes the first checkpoint before the first step, so that a folder that cannot be written
 /// is reported at once.
 Running begin_training(const TrainArguments& a, const Ranks& ranks);
-/// Goes on with the training in --out; --steps may extend it.
+/// Resumes the training in --out; --steps may extend it.
 Running resume_training(const TrainArguments& a, const Ranks& ranks);
 
 /// Gives every rank the numbers of rank 0, which alone reads files.

@@ -27,7 +27,7 @@ struct TranslationTask {
   std::int64_t samples = 1;
   bool json = false;
 };
-/// Says the texts, each on a line of its own, as soon as it is there; or as JSON at the end.
+/// Prints the generated texts, one a line, each as soon as it is complete; or JSON at the end.
 void run_translation(const ModelOptions& model, const TranslationOptions& options, const TranslationTask& task);
 
 }  // namespace attn::cli

@@ -42,7 +42,7 @@ std::string as_text(const VerifyReport& report) {
   return text + runtime::format("numerics {}, digest {}\n", numerics_version, report.digest);
 }
 
-/// Returns a table that counts the cases by option, path and dtype. Where there are none it has a letter, which a
+/// Returns a table that counts the cases by option, path and dtype. A combination without cases has a letter, which a
 /// reason below the table explains.
 std::string coverage() {
   using namespace cases;

@@ -59,7 +59,7 @@ Ids Chat::encoded() const {
     text += format_.user_begin;
     if (inside && &one == &exchanges_.front()) text += system_text;
     text += (format_.trimmed ? trimmed(one.message) : one.message) + format_.user_end + format_.answer_begin;
-    // What follows an answer is encoded together with the next message, as in the whole text.
+    // The text after an answer is encoded together with the next message, as when the complete text is encoded.
     const Ids next = tokenizer_.encode(text);
     ids.insert(ids.end(), next.begin(), next.end());
     ids.insert(ids.end(), one.answer.begin(), one.answer.end());

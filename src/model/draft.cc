@@ -1,5 +1,5 @@
-// src/model/draft.cc: guesses the next tokens of texts: what followed the same tokens before, or what a smaller model
-// says.
+// src/model/draft.cc: guesses the next tokens of texts: what followed the same tokens before, or the tokens of a
+// smaller model.
 #include "model/draft.h"
 
 #include <algorithm>

@@ -22,7 +22,7 @@ class Guesser {
   };
   /// Returns the guesses of each text; they may be none.
   std::vector<std::vector<std::int64_t>> guess(const std::vector<Wanted>& texts);
-  /// Says how many of a text's guesses were right, so that the next are as many as seem worth it.
+  /// Records how many of a text's guesses were right; the next number of guesses depends on it.
   void learn(std::size_t text, std::size_t guessed, std::size_t right);
 
  private:

@@ -27,7 +27,7 @@ namespace fs = std::filesystem;
 
 constexpr const char* load_name = "LanguageModel::load";
 
-/// The tensors of a decoder's file: all but the buffers; a tied head needs no table of its own.
+/// The tensors of a decoder's file: all except the buffers; a tied head has no separate table.
 WeightsWanted tensors_wanted(const ModelConfig& config) {
   return {.function = load_name,
           .wanted = [](const std::string& name) { return !is_buffer(name); },

@@ -102,7 +102,7 @@ class TextBatch {
     return options_.tokens - (std::ssize(texts_[i].ids) - static_cast<std::int64_t>(texts_[i].prompt));
   }
 
-  /// Adds to each text in `open` its next token, and the guesses behind it that are right.
+  /// Adds to each text in `open` its next token, and the right guesses after it.
   void step(const std::vector<std::size_t>& open) {
     std::vector<Guesser::Wanted> guessable;
     for (const std::size_t i : open)

@@ -65,7 +65,7 @@ void for_each_map(const LanguageModel::Parts& parts, F&& visit) {
 
 void draw_initial_weights(const LanguageModel::Parts& parts, Generator& generator) {
   const Draw draw(generator);
-  // A tied head is drawn twice like other layers, as if it had a table of its own. The embedding keeps the values drawn
+  // A tied head is drawn twice like other layers, as if it had its own table. The embedding keeps the values drawn
   // last.
   const Tensor& head = parts.head ? parts.head->weight : parts.embedding.weight;
   for_each_map(parts, [&](const auto& map) { draw.as_made(map); });

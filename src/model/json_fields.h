@@ -25,7 +25,7 @@ std::string reason_of(const std::exception& error);
 
 class JsonFields {
  public:
-  /// Reads the object as parse_json_of_python; throws a FormatError with the offset for text that is none.
+  /// Reads the object as parse_json_of_python; throws a FormatError with the offset for text that is not JSON.
   JsonFields(const std::string& text, std::string name);
 
   /// These return the field's value, or `otherwise` if the field is missing or null; without `otherwise` they then

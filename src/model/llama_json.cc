@@ -141,7 +141,8 @@ void read_layers(const JsonFields& fields, Family family, const Defaults& defaul
     if (config.rotary_dim < 2) fields.refuse("rope_parameters", "fewer than two elements of a head would be rotated");
   }
 
-  // Mistral and Phi-3 apply sliding_window whatever layer_types says; a window that no text outgrows is none.
+  // Mistral and Phi-3 apply sliding_window whatever layer_types says; Qwen's window has no effect if it is at least the
+  // context, so all layers may have it.
   const bool in_all = family == Family::mistral || family == Family::phi3,
              some = !in_all && is_qwen(family) && window >= config.context &&
                     std::count(sliding.begin(), sliding.end(), true) > 0;

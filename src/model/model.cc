@@ -78,12 +78,12 @@ std::int64_t joins_of(const LanguageModel& model, bool by_spans) {
   return 1 + model.config.layers * (by_spans ? 5 : 4);
 }
 
-/// Returns what a pass that can be recorded says of gradients.
+/// Returns a text that says whether a pass is in training. Ranks compare it.
 std::string text_of_mode(const LanguageModel& model) {
   return model.is_training() && grad_enabled() ? ", in training" : "";
 }
 
-/// Returns what a pass says of its cache: where each sequence is, and how rows are kept.
+/// Returns a text that describes the cache of a pass. Ranks compare it.
 std::string text_of_cache(const ModelCache& cache, std::size_t layers, const std::vector<std::int64_t>& sequences) {
   const ModelCacheOptions& o = cache.options();
   std::string text = ", a cache of " + std::to_string(layers) + " layers, dtype " + std::string(name_of(o.dtype)) +
@@ -135,7 +135,7 @@ Tensor LanguageModel::run(const Tensor& ids, const Tensor& positions, const std:
         "a model that can");
   if (is_shared() && is_training() && grad_enabled())
     throw ValueError("LanguageModel: several ranks have columns of the weights; such a model cannot be trained");
-  if (is_shared()) embedding(ids, empty({config.vocab_size, 0}));  // an id that is none is an error of all ranks
+  if (is_shared()) embedding(ids, empty({config.vocab_size, 0}));  // an invalid id is an error at all ranks
   const auto dropped = [&](const Tensor& x) {
     return config.dropout > 0 ? dropout(x, config.dropout, is_training() && grad_enabled()) : x;
   };

@@ -28,7 +28,7 @@ Reader::Part Reader::part(const Wanted& text) const {
   if (cache_) {
     const std::int64_t held = cache_->length(text.sequence);
     before = cache_->keep_common(text.sequence, seen.first(seen.size() - static_cast<std::size_t>(text.rows)));
-    // its keys are rotated otherwise, or the model cannot know that they are not
+    // the cached keys have other rotary frequencies, or the model cannot exclude it
     if (before > 0 && !(model_.config.same_frequencies(held, std::ssize(seen)) &&
                         model_.config.same_frequencies(before, std::ssize(seen)))) {
       cache_->truncate(text.sequence, 0);
@@ -57,7 +57,7 @@ void Reader::compute(std::vector<Part*> parts) const {
   if (on_pass_) on_pass_();
   std::size_t columns = 0;
   for (const Part* part : parts) columns = std::max(columns, part->ids.size());
-  // Shorter rests are filled up behind their last token, which sees nothing of it.
+  // Shorter rests are padded after their last token, which does not see the padding.
   const Tensor ids = zeros({static_cast<std::int64_t>(parts.size()), static_cast<std::int64_t>(columns)}, Dtype::i64);
   std::vector<std::int64_t> sequences;
   for (std::size_t b = 0; b < parts.size(); ++b) {
@@ -78,7 +78,7 @@ void Reader::read(const Wanted& text) const {
 }
 
 std::vector<Tensor> Reader::logits(const std::vector<Wanted>& texts) const {
-  constexpr std::size_t few = 32;  // more ids are a batch of their own
+  constexpr std::size_t few = 32;  // more ids form their own batch
   std::vector<Part> parts;
   for (const Wanted& text : texts) parts.push_back(part(text));
   std::size_t columns = 0;

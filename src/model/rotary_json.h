@@ -7,7 +7,7 @@
 
 namespace attn {
 
-/// Rotary embedding as config.json says it.
+/// The rotary embedding that config.json describes.
 struct RotaryFields {
   double theta = 10000;
   std::optional<nn::RotaryScaling> scaling = std::nullopt;

@@ -36,7 +36,7 @@ std::pair<double, double> gradients_alone(const Trainer::State& s, std::int64_t 
                                           const std::vector<std::int64_t>& batch) {
   const std::int64_t parts = s.options.part_count();
   double loss = 0;
-  if (parts == 1) {  // one graph, whose dropout goes on drawing from the global generator
+  if (parts == 1) {  // one graph, whose dropout draws from the global generator
     s.gradients.zero();
     const Tensor mean = s.task->loss(batch);
     mean.backward();

@@ -82,7 +82,7 @@ struct FieldReader {
   }
 
  private:
-  /// Fields that an older file does not know keep their default.
+  /// Fields that an older file lacks keep their default.
   template <typename T>
   void of_later(const char* name, T& value) {
     for (const std::string_view later : {"qk_norm", "sliding_window", "rotary_dim", "query_scalar", "attention_softcap",

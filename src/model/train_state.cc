@@ -95,7 +95,7 @@ std::vector<LossPoint> points_of(const Tensor& x, std::int64_t last) {
   return points;
 }
 
-/// Returns how many weights there are at least.
+/// Returns a lower bound of the number of weights.
 double least_parameters(const TrainOptions& options) {
   if (!options.encoder_decoder) return static_cast<double>(options.model.parameters());
   const EncoderDecoderConfig& c = *options.encoder_decoder;

@@ -12,7 +12,7 @@ class Messages {
  public:
   static constexpr int channel = 0;
   explicit Messages(Transport& transport) : transport_(transport) {}
-  /// Makes room for so many messages of at most so many bytes, so that starting them cannot fail.
+  /// Allocates memory for that many messages of at most that many bytes, so that starting them cannot fail.
   void reserve(std::size_t messages, std::size_t bytes) { requests_.reserve(messages * (bytes / segment + 1)); }
   void send(int to, const void* data, std::size_t bytes) {
     in_segments(bytes, [&](std::size_t at, std::size_t count) {

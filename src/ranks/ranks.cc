@@ -130,7 +130,7 @@ bool Ranks::any(bool flag, const std::exception_ptr& mine) const {
   return flag;
 }
 
-/// Calls `allocate` before messages of so many bytes. One rank alone may lack the memory of large ones.
+/// Calls `allocate` before messages of that many bytes. A single rank may lack the memory for large ones.
 void Ranks::make_room(std::uint64_t bytes, const std::function<void()>& allocate) const {
   constexpr std::uint64_t large = 1 << 20;
   if (bytes < large) return allocate();

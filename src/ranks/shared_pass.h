@@ -21,7 +21,7 @@ class SharedPass {
 
   /// Returns what `work` returns. If it throws at any rank, every rank throws: its own exception if all have the same
   /// text, as for a wrong argument, else a RankError. `joins`: exchanges in which every rank sends to every other one;
-  /// after the last of them nobody would hear of an error, which is thrown alone.
+  /// after the last of them an error is thrown at this rank only, because the others do not check for it.
   Tensor run(std::int64_t joins, const std::function<Tensor()>& work);
   /// For `work`: waits for the messages of an exchange. It must not fail between its first message and this.
   void wait(Messages& messages);

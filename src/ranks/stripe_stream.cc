@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::int64_t span_rows = kernels::kv_split;  // a chunk ends where a span of the keys ends
 
-/// Returns how many chunks of so many bytes are on their way while one is used.
+/// Returns how many chunks of that many bytes are on their way while one is used.
 std::int64_t chunks_ahead(std::size_t bytes) {
   constexpr std::size_t most = 4, most_bytes = std::size_t{64} << 20;
   return static_cast<std::int64_t>(std::clamp<std::size_t>(most_bytes / std::max<std::size_t>(bytes, 1), 1, most));

@@ -32,7 +32,7 @@ struct Stripes {
 /// While a chunk is used, the next ones are on their way: the link then has work while the ranks are at different
 /// chunks, and while they sort what they received. The memory is one chunk, and one more for each chunk on its way: the
 /// rows received, not yet sorted, and this rank's share. The constructor allocates it; the other functions cannot fail.
-/// Each rank calls `next` as often.
+/// Every rank must call `next` the same number of times.
 class StripeStream {
  public:
   /// This rank's rows of one array: planes (a head of a batch item each) of adjacent rows.
@@ -51,7 +51,7 @@ class StripeStream {
 
   /// Begins to send the first chunk: alone, because all ranks wait for it, and messages share a link.
   void start() { post(); }
-  /// Waits for the next chunk and begins to send another one, two until as many are on their way as there may be.
+  /// Waits for the next chunk and begins to send another one; or two, while fewer than the maximum are on their way.
   /// Returns false after the last.
   bool next();
   std::int64_t round() const { return current_ / chunks(); }

@@ -1,5 +1,5 @@
-// src/ranks/stripes.cc: the forward pass of rows in stripes: for each chunk of keys that passes by, all rows go on from
-// their totals.
+// src/ranks/stripes.cc: the forward pass of rows in stripes: for each chunk of keys that passes by, all rows continue
+// from their totals.
 #include "ranks/stripes.h"
 
 #include <attn/autograd.h>

@@ -33,7 +33,7 @@ void check_count(const TrainOptions& options, const Ranks& ranks) {
                                      ranks.size()));
 }
 
-/// Compares what a training depends on, but for the weights: a resumed training gets them from rank 0.
+/// Compares what a training depends on, except the weights: a resumed training gets them from rank 0.
 void compare(const Trainer::State& state, const Ranks& ranks) {
   ranks.same("Trainer: the options", settings_of(state.options).dump());
   ranks.same("Trainer: the digest of the tokens", state.task->digest());
@@ -44,7 +44,7 @@ void compare_weights(const Trainer::State& state, const Ranks& ranks) {
   ranks.same("Trainer: the digest of the weights", digest_of(state.parameters));
 }
 
-/// Gives every rank rank 0's progress, generator and weights.
+/// Copies rank 0's progress, generator and weights to every rank.
 void copy_from_first(Trainer::State& s, const Ranks& ranks) {
   nlohmann::json facts{{"step", s.step},
                        {"best_step", s.best_step},
@@ -87,7 +87,7 @@ std::unique_ptr<Trainer::State> begun(const MakeTask& make, const TrainOptions& 
   return state;
 }
 
-/// Goes on with a training of which rank 0 has the state in `first`; the others make theirs from its options.
+/// Resumes a training whose state rank 0 has in `first`; the other ranks make theirs from its options.
 void resume_shared(std::unique_ptr<Trainer::State>& first, const MakeTask& make, const Ranks& ranks) {
   const std::string settings = ranks.from_first(first ? settings_of(first->options).dump() : "");
   ranks.agree(failure_of([&] {

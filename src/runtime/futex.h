@@ -11,7 +11,7 @@
 
 namespace attn::runtime {
 
-#if defined(__wasm__)  // the only thread waits for nobody
+#if defined(__wasm__)  // there is only one thread, so nothing waits
 inline void futex_wait(std::atomic<std::uint32_t>&, std::uint32_t) {}
 inline void futex_wake(std::atomic<std::uint32_t>&, int) {}
 #else

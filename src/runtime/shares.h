@@ -31,7 +31,7 @@ class Shares {
   struct alignas(64) Next {  // a cache line each: each thread counts in its own
     std::atomic<std::int64_t> taken{0};
   };
-  static constexpr std::int64_t few = 8;  // so many ranges need no allocation, which a small call would notice
+  static constexpr std::int64_t few = 8;  // up to this many ranges need no allocation, which would slow a small call
   std::int64_t first_of(std::int64_t share) const { return parts_ * share / shares_; }
 
   std::int64_t parts_, shares_;

@@ -1,5 +1,5 @@
-// src/tensor/build.h: declares the helpers with which operations make results: views, dim numbers, given memory,
-// in-place rules.
+// src/tensor/build.h: declares the helpers with which operations make results: views, dim numbers, memory from the
+// caller, in-place rules.
 #pragma once
 #include "tensor/overlap.h"
 #include "tensor/record.h"

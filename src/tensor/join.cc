@@ -124,7 +124,7 @@ Tensor add_at(const Tensor& values, int dim, const Tensor& index, std::int64_t r
     constexpr auto element = sizeof(T) == 8 ? kernels::Element::f64 : kernels::Element::f32;
     constexpr std::int64_t least = 64;  // the kernel is called only for this many columns or more
     const auto count = static_cast<std::int64_t>(picked.size());
-    // without elements there may be more rows than can be counted through
+    // a tensor without elements may have too many rows for a loop
     runtime::parallel_for(from.numel() == 0 ? 0 : outer, [&](std::int64_t o) {
       const T* row = static_cast<const T*>(from.data()) + o * count * inner;
       for (std::int64_t p = 0; p < count; ++p, row += inner) {

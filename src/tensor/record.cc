@@ -84,7 +84,7 @@ const Tensor& tensor_of(const Tensor& x) { return x; }
 const Tensor& tensor_of(const RecordedInput& input) { return *input.x; }
 /// Some results are views of memory that the operation itself allocated, for example a product whose dim of size 1 was
 /// squeezed. This removes the base of such a result, so that a change in place finds its history in the result and not
-/// in memory that nobody else sees.
+/// in memory that nothing else refers to.
 template <typename Inputs>
 void leave_own_memory(const Tensor& result, const Inputs& inputs) {
   if (!result.defined() || !result.impl()->base.defined()) return;

@@ -186,7 +186,7 @@ Tensor cumsum(const Tensor& x, int dim) {
   with_type(x.dtype(), [&]<typename S>(Type<S>) {
     using T = std::conditional_t<std::is_integral_v<S>, std::int64_t, Compute<S>>;
     using Total = std::conditional_t<std::is_integral_v<S>, std::uint64_t, T>;
-    // without elements there may be more rows than can be counted through
+    // a tensor without elements may have too many rows for a loop
     parallel_rows(from.n == 0 ? 0 : from.count, from.n, [&](std::int64_t row) {
       Total total = 0;
       const S* x_row = from.data<S>(row);

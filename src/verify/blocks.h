@@ -11,7 +11,7 @@
 
 namespace attn::cases {
 
-/// The names of the formats in case lines, in the order of kernels::BlockFormat; the first is none.
+/// The names of the formats in case lines, in the order of kernels::BlockFormat; the first is not a format.
 std::span<const char* const> block_format_names();
 
 /// The rows of a matrix [N, K] in blocks.

@@ -1,4 +1,4 @@
-// src/attention/cache/sinks.h: evicts keys of a cache behind attention sinks, the first keys of a sequence.
+// src/attention/cache/sinks.h: evicts keys of a cache, but keeps attention sinks, the first keys of a sequence.
 #pragma once
 #include <attn/cache.h>
 

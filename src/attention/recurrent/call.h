@@ -44,7 +44,7 @@ RecurrentCall check_recurrent(const char* function, const Tensor& q, const Tenso
 LinearAttentionResult run_recurrent(const RecurrentCall& call, const kernels::RecurrentKernels& kernels,
                                     const Tensor& states);
 Tensor kept_states(const RecurrentCall& call);
-/// Computes the gradients; undefined ones of output and state are none.
+/// Computes the gradients; an undefined gradient of output or state counts as 0.
 LinearAttentionGradients run_recurrent_backward(const RecurrentCall& call, const kernels::RecurrentKernels& kernels,
                                                 const Tensor& states, const Tensor& grad_output,
                                                 const Tensor& grad_state);

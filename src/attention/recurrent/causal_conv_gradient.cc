@@ -70,7 +70,7 @@ struct ConvGradient {
         to[t][i] = state.defined() ? state.data<T>()[(b * channels + c + i) * before + before + t] : T(0);
   }
 
-  /// y = start + sum over `count` rows of `factors` times rows of `values`; both go on by one row a term.
+  /// y = start + sum over `count` rows of `factors` times rows of `values`; both advance by one row a term.
   void chain(const T* factors, std::int64_t factor_stride, const BlockRows<T>& values, std::int64_t first,
              std::int64_t count, const T* start, T* y, std::int64_t n, std::vector<const void*>& terms) const {
     terms.clear();

@@ -140,7 +140,7 @@ struct HeadRows {
   }
 };
 
-/// Reads rows of `count` columns of values from column `c` on into [n, columns]; the columns behind them are left.
+/// Reads rows of `count` columns of values from column `c` on into [n, columns]; the columns after them are unchanged.
 template <typename T>
 void read_values(const Tensor& x, std::int64_t item, std::int64_t h, std::int64_t first, std::int64_t n, std::int64_t c,
                  std::int64_t count, T* to, std::int64_t columns) {

@@ -18,7 +18,7 @@ struct CallPart {
   static constexpr std::int64_t block = 64;
   bool is_whole() const { return whole == nullptr && first_key == 0 && row_block_step == block; }
 
-  /// Returns what stands for batch item b where the rows of one block, which begins at `row`, are computed.
+  /// Returns the sequence that replaces batch item b when the block of rows that begins at `row` is computed.
   kernels::Sequence sequence(const kernels::AttentionProblem& problem, std::int64_t b, std::int64_t row) const {
     const kernels::Task item{.batch = b};
     kernels::Sequence result{.batch = b,

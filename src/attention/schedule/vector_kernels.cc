@@ -73,7 +73,7 @@ Task existing(const AttentionProblem& problem, Task tile) {
   return tile;
 }
 
-/// Computes padding rows by the reference code. Their weights are not written, because nobody reads them.
+/// Computes padding rows by the reference code. Their weights are not written, because nothing reads them.
 void empty_rows(const AttentionProblem& problem, const Task& tile, std::int64_t existing_rows, void* scratch) {
   if (existing_rows == tile.rows) return;
   for (std::int64_t n = 0; n < tile.heads; ++n) {

@@ -5,7 +5,7 @@
 
 namespace attn::kernels {
 
-/// The length of a chain: after so many products its sum is added to the total. It is part of the order of operations
+/// The length of a chain: after this many products its sum is added to the total. It is part of the order of operations
 /// (docs/numerics.md section 5).
 inline constexpr int k_block = 256;
 
@@ -45,8 +45,8 @@ inline constexpr std::int64_t part_panels = 8;
 inline constexpr std::int64_t packed_part_rows = 512;
 inline constexpr std::int64_t packed_part_panels = 16;
 
-/// So many parts are wanted, for many threads, as long as each keeps least_part_work multiply-adds (0.25 ms of AVX-512)
-/// and about least_part_rows rows or least_part_panels panels.
+/// The number of parts wanted for many threads, as long as each keeps least_part_work multiply-adds (0.25 ms of
+/// AVX-512) and about least_part_rows rows or least_part_panels panels.
 inline constexpr std::int64_t wanted_parts = 16;
 inline constexpr std::int64_t least_part_work = 1 << 24;
 inline constexpr std::int64_t least_part_rows = 512;

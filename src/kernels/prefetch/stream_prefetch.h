@@ -79,7 +79,7 @@ class StreamPrefetcher {
     due_ -= lines;
     return next;
   }
-  /// Prefetches the next LINES lines, if so many are due.
+  /// Prefetches the next LINES lines, if that many are due.
   template <int LINES>
   [[gnu::always_inline]] void fetch() {
     const Address at = take<1>(LINES, 0).at[0];

@@ -32,7 +32,7 @@ HWY_INLINE hn::Vec<D> load_pieces(D d, const hn::TFromD<D>* const* HWY_RESTRICT 
   }
 }
 
-/// The number of columns in 16 bytes of a row. So many columns are transposed at a time.
+/// The number of columns in 16 bytes of a row, which are transposed at a time.
 template <typename T>
 inline constexpr int transposed_columns = 16 / sizeof(T);
 

@@ -1,5 +1,5 @@
-// src/model/encoder_decoder/beams.h: declares beam search for one source, without the model: scores go in, which
-// beams go on with which token comes out.
+// src/model/encoder_decoder/beams.h: declares beam search for one source, without the model: from the scores it chooses
+// which beams continue, and with which tokens.
 #pragma once
 #include <attn/translation.h>
 
@@ -11,15 +11,15 @@ namespace attn {
 /// The beam search of transformers 5.24, in f32. Of equal scores the earlier candidate comes first.
 class BeamSearch {
  public:
-  /// A beam that goes on.
+  /// A beam that is not finished.
   struct Beam {
     std::vector<std::int64_t> said;  // the start token and the tokens so far
     float score = 0;                 // the sum of their log-probabilities
     std::size_t from = 0;            // which beam of the step before it continues
   };
   BeamSearch(const TranslateOptions& options, std::int64_t start);
-  /// Goes on by a token. `scores`: for each beam, or, in the first step, for the first, log-probabilities [V] that
-  /// process_scores has changed. Returns whether the search goes on.
+  /// Advances by one token. `scores`: log-probabilities [V] after process_scores, for each beam, or in the first step
+  /// for the first beam only. Returns whether the search continues.
   bool step(const std::vector<std::vector<float>>& scores);
   const std::vector<Beam>& beams() const { return beams_; }
   /// Returns the best finished texts.

@@ -168,7 +168,7 @@ bool is_encoder_decoder(const std::string& folder) {
     return std::any_of(std::begin(pair_types), std::end(pair_types),
                        [&](const auto& one) { return type == one.first; });
   } catch (const std::exception&) {
-    return false;  // who loads the folder says what is wrong
+    return false;  // loading the folder reports the error
   }
 }
 

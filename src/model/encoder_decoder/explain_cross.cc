@@ -1,5 +1,5 @@
-// src/model/encoder_decoder/explain_cross.cc: explains the cross-attention of a layer: who looks at whom between a
-// source and a target text.
+// src/model/encoder_decoder/explain_cross.cc: explains the cross-attention of a layer: which source tokens each target
+// token attends to.
 #include <attn/autograd.h>
 #include <attn/explain_model.h>
 #include <attn/ops.h>

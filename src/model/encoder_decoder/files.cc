@@ -47,7 +47,7 @@ void resolve_tables(Tensors& tensors, EncoderDecoderConfig& config) {
   const Tensor encoder = first_of({encoder_table, shared_table, decoder_table, head_table}),
                decoder = first_of({decoder_table, shared_table, head_table, encoder_table}),
                head = first_of({head_table, decoder_table, shared_table, encoder_table});
-  if (!encoder.defined()) return;  // check_fit says that the shared table is missing
+  if (!encoder.defined()) return;  // check_fit reports that the shared table is missing
   config.shared_embedding = config.shared_embedding && is_same(encoder, decoder);
   // T5's is the decoder's table whenever the file has no other
   const bool may_be_tied = config.tied_head || config.family == EncoderDecoderConfig::Family::t5;

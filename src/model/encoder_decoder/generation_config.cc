@@ -50,7 +50,7 @@ EarlyStopping early_stopping_in(const JsonFields& fields) {
   return EarlyStopping::never;
 }
 
-/// Sampling is what do_sample says; a temperature without it counts for nothing.
+/// do_sample decides whether tokens are sampled; without it the temperature is ignored.
 SampleOptions sample_in(const JsonFields& fields) {
   SampleOptions sample{.temperature = 0, .repetition_penalty = fields.number("repetition_penalty", 1)};
   if (!fields.boolean("do_sample", false)) return sample;
@@ -142,7 +142,7 @@ std::string generation_config_of(const char* function, const std::filesystem::pa
     try {
       JsonFields(text, own.string());
       return text;
-    } catch (const FormatError&) {}  // who generates with the folder says what is wrong
+    } catch (const FormatError&) {}  // generating with the folder reports the error
   }
   const std::string path = (folder / "config.json").string();
   const JsonFields fields(read_text(function, path), path);

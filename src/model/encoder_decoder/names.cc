@@ -11,7 +11,7 @@ using PairFamily = PairConfig::Family;
 
 constexpr const char *prefix_of_bart = "model.", *output_bias = "final_logits_bias";
 
-/// The names of a layer's tensors behind its number; T5's depend on the side.
+/// The names of a layer's tensors, after its number; T5's depend on the side.
 struct LayerNames {
   std::array<std::string, 3> qkv;
   std::string out, attention_norm;

@@ -49,7 +49,7 @@ class FilePairTokenizer final : public PairTokenizer {
     }
     before_ = state.before();
     after_ = state.after();
-    // mBART's first models have the language behind the text, and begin with that of the target
+    // mBART's first models have the language after the text, and begin with that of the target
     begins_with_language_ = of_mbart && has_language(after_);
   }
 
@@ -57,7 +57,7 @@ class FilePairTokenizer final : public PairTokenizer {
     return around(text, language, after_);
   }
   Ids encode_target(const std::string& text, const std::string& language) const override {
-    Ids after;  // without the end token, and what stands behind it
+    Ids after;  // empty: neither the end token nor what follows it
     return around(text, language, after);
   }
   std::string decode(const Ids& ids) const override { return tokenizer_.decode(ids, /*skip_special=*/true); }

@@ -15,7 +15,8 @@ class PairTokenizer {
   virtual ~PairTokenizer() = default;
   /// Returns what the encoder reads. `language`: of the source; empty: that of the files.
   virtual Ids encode(const std::string& text, const std::string& language) const = 0;
-  /// Returns what the decoder says, without start and end token. `language`: of the target; empty: that of the files.
+  /// Returns the ids that the decoder should generate, without start and end token. `language`: of the target; empty:
+  /// that of the files.
   virtual Ids encode_target(const std::string& text, const std::string& language) const = 0;
   virtual std::string decode(const Ids& ids) const = 0;
   /// Returns the bytes of a token of a source text, or of a target text, as a reader sees it.

@@ -1,4 +1,5 @@
-// src/model/encoder_decoder/translate.cc: says texts of sources: the sources in batches, their texts token by token.
+// src/model/encoder_decoder/translate.cc: generates texts from sources: the sources in batches, their texts token by
+// token.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 #include <attn/translation.h>
@@ -213,7 +214,7 @@ class SourceBatch {
   std::int64_t sequence(std::size_t source, std::size_t row) const {
     return static_cast<std::int64_t>(source) * width_ + static_cast<std::int64_t>(row);
   }
-  /// Adds a token to the texts of each open source; returns the sources that go on.
+  /// Adds a token to the texts of each open source; returns the sources that are not finished.
   std::vector<std::size_t> step(const std::vector<std::size_t>& open, std::vector<Ids>& last, const Tensor& logits) {
     Ids from(static_cast<std::size_t>(cache_.sequences()));
     for (std::size_t i = 0; i < from.size(); ++i) from[i] = static_cast<std::int64_t>(i);

@@ -1,4 +1,4 @@
-// src/model/gguf/bytes.cc: bytes in memory of their own, and the first bytes of a file.
+// src/model/gguf/bytes.cc: allocates bytes, and reads the first bytes of a file.
 #include "model/gguf/mapped_file.h"
 
 #include <fcntl.h>

@@ -15,8 +15,8 @@ namespace {
 
 using Config = ModelConfig;
 
-/// Keys, behind the architecture's name, that change what a model computes, with the only value that attn's models
-/// have. Other programs write them for architectures that attn does not read.
+/// Keys, after the architecture's name, that change what a model computes, with the only value that attn's models have.
+/// Other programs write them for architectures that attn does not read.
 constexpr std::pair<const char*, double> fixed[] = {
     {"expert_count", 0},    {"logit_scale", 1},         {"residual_scale", 1},           {"embedding_scale", 1},
     {"attention.scale", 0}, {"attention.clamp_kqv", 0}, {"attention.max_alibi_bias", 0},
@@ -52,8 +52,8 @@ void read_gemma(const GgufFile& file, Family family, const std::string& prefix, 
   }
 }
 
-/// Returns for each layer whether it is the last of a period, which llama.cpp knows by the architecture, or which
-/// attention.sliding_window_pattern says.
+/// Returns for each layer whether it is the last of a period. The architecture gives the period, as in llama.cpp, or
+/// attention.sliding_window_pattern does.
 std::vector<bool> last_of_period(const GgufFile& file, Family family, const std::string& prefix, std::int64_t layers) {
   const std::string key = prefix + "attention.sliding_window_pattern";
   std::int64_t period = layer_period(family);

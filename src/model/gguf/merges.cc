@@ -12,7 +12,7 @@
 namespace attn::gguf {
 namespace {
 
-/// A merge with what it is ordered by.
+/// A merge with its sort key.
 struct ScoredMerge {
   text::Merge merge;
   float score;

@@ -37,7 +37,7 @@ class Metadata {
   void begin(const std::string& key, std::uint32_t type);
 };
 
-/// Adds the keys of a tokenizer, but for the ids of special tokens; ids up to the model's vocab_size that no token has
+/// Adds the keys of a tokenizer, except the ids of special tokens; ids up to the model's vocab_size that no token has
 /// become unused tokens. ValueError for a tokenizer that GGUF files cannot hold.
 void add_tokenizer(Metadata& metadata, const Tokenizer& tokenizer, std::int64_t vocab_size);
 

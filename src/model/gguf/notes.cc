@@ -46,7 +46,7 @@ constexpr SpecialToken special_tokens[] = {{"tokenizer.ggml.bos_token_id", "bos_
                                            {"tokenizer.ggml.mask_token_id", "mask_token"}};
 static_assert(std::size(special_tokens) == Notes::count);
 
-/// Returns the text of a token: it stands alone, or in an object with how it is searched for; "": there is none.
+/// Returns the text of a token: a string, or the content of an object; "": there is none.
 std::string text_of_token(const JsonFields& fields, const char* field) {
   const nlohmann::json& given = fields.at(field);
   if (!given.is_object()) return fields.text(field, "");
@@ -107,7 +107,7 @@ Notes notes_of_file(const std::string& path, std::int64_t vocab_size) {
   for (std::size_t i = 0; i < Notes::count; ++i) {
     const char* const key = special_tokens[i].key;
     if (!file.has(key)) continue;
-    // An id of 32 ones is how some files say that there is none.
+    // Some files have an id of 32 one bits for "none".
     if (const std::int64_t id = file.integer(key); id >= 0 && id < vocab_size) notes.tokens[i] = id;
   }
   return notes;

@@ -51,7 +51,7 @@ void check_size(const GgufFile& file, const GgufFile::Entry& entry, std::int64_t
 
 /// Returns the scaling of a type that the keys name.
 std::optional<Scaling> scaling_of_keys(const GgufFile& file, const std::string& prefix) {
-  // Once the scale was a number of its own.
+  // Older files have the linear scale under a key of its own.
   if (const std::string key = prefix + "rope.scale_linear"; file.number(key, 1) != 1) file.refuse(key, "it must be 1");
   const std::string key = prefix + "rope.scaling.", type = file.text(key + "type", "none");
   const double factor = file.number(key + "factor", type == "none" ? 1 : 0);

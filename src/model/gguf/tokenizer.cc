@@ -141,7 +141,7 @@ class Description {
     if (name == roberta_name) add_ends_of_roberta();
   }
 
-  /// A token before a text and one behind it, unless the file says otherwise.
+  /// A token before a text and one after it, unless the file says otherwise.
   void add_ends_of_roberta() {
     for (const char* key : {"tokenizer.ggml.add_bos_token", "tokenizer.ggml.add_eos_token"})
       if (!file_.boolean(key, true)) return;
@@ -185,7 +185,7 @@ class Description {
   }
 
   void write_word_piece() {
-    // Nothing in the file says it: in the vocabulary of an uncased model no word has a capital letter.
+    // The file does not state it: in the vocabulary of an uncased model no word has a capital letter.
     bool cased = false;
     for (const std::string_view token : tokens_)
       cased = cased || (!token.starts_with('[') &&

@@ -28,7 +28,7 @@ std::span<const Type> types();
 /// Returns "F32, F16, ...": the names of those types.
 std::string type_names();
 
-/// Returns the name of any type that the format knows; "" for a number that is none.
+/// Returns the name of any type of the format; "" for a number that is not a type.
 std::string name_of_type(std::uint32_t id);
 
 }  // namespace attn::gguf

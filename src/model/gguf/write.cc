@@ -152,7 +152,7 @@ void add_ends_of_texts(Metadata& metadata, const ModelConfig& config, const Toke
                        std::optional<std::int64_t> named) {
   std::vector<std::int64_t> ends = config.end_tokens;
   const std::vector<std::int64_t> after = tokenizer ? state_of(*tokenizer).after() : std::vector<std::int64_t>();
-  // A program that finds no such token takes one of its own, as llama.cpp does.
+  // Without this key a program takes a default token, as llama.cpp does.
   if (ends.empty() && named) ends = {*named};
   const auto first = std::find(ends.begin(), ends.end(), !after.empty() ? after[0] : named.value_or(-1));
   if (first != ends.end()) std::rotate(ends.begin(), first, first + 1);

@@ -12,7 +12,7 @@ namespace attn::text {
 class IndexTable {
  public:
   IndexTable() = default;
-  /// Makes room for so many numbers.
+  /// Makes room for that many numbers.
   explicit IndexTable(std::size_t count) {
     std::size_t places = 16;
     while (3 * places < 4 * count) places *= 2;

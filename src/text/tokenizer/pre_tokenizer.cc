@@ -102,7 +102,7 @@ std::vector<Run> merged(std::vector<Run> runs, Behavior behavior) {
   return result;
 }
 
-/// A part of a text on its way through the steps; `first` as in Rewritten.
+/// A part of a text between the steps; `first` as in Rewritten.
 struct Piece {
   std::string_view text;
   std::size_t first;

@@ -15,7 +15,7 @@ namespace attn::text {
 class TextIndex {
  public:
   TextIndex() = default;
-  /// Makes room for so many texts; there cannot be more.
+  /// Makes room for that many texts, which is also the maximum.
   explicit TextIndex(std::size_t count) : table_(count) {
     ends_.reserve(count);
     ids_.reserve(count);

@@ -80,7 +80,7 @@ HWY_NOINLINE inline void transpose_pairs(const AttentionProblem& p, const Task& 
     std::uint32_t* const to = q + first;
     const std::int64_t whole = stride % 2 == 0 ? p.dim / 2 : 0;
     transpose(reinterpret_cast<const float*>(from), stride / 2, rows, whole, reinterpret_cast<float*>(to), width);
-    // elements outside of whole words: an odd last element, or all elements at an odd stride
+    // elements that do not fill a word: an odd last element, or all elements at an odd stride
     for (std::int64_t i = 0; i < rows; ++i)
       for (std::int64_t c = whole; c < Bf16Scratch::pairs(p.dim); ++c) {
         const std::uint16_t* const pair = from + i * stride + 2 * c;

@@ -1,5 +1,5 @@
-// src/kernels/attention/softmax/bf16_softmax-inl.h: computes exp2 of scores whose weights are rounded to bf16, only as
-// exactly as that needs.
+// src/kernels/attention/softmax/bf16_softmax-inl.h: computes exp2 of scores whose weights are rounded to bf16, with the
+// accuracy that this needs.
 #if defined(ATTN_BF16_SOFTMAX_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_BF16_SOFTMAX_INL_H
 #undef ATTN_BF16_SOFTMAX_INL_H

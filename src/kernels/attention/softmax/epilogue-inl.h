@@ -130,7 +130,7 @@ inline void write_half_rows(const AttentionProblem& problem, const Task& tile, c
         const float* const lane = spare + first;
         const std::int64_t whole = stride % 2 == 0 ? words : 0;
         transpose(lane, std::int64_t{R}, whole, rows, reinterpret_cast<float*>(out), stride / 2);
-        // elements outside of whole words: an odd last column, or all columns at an odd stride
+        // elements that do not fill a word: an odd last column, or all columns at an odd stride
         for (std::int64_t i = 0; i < rows; ++i)
           for (std::int64_t c = 2 * whole; c < problem.value_dim; ++c)
             std::memcpy(out + i * stride + c, reinterpret_cast<const char*>(lane + c / 2 * R + i) + c % 2 * 2, 2);

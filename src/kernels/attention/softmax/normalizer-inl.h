@@ -27,8 +27,8 @@ HWY_INLINE void by_normalizer(NormalizerOp op, F&& f) {
   }
 }
 
-/// Returns the score as sparsemax and entmax-1.5 compare it with the threshold: below the row's maximum m; halved for
-/// entmax-1.5.
+/// Returns z, which sparsemax and entmax-1.5 compare with the threshold: the score minus the row's maximum m; halved
+/// for entmax-1.5.
 template <NormalizerOp OP, typename T>
 HWY_INLINE Vector<T> below_maximum(Vector<T> s, Vector<T> m) {
   const auto z = hn::Sub(s, m);
