@@ -1,4 +1,4 @@
-# python/tests/literature_normalizers.py: normalizers of the literature beside softmax.
+# python/tests/literature_normalizers.py: normalizers of the literature other than softmax.
 import math
 
 import attn

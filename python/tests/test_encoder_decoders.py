@@ -1,5 +1,5 @@
-# python/tests/test_encoder_decoders.py: encoder-decoders beside transformers: tiny checkpoints of every family, and the
-# tokenizers of Marian, NLLB, mBART and T5 on random texts; attn.EncoderDecoder.
+# python/tests/test_encoder_decoders.py: encoder-decoders against transformers: tiny checkpoints of every family, and
+# the tokenizers of Marian, NLLB, mBART and T5 on random texts; attn.EncoderDecoder.
 import json
 import os
 import pathlib

@@ -1,4 +1,4 @@
-# python/tests/test_encoders.py: encoders of texts beside transformers: tiny checkpoints of every family, and a real
+# python/tests/test_encoders.py: encoders of texts against transformers: tiny checkpoints of every family, and a real
 # MiniLM.
 import os
 import pathlib

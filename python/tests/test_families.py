@@ -1,4 +1,4 @@
-# python/tests/test_families.py: the families of language models beside transformers: tiny checkpoints as folders, and
+# python/tests/test_families.py: the families of language models against transformers: tiny checkpoints as folders, and
 # as GGUF files that PyPI's gguf package writes.
 import itertools
 import json

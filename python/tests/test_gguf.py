@@ -1,5 +1,5 @@
 # python/tests/test_gguf.py: GGUF files as PyPI's gguf package writes and decodes them: every tensor type bit for bit,
-# written files, tokenizers beside Hugging Face's.
+# written files, tokenizers against Hugging Face's.
 import json
 import os
 import pathlib

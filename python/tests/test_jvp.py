@@ -1,5 +1,5 @@
 # python/tests/test_jvp.py: forward mode: attn.attention_jvp, torch.func.jvp, dual tensors and products with second
-# derivatives, beside differences and the definition in torch operations.
+# derivatives, against differences and the definition in torch operations.
 import numpy as np
 import pytest
 

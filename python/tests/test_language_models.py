@@ -1,5 +1,5 @@
-# python/tests/test_language_models.py: language models in Python say what transformers, C++ and the command say;
-# their caches, hooks, streams, chats.
+# python/tests/test_language_models.py: language models in Python generate what transformers, C++ and the command
+# generate; their caches, hooks, streams, chats.
 import copy
 import json
 import os
@@ -15,7 +15,7 @@ def said_by_command(path, *options):
     return json.loads(command("generate", path, "--json", *options))["texts"]
 
 
-# --- beside others ---------------------------------------------------------------------------------------------------
+# --- against others --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3", "phi3", "qwen3, YaRN", "gemma2"])

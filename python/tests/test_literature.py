@@ -1,4 +1,4 @@
-# python/tests/test_literature.py: every recipe of docs/literature.md beside its plain form in torch, and the page.
+# python/tests/test_literature.py: every recipe of docs/literature.md against its plain form in torch, and the page.
 import json
 
 import pytest

@@ -1,5 +1,5 @@
-# python/tests/test_normalizers.py: normalizers beside softmax and functions of the weight: beside plain forms in NumPy
-# and torch, and beside the package entmax.
+# python/tests/test_normalizers.py: normalizers other than softmax and functions of the weight: against plain forms in
+# NumPy and torch, and against the package entmax.
 import attn
 import numpy as np
 import pytest

@@ -1,5 +1,5 @@
 # python/tests/test_real_models.py: models that people run, as their GGUF files are: weights, greedy texts and the
-# perplexity of the GPL beside transformers with the decoded weights, in f32; that a file stays mapped.
+# perplexity of the GPL against transformers with the decoded weights, in f32; that a file stays mapped.
 import json
 import math
 import os

@@ -1,4 +1,4 @@
-# python/tests/test_relative.py: attn.Bias.relative_product and attn.RelativeIndex beside whole matrices.
+# python/tests/test_relative.py: attn.Bias.relative_product and attn.RelativeIndex against complete matrices.
 import copy
 import pickle
 

@@ -1,4 +1,4 @@
-# python/tests/test_relative_calls.py: calls with relative products drawn at random, beside whole matrices in torch:
+# python/tests/test_relative_calls.py: calls with relative products drawn at random, against complete matrices in torch:
 # every index, operands of their own, lengths, packed sequences, what masked keys hold, pictures that are too small.
 import os
 

@@ -1,4 +1,4 @@
-# python/tests/test_tokenizers.py: the tokenizers of encoders and language models beside Hugging Face's library: ids,
+# python/tests/test_tokenizers.py: the tokenizers of encoders and language models against Hugging Face's library: ids,
 # segments, cut texts, pairs and decoded texts of random Unicode; what is written, and what is refused.
 import functools
 import json

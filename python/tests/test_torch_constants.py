@@ -1,4 +1,4 @@
-# python/tests/test_torch_constants.py: NumPy arrays beside torch tensors that want gradients are constants.
+# python/tests/test_torch_constants.py: NumPy arrays together with torch tensors that want gradients are constants.
 import numpy as np
 import pytest
 

@@ -1,4 +1,4 @@
-# python/tests/test_torch_differential.py: random calls of scaled_dot_product_attention beside PyTorch,
+# python/tests/test_torch_differential.py: random calls of scaled_dot_product_attention against PyTorch,
 # forward and gradients.
 import math
 
@@ -198,7 +198,7 @@ def compared(seed, again=0):
 
 
 def check(seed):
-    """By the error rule, each tensor, beside torch's plain call. The names of the tensors of which 256 calls were
+    """By the error rule, each tensor, against torch's plain call. The names of the tensors of which 256 calls were
     compared."""
     label = f"seed {seed}: {Case(seed)}"
     most = {name: times for (of, name), times in MISSES.items() if of == seed}

@@ -1,4 +1,4 @@
-# python/tests/test_torch_empty.py: calls in which a size is 0, of every rank, beside torch's own:
+# python/tests/test_torch_empty.py: calls in which a size is 0, of every rank, against torch's own:
 # shapes, dtypes, values, gradients, transforms.
 import itertools
 

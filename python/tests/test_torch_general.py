@@ -121,7 +121,7 @@ def test_gradients_under_torch_func(name):
                          ["plain", "a bias with a gradient, sinks", "additive", "an expression from outside",
                           "weights"])
 def test_second_gradients_under_torch_func(name):
-    """The gradient of a gradient's size, beside autograd's own."""
+    """The gradient of a gradient's size, against autograd's own."""
     call, inputs = CALLS[name]
     plain = tuple(x.detach() for x in inputs)
     everything = tuple(range(len(plain)))

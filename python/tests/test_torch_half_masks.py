@@ -1,4 +1,4 @@
-# python/tests/test_torch_half_masks.py: float masks beside bf16 and f16:
+# python/tests/test_torch_half_masks.py: float masks with bf16 and f16:
 # of 16 bits, of zeros, of numbers that hide nothing.
 import pytest
 

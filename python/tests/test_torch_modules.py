@@ -1,4 +1,4 @@
-# python/tests/test_torch_modules.py: attn.torch.MultiheadAttention, linear and patch beside torch's own.
+# python/tests/test_torch_modules.py: attn.torch.MultiheadAttention, linear and patch against torch's own.
 import copy
 import io
 import pickle

@@ -1,4 +1,4 @@
-# python/tests/test_torch_transformer.py: attn.torch's Transformer, its encoder, decoder and layers beside torch's own.
+# python/tests/test_torch_transformer.py: attn.torch's Transformer, its encoder, decoder and layers against torch's own.
 import copy
 import io
 import random

@@ -1,5 +1,5 @@
 # python/tests/test_transformers_latent.py: DeepSeek-V2 and V3 of transformers by attn: eager's results, padded and
-# cached, generation, gradients; a layer of theirs beside attn.latent_attention.
+# cached, generation, gradients; a layer of theirs against attn.latent_attention.
 import os
 
 import pytest

@@ -1,4 +1,5 @@
-// src/cli/train_folder.h: the folder of a training and its log: what may be there, and that one process writes it.
+// src/cli/train_folder.h: the folder of a training and its log: checks what is there, and ensures that one process
+// writes it.
 #pragma once
 #include <attn/tokenizer.h>
 

@@ -1,5 +1,5 @@
 // src/kernels/reference_builds.h: finds a table of the reference code in one of its two builds: for tables that are not
-// in kernels::Reference, so that a program that does not use them does not carry them.
+// in kernels::Reference, so that a program that does not use them is not linked with them.
 #pragma once
 #include "kernels/reference.h"
 

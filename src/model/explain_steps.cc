@@ -1,4 +1,4 @@
-// src/model/explain_steps.cc: makes the steps of an explanation of a trained head, in the language that is wanted.
+// src/model/explain_steps.cc: makes the steps of an explanation of a trained head, in the requested language.
 #include "model/explain_steps.h"
 
 #include "explain/formula_words.h"

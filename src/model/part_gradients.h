@@ -1,4 +1,4 @@
-// src/model/part_gradients.h: the gradients of one step, each part of the batch by a backward pass of its own.
+// src/model/part_gradients.h: the gradients of one step, with a separate backward pass for each part of the batch.
 #pragma once
 #include <attn/train.h>
 

@@ -1,4 +1,4 @@
-// src/model/part_tree.h: the pairwise tree that adds up what the parts of a batch give, and which windows are whose.
+// src/model/part_tree.h: the pairwise tree that adds the gradients of a batch's parts, and which windows each part has.
 #pragma once
 #include <cstdint>
 #include <vector>

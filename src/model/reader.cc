@@ -1,4 +1,4 @@
-// src/model/reader.cc: computes what a cache lacks of several texts, short rests as one batch.
+// src/model/reader.cc: computes the tokens of several texts that a cache lacks; short rests form one batch.
 #include "model/reader.h"
 
 #include <attn/ops.h>

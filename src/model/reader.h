@@ -1,4 +1,5 @@
-// src/model/reader.h: declares how a model reads texts while they grow: with a cache, or all of each text again.
+// src/model/reader.h: declares how a model reads texts while they grow: with a cache, or each text again from the
+// start.
 #pragma once
 #include <attn/model.h>
 

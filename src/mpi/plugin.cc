@@ -1,5 +1,5 @@
-// src/mpi/plugin.cc: what programs load that are not linked with MPI: the command, when a launcher of this MPI has
-// started it, and Python. It needs nothing of attn but the interface of Transport.
+// src/mpi/plugin.cc: the library that programs load that are not linked with MPI: the command, when a launcher of this
+// MPI has started it, and Python. Of attn it needs only the interface of Transport.
 #include "ranks/plugin.h"
 
 #include "mpi/transport.h"

@@ -1,5 +1,5 @@
-// src/ranks/exchange.cc: sends arrays bucket by bucket, and adds buckets at their owner while the next ones are on
-// their way.
+// src/ranks/exchange.cc: sends arrays bucket by bucket, and adds buckets at their owner while the next ones are in
+// flight.
 #include "ranks/exchange.h"
 
 #include "kernels/rows/target.h"

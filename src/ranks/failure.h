@@ -1,4 +1,4 @@
-// src/ranks/failure.h: keeps the error of one rank until all can hear of it.
+// src/ranks/failure.h: keeps the error of one rank until all ranks agree on it.
 #pragma once
 #include <exception>
 

@@ -1,4 +1,4 @@
-// src/ranks/head_options.h: the options of some heads of a call, as a call of these heads alone takes them.
+// src/ranks/head_options.h: selects the options of some heads of a call, for a call of these heads alone.
 #pragma once
 #include <attn/attention.h>
 

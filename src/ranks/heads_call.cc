@@ -1,5 +1,5 @@
-// src/ranks/heads_call.cc: checks a call whose heads are dealt as the one call that it is, and describes it for the
-// comparison of the ranks.
+// src/ranks/heads_call.cc: checks a call whose heads are dealt as one process checks it, and describes it in the text
+// that ranks compare.
 #include "ranks/heads_call.h"
 
 #include <attn/ops.h>

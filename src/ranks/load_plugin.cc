@@ -1,4 +1,4 @@
-// src/ranks/load_plugin.cc: loads attn's library for one MPI, and makes transports by it in programs that have
+// src/ranks/load_plugin.cc: loads attn's library for one MPI, and uses it to make transports in programs that have
 // initialised MPI themselves.
 #include "ranks/load_plugin.h"
 

@@ -1,4 +1,4 @@
-// src/ranks/messages.h: messages of any length that are under way together.
+// src/ranks/messages.h: messages of any length that are in flight at the same time.
 #pragma once
 #include <attn/ranks.h>
 

@@ -1,4 +1,4 @@
-// src/ranks/rank_attention.cc: which rows a rank has, and the choice between the layouts.
+// src/ranks/rank_attention.cc: says which rows a rank has, and chooses between the layouts.
 #include <attn/rank_attention.h>
 
 #include "model/part_tree.h"

@@ -1,5 +1,5 @@
-// src/ranks/shared_state.cc: the optimiser's state, of which each rank has a share, is gathered to be saved and dealt
-// when a training is resumed.
+// src/ranks/shared_state.cc: gathers the ranks' shares of the optimiser's state to save them, and deals them when a
+// training is resumed.
 #include "ranks/messages.h"
 #include "ranks/shared_steps.h"
 

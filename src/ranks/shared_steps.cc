@@ -1,5 +1,5 @@
 // src/ranks/shared_steps.cc: gradients are added at the owner of each bucket, which clips and updates it; the new
-// weights go to everybody.
+// weights are sent to all ranks.
 #include "ranks/shared_steps.h"
 
 #include <attn/autograd.h>

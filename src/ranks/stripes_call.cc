@@ -1,5 +1,5 @@
-// src/ranks/stripes_call.cc: checks a call whose rows are dealt in stripes as the one call that it is, and refuses what
-// stripes do not do by its name.
+// src/ranks/stripes_call.cc: checks a call whose rows are dealt in stripes as one process checks it, and refuses by
+// name what stripes do not support.
 #include "ranks/stripes_call.h"
 
 #include <attn/autograd.h>

@@ -1,4 +1,4 @@
-// src/runtime/between_parts.h: lets a thread look after something else between the parts of its parallel calls.
+// src/runtime/between_parts.h: lets a thread do other work between the parts of its parallel calls.
 #pragma once
 #include <utility>
 

@@ -1,4 +1,4 @@
-// src/attention/cache/cache_call.h: runs attention over a cache for the functions that do so.
+// src/attention/cache/cache_call.h: declares what the functions share that run attention over a cache.
 #pragma once
 #include <attn/cache.h>
 

@@ -1,4 +1,4 @@
-// src/attention/cache/reserve.h: makes room in a cache without pages before its rows come.
+// src/attention/cache/reserve.h: makes room in a cache without pages before its rows are appended.
 #pragma once
 #include <attn/cache.h>
 

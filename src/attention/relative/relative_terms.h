@@ -1,5 +1,6 @@
-// src/attention/relative/relative_terms.h: what a call with relative products asks of the code that computes them. A
-// call has this object only if such a term was made, so a program that makes none links none of its code.
+// src/attention/relative/relative_terms.h: the interface between a call with relative products and the code that
+// computes them. A call has this object only if such a term was made, so a program that makes none links none of its
+// code.
 #pragma once
 #include "attention/lower.h"
 #include "kernels/attention/backward_problem.h"

@@ -1,4 +1,5 @@
-// src/attention/schedule/call_part.h: says where rows and keys of a call are in their sequence, if it has only some.
+// src/attention/schedule/call_part.h: says where the rows and keys of a call are in their sequence, if the call has
+// only a part of them.
 #pragma once
 #include "kernels/attention/problem.h"
 

@@ -1,4 +1,4 @@
-// src/kernels/attention/merge_totals.h: merges what rows have summed over different keys.
+// src/kernels/attention/merge_totals.h: merges the sums of rows over different ranges of keys.
 #pragma once
 #include "kernels/attention/problem.h"
 #include "kernels/reference.h"
@@ -10,8 +10,8 @@ namespace attn::kernels {
 using MergeTotals = void (*)(Element element, const RowTotals& total, const RowTotals& part, std::int64_t rows,
                              std::int64_t columns);
 
-/// Returns the function of a build of the reference code. It is not in its table, so that a program without ranks does
-/// not carry it.
+/// Returns the function of a build of the reference code. It is not in kernels::Reference, so that a program without
+/// ranks is not linked with it.
 MergeTotals merge_totals_reference(const Reference& build) noexcept;
 
 }  // namespace attn::kernels

@@ -57,8 +57,8 @@ struct TangentTarget {
 /// Returns the kernels of the target of that name ("amx" has those of "avx512"); null if it is not built in.
 const TangentTarget* tangent_target(const char* name) noexcept;
 
-/// Returns the tangent kernel of a build of the reference code, for f32 and f64. It is not in its table, so that a
-/// program without forward mode does not carry it.
+/// Returns the tangent kernel of a build of the reference code, for f32 and f64. It is not in kernels::Reference, so
+/// that a program without forward mode is not linked with it.
 const TangentKernel& tangent_reference(const Reference& build) noexcept;
 const GradientKernel& gradient_tangent_reference(const Reference& build) noexcept;
 

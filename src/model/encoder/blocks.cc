@@ -1,4 +1,4 @@
-// src/model/encoder/blocks.cc: implements the layers of an encoder: attention and MLP with the norms behind each (BERT)
+// src/model/encoder/blocks.cc: implements the layers of an encoder: attention and MLP with the norms after each (BERT)
 // or before each (ModernBERT), and the layers of a score.
 #include "model/encoder/blocks.h"
 

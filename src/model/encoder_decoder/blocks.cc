@@ -1,5 +1,5 @@
 // src/model/encoder_decoder/blocks.cc: implements the layers of an encoder-decoder, with the norms before each part or
-// behind it.
+// after it.
 #include "model/encoder_decoder/blocks.h"
 
 #include <attn/ops.h>

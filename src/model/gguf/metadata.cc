@@ -19,7 +19,7 @@ namespace {
 
 using State = Tokenizer::State;
 
-/// Returns the name of the pre-tokenizer that cuts, merges and normalizes so.
+/// Returns llama.cpp's name of the pre-tokenizer with this split, merge and normalizer.
 std::string pre_of(const State& state) {
   using enum text::Cut;
   const bool nfc = state.normalizer.size() == 1 && state.normalizer[0].kind == text::Change::Kind::nfc;

@@ -1,4 +1,4 @@
-// src/model/gguf/metadata.h: the keys of a GGUF file that is written.
+// src/model/gguf/metadata.h: makes the keys of a GGUF file to be written.
 #pragma once
 #include <attn/model.h>
 #include <attn/tokenizer.h>

@@ -1,5 +1,5 @@
-// src/model/gguf/notes.cc: reads a model's name, chat template and special tokens from one form, and writes them into
-// the other.
+// src/model/gguf/notes.cc: reads a model's name, chat template and special tokens from a GGUF file or a folder, and
+// writes them into the other.
 #include "model/gguf/notes.h"
 
 #include <attn/error.h>

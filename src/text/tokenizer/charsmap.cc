@@ -1,4 +1,4 @@
-// src/text/tokenizer/charsmap.cc: reads SentencePiece's precompiled_charsmap and replaces by it.
+// src/text/tokenizer/charsmap.cc: reads SentencePiece's precompiled_charsmap and applies its replacements.
 #include "text/tokenizer/charsmap.h"
 
 #include <attn/text.h>

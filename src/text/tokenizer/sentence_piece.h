@@ -1,5 +1,5 @@
-// src/text/tokenizer/sentence_piece.h: splits texts into pieces with a SentencePiece model (.spm, .model), as that
-// library does it itself.
+// src/text/tokenizer/sentence_piece.h: splits texts into pieces with a SentencePiece model (.spm, .model), as
+// SentencePiece's library does.
 #pragma once
 #include "text/tokenizer/charsmap.h"
 #include "text/tokenizer/trie.h"

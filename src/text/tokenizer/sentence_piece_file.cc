@@ -1,5 +1,5 @@
 // src/text/tokenizer/sentence_piece_file.cc: reads the protocol buffer of a SentencePiece model: pieces, the kind of
-// the model, the normalizer. Other fields are passed over.
+// the model, the normalizer. Other fields are skipped.
 #include <attn/error.h>
 
 #include "runtime/format.h"
