@@ -296,8 +296,8 @@ def explain(
                added to the rows that are multiplied) and scale=1; + joins several. The tables are drawn
     normalizer also weight_mod: as in attn.attention. They and `relative` do not go with `gradients`
     linear     linear attention instead: "plain", "decay", "delta" or "gated_delta"; `query` is the row that is worked
-               out. latent: latent attention instead, with rows of so many numbers. tangent: forward mode, too. One of
-               these, and one text
+               out. latent: latent attention instead, with latent rows of that many numbers. tangent: forward mode.
+               Only one of these, with one text
     only       names of the steps that text, JSON and drawing show: "weights,context" or a list
     language   of titles and notes: "en" or "zh" ("cn", "zh-CN")
 

@@ -16,7 +16,7 @@ _Path = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """What a language model said; `str(said)` is its text.
+    """A text that a language model generated; `str()` gives its text.
 
     text               the new text, without the prompt; "" if the model has no tokenizer
     tokens             the new ids
@@ -84,7 +84,8 @@ class LanguageModel(_core.LanguageModel):
         dtype      of the weights and the logits; None: that of the file. A GGUF file's is float32, or float16 or
                    bfloat16 if all tensors have that type; its matrices stay blocks of the mapped file, which must not
                    change
-        tokenizer  instead of the one beside the model, which may be missing then: a model without a tokenizer takes ids
+        tokenizer  instead of the one in the model's folder or file, which may then be missing. A model without a
+                   tokenizer takes ids
 
         Raises OSError if it cannot be read, ValueError if it is damaged or of another family, with the name of what is
         missing or unknown.
@@ -130,8 +131,8 @@ class LanguageModel(_core.LanguageModel):
         on_text: Callable[[int, str], Any] | None = None,
         **unknown: NoReturn,
     ) -> Any:
-        """Goes on with a prompt. Returns a GeneratedText; for a list of prompts, or several samples, a list of them, in
-        which text n of prompt p is at p * samples + n.
+        """Continues a prompt. Returns a GeneratedText; for a list of prompts, or several samples, a list of them, where
+        text n of prompt p is at p * samples + n.
 
         prompt       a text, ids (a list or an array [T]), or a list of texts or of ids, which run as one batch. To a
                      text the tokenizer's special tokens are added, as in transformers
@@ -143,7 +144,7 @@ class LanguageModel(_core.LanguageModel):
         repetition_penalty  above 1: tokens that have occurred are less likely
         seed         of the draws; text n of `samples` is the one of seed + n
         samples      texts of each prompt, whose tokens are computed once
-        stop         a text or several: what is said ends before the first of them
+        stop         a text or several: the generated text ends before the first of them
         end_tokens   ids that end a text; None: those of the model
         cache        "same" or "int8": the storage of keys and values; False: recompute the text for each token
         window       above 0: a token sees `window` tokens up to itself and the first `sinks` (4), and the memory of the
@@ -176,7 +177,7 @@ class LanguageModel(_core.LanguageModel):
         return said[0] if one else said
 
     def stream(self, prompt: Any, **options: Any) -> "TextStream":
-        """Goes on with one prompt, a piece of text at a time: `for piece in model.stream("Once"): ...`.
+        """Continues one prompt, a piece of text at a time: `for piece in model.stream("Once"): ...`.
 
         `options` are those of `generate`, except on_text. The pieces joined are the text of `generate`. The model
         computes a piece when the loop needs it, so leaving the loop stops it.
@@ -194,7 +195,7 @@ def _options(given: dict[str, Any]) -> dict[str, Any]:
 
 
 class TextStream(Iterator[str]):
-    """The pieces of a text while a language model says it; LanguageModel.stream and Chat.stream make it.
+    """The pieces of a text while a language model generates it; LanguageModel.stream and Chat.stream make it.
 
     A step that raises, such as by Ctrl-C or a function of yours, may be repeated: the next piece is then the next one.
     """
@@ -222,7 +223,7 @@ class TextStream(Iterator[str]):
 
     @property
     def result(self) -> GeneratedText:
-        """What was said so far; its `finish` is "stopped" as long as the text is not over."""
+        """The text so far; its `finish` is "stopped" as long as the text is not finished."""
         return GeneratedText(*self._run.texts()[0])
 
 
@@ -249,7 +250,7 @@ class _Answer(TextStream):
 
     @property
     def result(self) -> GeneratedText:
-        """The answer. If it is not over, it ends here, as far as it was said."""
+        """The answer. If it is not finished, it ends here with the text so far."""
         return self.end()
 
 
@@ -257,15 +258,15 @@ class Chat(_core.Chat):
     """A conversation with a language model, in the chat format that it was trained on.
 
     model    an attn.LanguageModel with a tokenizer
-    system   what the model is told before the first message; None: what its template says
-    format   "chatml", "llama3", "gemma" or "mistral"; None: recognised from the template that stands beside the model.
+    system   the system text before the first message; None: that of the model's template
+    format   "chatml", "llama3", "gemma" or "mistral"; None: recognised from the template in the model's folder or file.
              Or a format of your own, a dict of texts: begin, system_begin, system_end, user_begin, user_end,
              answer_begin, end_token, answer_end (with system_in_message and trimmed, True or False)
 
     The other options are those of LanguageModel.generate, for each answer; answer n has seed + n. The defaults are
-    those of the command `attn chat`. What was said stays in a cache: of each turn only the new message is computed. If
-    the conversation outgrows the context, its oldest messages are left out with their answers; the system text never
-    is.
+    those of the command `attn chat`. A cache keeps the conversation: of each turn only the new message is computed. If
+    the conversation outgrows the context, its oldest messages are left out with their answers, but never the system
+    text.
 
     >>> import attn
     >>> config = {"model_type": "gpt2", "vocab_size": 256, "n_positions": 64, "n_layer": 1, "n_head": 2, "n_embd": 32}
@@ -310,8 +311,8 @@ class Chat(_core.Chat):
     def say(self, message: str, on_text: Callable[[str], Any] | None = None) -> GeneratedText:
         """Answers a message.
 
-        on_text  called with each piece of the answer; returning False ends the answer, which stays part of the
-                 conversation as far as it was said
+        on_text  called with each piece of the answer; returning False ends the answer; the text so far stays
+                 part of the conversation
 
         Raises ValueError for a message that the context does not hold. After any exception, Ctrl-C's too, the
         conversation is as before the message.
@@ -322,8 +323,8 @@ class Chat(_core.Chat):
     def stream(self, message: str) -> TextStream:
         """Answers a message, a piece of text at a time: `for piece in chat.stream("Hello"): ...`.
 
-        The answer that say would give. It stays part of the conversation as far as it was said when the next message
-        comes, or the `result` of the stream is read. Raises as say.
+        The answer is the one that say would give. The next message, or reading the `result` of the stream, ends it; the
+        text so far stays part of the conversation. Raises as say.
         """
         self._end()
         self._ask(message)

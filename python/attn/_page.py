@@ -73,9 +73,9 @@ def path_of(path: Any) -> str:
 
 
 def write(page: str, path: str | None) -> str:
-    """Writes the page to a file: whole, or the earlier file stays. A new file has the permissions of the caller's
-    umask, a replaced one those it had. Without a path to a new temporary file, which only its user can read. Returns
-    the file's path."""
+    """Writes the page to a file, or leaves the earlier file if that fails. A new file has the permissions of the
+    caller's umask, a replaced one those it had. Without a path it writes to a new temporary file, which only its user
+    can read. Returns the file's path."""
     unfinished = None
     try:
         if path is None:

@@ -41,7 +41,7 @@ def linear_attention(
     g              the log of the decay: [B, Hv, T], [B, Hv, T, Dk] (one for each key channel), or [Hv]
     beta           [B, Hv, T]
     initial_state  the state of an earlier call: its rows and these give the bits of one call
-    lengths        whole numbers [B]: rows behind them give 0 and change no state
+    lengths        whole numbers [B]: rows after them give 0 and change no state
     cu_seqlens     whole numbers [N + 1]: N sequences one after another in the T rows of B = 1
     scale          of q; default 1 / sqrt(Dk)
     l2norm         divide each row of q and k by sqrt(sum of its squares + 1e-6) first

@@ -109,7 +109,7 @@ class Ranks(_core.Ranks):
     It duplicates the communicator, so that no message meets one of the caller's; collective. MPI stays the caller's: it
     is to be initialised before, and ranks can be used until it is finalised. Every rank needs the same MPI (Open MPI or
     MPICH), for mpi4py, for the launcher and for attn's library libattn_mpi_openmpi.so or libattn_mpi_mpich.so. That one
-    is looked for in the package, beside the command attn and in lib/attn; ATTN_MPI_LIBRARY names another file.
+    is looked for in the package, next to the command attn and in lib/attn; ATTN_MPI_LIBRARY names another file.
 
     timeout  seconds without any collective call of attn after which the process ends, with a line: the only way out
              when another rank is frozen or cut off. Without it a rank waits for ever
@@ -204,8 +204,8 @@ def attention(ranks: Ranks, q: Any, k: Any, v: Any, *, layout: Layout = "heads",
              and cover all rows and all heads. weights: "full" or top_k. What a layout cannot do is a RankError
 
     Torch tensors have gradients, by collective backward passes: every rank runs them, in the same order. Those of
-    sinks, of biases and of the tables of score_mod are whole at every rank. With layout "heads" those of a dense bias
-    that heads share are refused, because they are sums over ranks. Returned weights have none: where a gradient is
+    sinks, of biases and of the tables of score_mod are complete at every rank. With layout "heads" those of a dense
+    bias that heads share are refused, because they are sums over ranks. Returned weights have none: where a gradient is
     wanted they are refused.
     Raises   RankError, at every rank and with the same text, for the error of any of them; TypeError for `ranks`.
 

@@ -78,7 +78,7 @@ def _number(name: str, x: Any) -> float:
 
 
 def _mask_text(mask: Any, rows: int, keys: int) -> str:
-    """Returns the text of a mask that holds no array and says how `rows` stand against `keys`."""
+    """Returns the text of a mask. It must hold no array, and name its alignment if `rows` and `keys` differ."""
     if mask is None:
         return ""
     if not isinstance(mask, (str, _core.Mask)):
