@@ -99,7 +99,7 @@ struct EncoderPrompts {
 struct EmbedOptions {
   std::string prompt;                ///< stands before each text
   std::int64_t batch_tokens = 2048;  ///< texts are computed together until they have that many tokens
-  /// Called before each batch, by the calling thread. What it throws ends the call and comes out of it.
+  /// Called before each batch, by the calling thread. An exception that it throws ends the call and is rethrown.
   std::function<void()> on_batch = {};
 };
 

@@ -28,7 +28,7 @@ struct ModelDefaults {
 /// Adds the options to a verb.
 void add_model_options(Parser& parser, ModelOptions& options, const ModelDefaults& defaults);
 
-/// A model and what it needs to say something.
+/// A model, and what it needs to generate text.
 struct SpeakingModel {
   Tokenizer tokenizer;
   LanguageModel model;

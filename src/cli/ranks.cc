@@ -58,8 +58,8 @@ std::shared_ptr<Transport> open_transport() {
   return {transport, plugin.end};
 }
 
-// Its last owner is leave_ranks, which so finalises MPI: rank 0 has then said what is wrong before another one leaves
-// with an exit status that makes the launcher end all of them.
+// leave_ranks drops the last reference, which finalises MPI. So rank 0 prints the error before another rank exits with
+// a status that makes the launcher end all of them.
 std::shared_ptr<Transport> joined;
 
 }  // namespace

@@ -64,7 +64,7 @@ bool with_new_name(const std::filesystem::path& target, Attempt attempt) {
   return false;
 }
 
-/// Creates a file beside `target`, with the permissions of the caller's umask.
+/// Creates a file in the folder of `target`, with the permissions of the caller's umask.
 bool create_beside(const std::filesystem::path& target, Temporary& temporary) {
   return with_new_name(target, [&](std::string& path) {
     temporary.file = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -9,8 +9,8 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-/// Returns at most `most` tokens that followed the last n tokens where these came last before, for the greatest n that
-/// did, `longest` at most.
+/// Finds the last earlier occurrence of the last n tokens, for the largest n up to `longest` that has one, and returns
+/// at most `most` tokens that followed it.
 Ids after_the_same(const Ids& ids, std::int64_t longest, std::int64_t most) {
   for (std::int64_t n = std::min<std::int64_t>(longest, std::ssize(ids) - 1); n > 0; --n) {
     const auto last = ids.end() - n;

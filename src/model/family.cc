@@ -15,7 +15,7 @@ bool same_rotary(const LayerConfig& a, const LayerConfig& b) {
   return a.rotary_theta == b.rotary_theta && a.rotary_scaling == b.rotary_scaling;
 }
 
-/// Returns which family of RMS norms, SwiGLU and rotary positions it is, after Llama.
+/// Returns the family of a config with Llama's layers: RMS norms, SwiGLU and rotary positions.
 Family llama_like_family(const Config& c, const LayersInCommon& layers) {
   const bool same_bias = c.attention_bias == c.bias_of_out(), no_bias = !c.attention_bias && same_bias && !c.mlp_bias,
              whole = c.heads * c.dim_of_head() == c.width;

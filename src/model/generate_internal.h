@@ -17,8 +17,8 @@ class Generation {
   ~Generation();
   /// Adds the next token to each text that is not over. Returns whether any is not over then.
   bool step();
-  /// Returns the texts so far; `finish` of one that is not over is Finish::stopped. The caller's cache then holds
-  /// nothing but the texts.
+  /// Returns the texts so far; `finish` of an unfinished one is Finish::stopped. The caller's cache then holds nothing
+  /// but the texts.
   std::vector<Generated> texts();
 
  private:

@@ -85,7 +85,7 @@ const char* OrderedSum::bucket_of(const Term& term, const Span& bucket) const {
   return static_cast<const char*>(term.values) + (own ? static_cast<std::size_t>(bucket.begin) * bytes : 0);
 }
 
-/// Returns the elements of a node; writes to `into` unless the node is a term.
+/// Returns the elements of a node. They are computed into `into` unless the node is a term.
 const void* OrderedSum::add(const Span& node, const Span& bucket, std::size_t depth, void* into) {
   const auto term = std::find_if(terms_.begin(), terms_.end(), [&](const Term& each) { return each.node == node; });
   if (term != terms_.end()) {

@@ -17,8 +17,8 @@ struct HeadRange {
 /// Returns whether an operand that broadcasts to [B, Hq, Tq, Tk] has values for each head.
 inline bool is_by_head(const Tensor& x, std::int64_t heads) { return x.dim() >= 3 && x.size(-3) == heads; }
 
-/// A tensor that score_mod looks up. `dim` is indexed by the head alone in each of its lookups, so that a head has
-/// elements of its own; -1: heads may share elements.
+/// A tensor that score_mod looks up. `dim` is indexed by the head alone in each of its lookups, so that each head has
+/// its own elements; -1: heads may share elements.
 struct HeadTable {
   Tensor whole, own;
   int dim = -1;

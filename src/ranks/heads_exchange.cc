@@ -148,7 +148,7 @@ class WholeGradient {
 
 Tensor one_column(const Tensor& x) { return x.unsqueeze(-1); }
 
-/// Returns the options with rank 0's seed. Every rank draws one, so that generators stay alike.
+/// Returns the options with rank 0's seed. Every rank draws one, so that their generators stay equal.
 AttentionOptions with_seed(const AttentionOptions& options, const Ranks& ranks) {
   AttentionOptions seeded = options;
   if (options.dropout_p <= 0 || options.dropout_seed) return seeded;
@@ -200,7 +200,7 @@ void check_backward(const HeadsCall& call, const AttentionSaved& saved, const At
           runtime::format("{}: {} is given; with ranks the gradients are new tensors", call.function, name));
 }
 
-/// Returns what the ranks must have alike besides the call.
+/// Returns a text of what must be equal at all ranks, besides the call.
 std::string text_of_backward(const AttentionSaved& saved, const AttentionBackwardOptions& wanted) {
   const auto dtype = [](const Tensor& x) { return x.defined() ? std::string(name_of(x.dtype())) : "none"; };
   return runtime::format(", saved {} {} {}{}, dropout_seed {}, gradients {} {} {}{}{}{}{}", dtype(saved.output),

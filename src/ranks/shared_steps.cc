@@ -125,7 +125,7 @@ class ShardedSteps::Overlap {
   const runtime::BetweenParts between_;
 };
 
-/// Computes this rank's parts. What is final leaves while the last part's backward pass still runs.
+/// Computes this rank's parts. Gradients that are final are sent while the last part's backward pass still runs.
 void ShardedSteps::compute(std::int64_t step, const std::vector<std::int64_t>& batch, std::string& losses) {
   const std::int64_t parts = state_.options.part_count();
   const Overlap overlap(*this);

@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* forward_name = "rank_attention";
 
-/// Returns rank 0's seed. Every rank draws one, so that generators stay alike.
+/// Returns rank 0's seed. Every rank draws one, so that their generators stay equal.
 std::uint64_t shared_seed(const AttentionOptions& options, const Ranks& ranks) {
   std::uint64_t seed = dropout_seed(options.dropout_p, options.dropout_seed, options.generator);
   const std::string first = ranks.from_first({reinterpret_cast<const char*>(&seed), sizeof seed});

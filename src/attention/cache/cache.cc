@@ -171,7 +171,7 @@ void KvCache::State::evict(KvSequence sequence, std::int64_t position, std::int6
   if (position < 0 || position > cut.length)
     throw ValueError(runtime::format("evict: position is {}; it must be from 0 to {}, the length of the sequence",
                                      position, cut.length));
-  // an earlier call may have masked keys behind fewer sinks
+  // an earlier call may have kept fewer sinks and masked keys after them
   const std::int64_t kept = std::min(sinks, cut.first > cut.sinks ? cut.sinks : position);
   for (std::int64_t page = position / page_rows; --page >= (kept + page_rows - 1) / page_rows;) {
     std::int32_t& entry = cut.table[static_cast<std::size_t>(page)];

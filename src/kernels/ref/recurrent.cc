@@ -29,7 +29,7 @@ void forward_rows(const ForwardRows& p) {
     for (std::int64_t t = 0; t < p.rows; ++t) {
       const std::int64_t at = t * p.columns + c, row = t * p.key_stride;
       T u = as<T>(p.v)[at];
-      if (p.beta != nullptr) {  // what the state holds of k, and the rest of v
+      if (p.beta != nullptr) {  // S^T k of the decayed state, and v minus it
         T memory = 0;
         for (std::int64_t d = 0; d < p.dim; ++d)
           memory = fma(state[d * p.columns], as<T>(p.decayed_k)[row + d], memory);

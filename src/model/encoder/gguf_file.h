@@ -10,9 +10,9 @@
 
 namespace attn::gguf {
 
-inline constexpr const char* encoder_architecture = "bert";  // RoBERTa, XLM-R and DistilBERT are written as it, too
+inline constexpr const char* encoder_architecture = "bert";  // also written for RoBERTa, XLM-R and DistilBERT
 
-/// The keys behind "bert." with what llama.cpp knows, and attn's own, which llama.cpp does not read.
+/// Keys of llama.cpp, and attn's own, which llama.cpp does not read.
 inline constexpr const char *pooling_key = "bert.pooling_type", *segments_key = "tokenizer.ggml.token_type_count",
                             *normalize_key = "attn.embedding.normalize", *length_key = "attn.embedding.max_tokens",
                             *prompts_key = "attn.prompts.names", *prompt_texts_key = "attn.prompts.texts",

@@ -16,7 +16,7 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-/// Returns how many rows each text of the memory has, as cu_seqlens: each source stands for `columns` rows.
+/// Returns the rows that attend to each text of the memory, as cu_seqlens: `columns` rows for each entry of `sources`.
 Tensor rows_of_sources(const Ints& sources, std::int64_t texts, std::int64_t columns) {
   Ints ends(static_cast<std::size_t>(texts + 1), 0);
   for (std::size_t b = 0; b < sources.size(); ++b) {

@@ -19,12 +19,13 @@ class Charsmap {
   /// Returns what is wrong; empty: nothing. A damaged table must not be applied.
   const std::string& damage() const { return damage_; }
 
-  /// Replaces grapheme clusters of less than 6 bytes whose beginning is in the table, and of the others each character
-  /// that is, as Hugging Face's library does: the shortest beginning counts, and the whole is replaced.
+  /// As Hugging Face's library: replaces a grapheme cluster of less than 6 bytes if a beginning of it is in the table,
+  /// else each of its characters that begins so. The shortest beginning in the table decides; the complete cluster or
+  /// character is replaced.
   Rewritten applied(const Rewritten& from) const;
 
-  /// Returns the replacement of the longest beginning of `text` that is in the table, with its bytes, as SentencePiece
-  /// itself replaces.
+  /// Returns the replacement of the longest beginning of `text` that is in the table, and how many bytes that beginning
+  /// has. SentencePiece replaces so.
   std::optional<std::pair<std::string_view, std::size_t>> longest(std::string_view text) const;
 
  private:

@@ -107,8 +107,8 @@ std::size_t words_end(std::string_view text, std::size_t at) {
 
 bool is_line_end(char32_t c) { return c == '\r' || c == '\n'; }
 
-/// Matches what comes behind the words in the patterns since Llama 3: at most `most_digits` digits; a space or none and
-/// signs, with the characters of `tail` behind them; blanks up to their last line end, else as in blanks_end.
+/// Matches what follows the words in the patterns since Llama 3: at most `most_digits` digits; a space or none and
+/// signs, with the characters of `tail` after them; blanks up to their last line end, else as in blanks_end.
 std::size_t no_word_end(std::string_view text, std::size_t at, std::size_t most_digits, std::string_view tail) {
   if (look(text, at).kind == Class::number) return run_end(text, at, Class::number, most_digits);
   const std::size_t start = at + (text[at] == ' ');
@@ -119,7 +119,7 @@ std::size_t no_word_end(std::string_view text, std::size_t at, std::size_t most_
   return line_end != std::string_view::npos ? at + line_end + 1 : blanks_end(text, at);
 }
 
-/// Returns where the letters of a word may begin: behind a sign or blank that is no line end, else at `at`.
+/// Returns where the letters of a word may begin: after a sign or blank that is not a line end, else at `at`.
 std::size_t word_start(const Seen& first, std::size_t at) {
   const bool may_precede = first.kind == Class::sign || first.kind == Class::blank;
   return may_precede && !is_line_end(first.value) ? at + first.bytes : at;
@@ -146,7 +146,7 @@ Case case_of(const Seen& c) {
 }
 
 /// Returns the end of the letters and marks of a word at `at`, or `at` if there are none. If no lower case follows the
-/// upper case, the word ends behind the last character that may be of lower case, if there is one.
+/// upper case, the word ends after the last character that may be of lower case, if there is one.
 std::size_t cased_end(std::string_view text, std::size_t at) {
   std::size_t end = at, either = at;
   Seen next = look(text, at);
@@ -181,7 +181,7 @@ template <typename Stop>
 std::size_t gpt2_end_before(std::string_view text, std::size_t at, Stop&& stop) {
   const std::size_t end = gpt2_end(text, at);
   std::size_t next = at;
-  // Blanks behind a piece belong to it if the text ends behind them.
+  // Blanks after a piece belong to it if the text ends after them.
   for (Seen c = look(text, next); c.bytes > 0 && !stop(c) && (next < end || c.kind == Class::blank);
        c = look(text, next))
     next += c.bytes;

@@ -9,7 +9,7 @@
 namespace attn::text {
 namespace {
 
-/// Takes away spaces that WordPiece puts before punctuation and endings.
+/// Removes the spaces that WordPiece puts before punctuation and endings.
 std::string tidied(std::string token) {
   constexpr std::pair<const char*, const char*> all[] = {
       {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},

@@ -22,7 +22,7 @@ struct DecoderStep {
   bool flag = false;
 };
 
-/// Applies the steps to the tokens and joins what they become.
+/// Applies the steps to the tokens and joins the results.
 std::string decoded(const std::vector<DecoderStep>& steps, std::vector<std::string> tokens);
 
 }  // namespace attn::text

@@ -95,7 +95,7 @@ Rewritten lowered(const Rewritten& from) {
 Rewritten replaced(const Rewritten& from, const Pattern& pattern, const std::string& by) {
   Rewritten result;
   bool first = true;
-  // The parts that stay stand for themselves; what is put in stands for the last byte of what it replaces.
+  // Unchanged parts keep their origin. An inserted text has the origin of the last byte that it replaces.
   const auto add = [&](std::string_view text, std::size_t of_first) {
     result.text += text;
     if (first) result.first += of_first;

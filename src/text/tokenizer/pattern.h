@@ -27,7 +27,7 @@ class Pattern {
   struct Match {
     std::size_t begin, end;
   };
-  /// Returns the first match at or behind `at`; its begin is the size of the text if there is none. Never empty else.
+  /// Returns the first match at or after `at`, never an empty one; if there is none its begin is the size of the text.
   Match find(std::string_view text, std::size_t at) const;
 
  private:

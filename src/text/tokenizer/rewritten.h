@@ -12,7 +12,7 @@ namespace attn::text {
 /// A text while a normalizer and a pre-tokenizer change it.
 struct Rewritten {
   std::string text;
-  /// How many bytes at the begin stem from the first character of the whole text; 0: this part is not the first. A
+  /// How many bytes at the begin come from the first character of the complete text; 0: this part is not the first. A
   /// Metaspace step whose scheme is "first" needs it.
   std::size_t first = 0;
 };
@@ -24,9 +24,10 @@ class Rewriter {
   /// The first `skipped` characters are left out.
   explicit Rewriter(const Rewritten& from, std::size_t skipped = 0);
 
-  /// Adds a character. `change` 0: in place of the next old one; -n: and the n after that are left out; 1: it is new.
+  /// Adds a character. `change` 0: it replaces the next old one; -n: and the n old ones after that are left out; 1: it
+  /// is inserted.
   void add(char32_t c, int change);
-  /// Leaves out the next characters of the old text. As in Hugging Face's library they count as left out only behind a
+  /// Leaves out the next characters of the old text. As in Hugging Face's library they count as left out only after a
   /// character that was added.
   void leave_out(std::size_t count) { taken_ += result_.text.empty() ? 0 : count; }
   Rewritten finish() { return std::move(result_); }

@@ -12,7 +12,7 @@ namespace attn::text {
 class WordPiece {
  public:
   struct Options {
-    std::string prefix = "##";  // of tokens that go on inside of a word
+    std::string prefix = "##";  // of tokens that continue a word
     std::int64_t unknown = 0;   // the id of a word that the vocabulary does not make
     std::size_t longest = 100;  // a word with more characters is unknown
   };
@@ -23,7 +23,7 @@ class WordPiece {
  private:
   Options options_;
   Trie trie_;
-  Trie::Node inside_;  // where the tokens that go on begin
+  Trie::Node inside_;  // where the tokens that continue a word begin
 };
 
 }  // namespace attn::text
