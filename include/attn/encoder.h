@@ -72,7 +72,7 @@ struct ATTN_API EncoderConfig {
   friend bool operator==(const EncoderConfig&, const EncoderConfig&) = default;
 };
 
-/// How the rows of a text become its vector, as sentence-transformers' modules say it.
+/// How the rows of a text become its vector, as sentence-transformers' modules describe it.
 struct EncoderPooling {
   enum class Kind {
     cls,            ///< the first row
@@ -88,11 +88,11 @@ struct EncoderPooling {
   friend bool operator==(const EncoderPooling&, const EncoderPooling&) = default;
 };
 
-/// Texts that a model was trained to find before others, as config_sentence_transformers.json names them: "query",
-/// "document".
+/// Prompts: texts that a model was trained to read before each text. config_sentence_transformers.json names them:
+/// "query", "document".
 struct EncoderPrompts {
   std::map<std::string, std::string> texts;
-  std::string default_name;  ///< that of the text that is used where none is named; empty: none is
+  std::string default_name;  ///< name of the default prompt; empty: none
   friend bool operator==(const EncoderPrompts&, const EncoderPrompts&) = default;
 };
 
@@ -130,12 +130,12 @@ class ATTN_API TextEncoder : public nn::Module {
   static TextEncoder load(const std::string& folder, std::optional<Dtype> dtype = std::nullopt);
 
   /// Returns the vectors of texts, [N, dim()], each cut to max_tokens. As in sentence-transformers white space around a
-  /// text (with its prompt) is taken away. Nothing is recorded for gradients.
+  /// text (with its prompt) is removed. Nothing is recorded for gradients.
   /// Errors   ValueError for a folder without tokenizer.json, and as Tokenizer::encode_text, with the text's number
   Tensor embed(const std::vector<std::string>& texts, const EmbedOptions& options = {}) const;
   /// Returns the scores of pairs of texts, [N, labels], as sentence-transformers' CrossEncoder gives them: the logits,
-  /// of one label their sigmoid unless the model names the identity. The longer text of a pair is cut first.
-  /// Errors   as embed; ValueError for a model that is none for sequence classification
+  /// with a single label their sigmoid, unless the model names the identity. The longer text of a pair is cut first.
+  /// Errors   as embed; ValueError for a model without scores (not for sequence classification)
   Tensor scores(const std::vector<std::pair<std::string, std::string>>& pairs, const EmbedOptions& options = {}) const;
   /// Returns the text of a prompt by its name; without a name the default one, "" if there is none. ValueError names
   /// the prompts of the model.
@@ -148,7 +148,7 @@ class ATTN_API TextEncoder : public nn::Module {
   /// Errors   ValueError for a text without tokens or with more than config.context(), an id or a segment out of range
   Tensor hidden(const Tensor& ids, const Tensor& cu_seqlens, const Tensor& segments = {}) const;
   /// Returns the vectors of texts whose rows `hidden` returned: [N, dim()]. `prompts`: the tokens of each text's
-  /// prompt, which `pooling.include_prompt` may leave out; empty: none has one.
+  /// prompt, which `pooling.include_prompt` may leave out; empty: no text has one.
   Tensor pooled(const Tensor& hidden, const Tensor& cu_seqlens, const std::vector<std::int64_t>& prompts = {}) const;
   /// Returns the scores of texts whose rows `hidden` returned, before the activation: [N, labels]. ValueError for a
   /// model without them.

@@ -17,9 +17,9 @@ namespace attn {
 struct ATTN_API EncoderDecoderConfig {
   enum class Family {
     t5,       ///< T5, FLAN-T5, mT5: RMS norms before each part, biases by distance, scores that are not scaled
-    bart,     ///< norms behind each part, learned positions
+    bart,     ///< norms after each part, learned positions
     mbart,    ///< norms before each part and one last, learned positions
-    marian,   ///< norms behind each part, sine and cosine positions
+    marian,   ///< norms after each part, sine and cosine positions
     m2m_100,  ///< M2M-100, NLLB: norms before each part and one last, sine and cosine positions from padding_id + 1
     pegasus,  ///< norms before each part and one last, sine and cosine positions
   };

@@ -51,8 +51,8 @@ struct Draft {
   /// A smaller model with the same tokens; ids that only one of the two has are never guessed. It chooses with the
   /// options and the random numbers of the text.
   const LanguageModel* model = nullptr;
-  /// Above 0: guess what followed the last `ngram` tokens (then fewer, down to 1) where they came before. Where they
-  /// did not, the model guesses, if there is one.
+  /// Above 0: guess the tokens that followed an earlier occurrence of the last `ngram` tokens (then fewer, down to 1).
+  /// If there is none, `model` guesses, if given.
   std::int64_t ngram = 0;
   std::int64_t tokens = 7;  ///< maximum number of guesses at a time; fewer after wrong ones
 };
@@ -67,9 +67,9 @@ struct GenerateOptions {
   /// ModelCacheOptions::most_sequences.
   std::int64_t samples = 1;
   std::optional<std::vector<std::int64_t>> end_tokens = std::nullopt;  ///< default: those of the model's config
-  /// use a KV cache; without it each token recomputes the whole text, with the same tokens as result
+  /// use a KV cache; without it each token recomputes the complete text, and the result is the same
   bool cache = true;
-  /// Go on with this cache, which has a sequence for each text: tokens of the text that it holds are not computed
+  /// Continue with this cache, which has a sequence for each text: tokens of the text that it holds are not computed
   /// again, and tokens that do not match the text's beginning are removed. Afterwards it holds each text without its
   /// last token. Its storage (int8), its window and its sinks apply.
   ModelCache* model_cache = nullptr;
@@ -129,9 +129,8 @@ ATTN_API std::vector<GeneratedText> generate_text(const LanguageModel& model, co
 ///   TextGeneration run(model, tokenizer, prompts, options);
 ///   while (run.step()) {}
 ///   run.texts();
-///
-/// The texts are those of generate_text, with its calls of the options' functions. A step that throws may be repeated:
-/// no token is lost or said twice, unless on_token or on_text threw, which were then called for it. After a step
+///  The texts are those of generate_text, with its calls of the options' functions. A step that throws may be repeated:
+/// no token is lost or generated twice, unless on_token or on_text threw, which were then called for it. After a step
 /// that ran out of memory, later tokens may differ.
 /// Errors   as generate_text, all but those of a step when it is constructed
 class ATTN_API TextGeneration {

@@ -20,7 +20,7 @@ namespace attn {
 ///
 /// Types    F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K
 /// Errors   IoError when the file cannot be read; FormatError with the byte offset when it is not valid: counts,
-///          lengths or offsets beyond the file, a name or key that stands there twice, tensors that overlap or are not
+///          lengths or offsets beyond the file, a name or key that occurs twice, tensors that overlap or are not
 ///          aligned, arrays of arrays, parts that are not of one file; DtypeError names a tensor of any other type.
 ///          Everything is checked before any tensor is read. The memory for all of it is a small multiple of the
 ///          file's header.

@@ -11,9 +11,9 @@ struct LinearAttentionOptions {
   /// The log of the decay, 0 or below in practice: [B, Hv, T], or [B, Hv, T, Dk] with one for each key channel, or [Hv]
   /// for all rows of a head. Undefined: no decay.
   Tensor g = {};
-  Tensor beta = {};  ///< [B, Hv, T]; defined: the delta rule writes beta times what the state does not hold yet
+  Tensor beta = {};           ///< [B, Hv, T]; defined: the delta rule adds beta times (v - S^T k)
   Tensor initial_state = {};  ///< [N, Hv, Dk, Dv] of the N sequences; undefined: zeros
-  Tensor lengths = {};        ///< [B], i64 or i32: the rows that count; rows behind them give 0 and change no state
+  Tensor lengths = {};        ///< [B], i64 or i32: the rows that count; rows after them give 0 and change no state
   Tensor cu_seqlens = {};     ///< [N + 1]: N sequences one after another in T rows of B = 1; excludes `lengths`
   std::optional<double> scale = {};  ///< of q; default 1 / sqrt(Dk)
   bool l2norm = false;               ///< divide each row of q and k by sqrt(sum of its squares + 1e-6) first
@@ -38,7 +38,7 @@ struct LinearAttentionResult {
 ///          (f64 for f64).
 /// Errors   ShapeError when dims disagree; DtypeError when dtypes differ; ValueError for lengths out of range.
 /// Gradient q, k, v, g, beta, initial_state; of the output and of the state. The backward pass keeps the inputs and one
-///          state every 64 rows, and computes the others again. It has no gradient of its own.
+///          state every 64 rows, and computes the others again. It has no gradient itself.
 /// Bits     this order is the definition: rows in one call, one by one, or split after any row with the state carried
 ///          over, alone or in a batch, on any target and number of threads give the same bits (docs/numerics.md
 ///          section 9).

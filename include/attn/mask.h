@@ -70,7 +70,7 @@ class ATTN_API Mask {
   /// in the call, not positions. H divides the query heads, which share lists in groups: H = Hk is a choice per key
   /// head. The indices are copied. Blocks that no row of a tile sees take no time.
   /// Errors   DtypeError for other dtypes, ShapeError for another rank, ValueError for an index below -1 or a block of
-  ///          less than 1; from the call, ShapeError for other sizes, ValueError for a block behind the last key.
+  ///          less than 1; from the call, ShapeError for other sizes, ValueError for a block after the last key.
   /// Source   NSA (2502.11089), DeepSeek-V3.2's sparse attention (2512.02556), BigBird (2007.14062).
   static Mask blocks(const Tensor& indices, std::int64_t block);
   static Mask blocks(const Tensor& indices, std::int64_t block_rows, std::int64_t block_keys);

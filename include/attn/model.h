@@ -70,7 +70,7 @@ struct ATTN_API ModelConfig {
   /// a token sees itself and the sliding_window - 1 tokens before it; 0: all before it
   std::int64_t sliding_window = 0;
   /// one for each layer, where they differ; sliding_window, rotary_theta and rotary_scaling are not used then. Empty:
-  /// all layers are as those three say
+  /// all layers use those three
   std::vector<LayerConfig> per_layer = {};
   bool post_norms = false;  ///< a norm of the output of attention and of the MLP too, before it is added
   bool mlp_bias = true;
@@ -137,9 +137,9 @@ struct ModelCacheOptions {
   std::int64_t page_rows = 0;
   /// Above 0: a token sees the `window` tokens up to itself and the first `sinks` tokens of its sequence, and the pages
   /// between them are freed (page_rows 0 then means 64). The model computes other numbers than without a window.
-  /// Source   Xiao 2023 (2309.17453); positions stay those of the text, so the context limits its length as ever
+  /// Source   Xiao 2023 (2309.17453); positions stay those of the text, so the context still limits its length
   std::int64_t window = 0, sinks = 0;
-  KvSharing sharing = KvSharing::automatic;  ///< alone a rank has everything
+  KvSharing sharing = KvSharing::automatic;  ///< a single process has the complete cache
 };
 
 /// The KV cache of every layer for some sequences: with it the next token costs the work of one token. It knows the
@@ -273,7 +273,7 @@ class ATTN_API LanguageModel : public nn::Module {
   Tensor loss(const Tensor& ids, const Tensor& targets) const;
   /// Returns log p(targets[b, t] | ids[b, ..t]), [B, T] in f32 (f64 for f64), with gradients; 0 for targets of -100.
   /// With `cu_seqlens` [N + 1] the ids [total] are sequences one after another (docs/packed.md), the result is [total].
-  /// Bits     those that `generate` returns for a text that it said (GenerateOptions::log_probabilities)
+  /// Bits     those that `generate` returns for its texts (GenerateOptions::log_probabilities)
   Tensor log_probabilities(const Tensor& ids, const Tensor& targets, const Tensor& cu_seqlens = {}) const;
 
   /// Return the input of the output layer, [B, T, C], and the output layer applied to it, [.., V].

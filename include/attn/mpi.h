@@ -8,11 +8,11 @@
 // The definition of this header is in the library attn::mpi, which is built against one MPI.
 namespace attn::mpi {
 
-/// The processes of a communicator. MPI is initialised by the caller, with MPI_THREAD_FUNNELED or more: this thread
-/// talks to MPI, others compute.
+/// The processes of a communicator. MPI is initialised by the caller, with MPI_THREAD_FUNNELED or more: only this
+/// thread calls MPI; other threads compute.
 class ATTN_API Ranks : public attn::Ranks {
  public:
-  /// Duplicates the communicator, so that no message meets one of the caller's. Collective. All copies must be gone
+  /// Duplicates the communicator, so that its messages cannot match the caller's. Collective. All copies must be gone
   /// before MPI_Finalize.
   /// Errors   RankError when the ranks have another version of attn.
   explicit Ranks(MPI_Comm communicator);

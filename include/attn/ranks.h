@@ -25,21 +25,21 @@ class Transport {
   virtual ~Transport() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Writes everybody's `bytes` bytes to `all`, in the order of the ranks. Called by all ranks, with one number.
+  /// Writes `bytes` bytes of every rank to `all`, in the order of the ranks. Called by all ranks, with the same number.
   virtual void all_gather(const void* mine, std::size_t bytes, void* all) = 0;
   /// Start a message of less than 2^31 bytes. The memory must stay until `wait` has returned for the request.
   virtual Request send(int to, int channel, const void* data, std::size_t bytes) = 0;
   virtual Request receive(int from, int channel, void* data, std::size_t bytes) = 0;
-  /// Returns the bytes of the message that has come, at most those that it was given room for; any number for one that
-  /// was sent.
+  /// Waits until a message is sent or received. Returns the number of bytes received, at most those of its buffer; any
+  /// number for a message that was sent.
   virtual std::size_t wait(Request request) = 0;
-  /// Gives up a message that will not come.
+  /// Cancels the request of a message that will not arrive.
   virtual void cancel(Request request) = 0;
-  /// Waits for the next message, throws it away, and returns its bytes.
+  /// Waits for the next message, discards it, and returns its number of bytes.
   virtual std::size_t discard(int from, int channel) = 0;
-  /// Returns true if the message has gone or come; the request is then over, as after `wait`. Returns at once.
+  /// Returns, without waiting, whether the message is sent or received. If so the request is complete, as after `wait`.
   virtual bool done(Request) { return false; }
-  /// Lets messages that are under way move, and returns at once: called now and then while this rank computes.
+  /// Progresses messages in flight without waiting; called regularly while this rank computes.
   virtual void progress() {}
   /// Ends the processes of all ranks.
   [[noreturn]] virtual void abort(int code) noexcept = 0;
@@ -63,11 +63,11 @@ class ATTN_API MpiLibrary {
   std::shared_ptr<const Loaded> loaded_;
 };
 
-/// An error that every rank throws, with the same text, although it came up at one of them.
+/// An error that every rank throws, with the same text, although it occurred at one of them.
 class ATTN_API RankError : public Error {
  public:
   RankError(int rank, const std::string& text);
-  /// Returns the rank at which it came up, the lowest if there are several; the text begins with it: "rank 2: ...".
+  /// Returns the rank at which it occurred, the lowest if there are several; the text begins with it: "rank 2: ...".
   int rank() const { return rank_; }
 
  private:
@@ -76,10 +76,10 @@ class ATTN_API RankError : public Error {
 
 /// The ranks of a job, as one of them sees it. Copies share the same transport.
 ///  The functions are collective: every rank calls them, in the same order. Before others wait for a rank, it tells
-/// them by `agree` whether it has failed, so that an error ends all of them and none waits for ever.
+/// them by `agree` whether it has failed, so that an error ends all of them and no rank waits for ever.
 class ATTN_API Ranks {
  public:
-  /// One rank, which is alone: nothing is sent.
+  /// A single rank: nothing is sent.
   Ranks();
   /// Compares version and numerics version of all ranks: RankError when they differ.
   explicit Ranks(std::shared_ptr<Transport> transport);
@@ -92,7 +92,7 @@ class ATTN_API Ranks {
   void agree(const std::exception_ptr& mine = nullptr) const;
   /// The same, and returns whether `flag` is true at any rank.
   bool any(bool flag, const std::exception_ptr& mine = nullptr) const;
-  /// Throws a RankError at every rank unless all give the same value; the text names who differs.
+  /// Throws a RankError at every rank unless all give the same value; the text names the rank that differs.
   void same(std::string_view what, std::string_view value) const;
   /// Returns the bytes of every rank, of any lengths.
   std::vector<std::string> gather(std::string_view mine) const;
@@ -100,7 +100,8 @@ class ATTN_API Ranks {
   std::string from_first(std::string_view mine) const;
 
   /// From now on ends this process, with one line and exit status 1, when no `agree`, `any`, `same` or `gather` has
-  /// heard of the others for that many seconds: the only way out when a rank is frozen or cut off. 0: wait for ever.
+  /// received from the others for that many seconds: the only way out when a rank is frozen or cut off. 0: wait for
+  /// ever.
   void set_timeout(double seconds);
   /// Notes that a message from other ranks arrived, for the timeout.
   void heard() const;

@@ -25,13 +25,13 @@ class ATTN_API RelativeIndex {
   /// height - 1: a table of 2 height - 1 rows. A call in which a row or a key has a position outside the picture is
   /// refused; a part of the pixels is accepted. Source: Li 2021 (MViTv2, 2112.01526), which SAM uses.
   static RelativeIndex picture_rows(std::int64_t height, std::int64_t width);
-  /// The same for columns: a table of 2 width - 1 rows, which is right for any height.
+  /// The same for columns: a table of 2 width - 1 rows, for any height.
   static RelativeIndex picture_columns(std::int64_t width);
   /// Returns the same index into a table whose rows are in the opposite order.
   RelativeIndex reversed() const;
 
   std::int64_t rows() const { return rows_; }  ///< of the table
-  /// Returns the call that makes it: "distance(2, 2)", with ".reversed()" where it is.
+  /// Returns the call that makes it: "distance(2, 2)", with ".reversed()" if it is reversed.
   const std::string& to_string() const { return text_; }
 
   enum class Coordinate { position, row, column };

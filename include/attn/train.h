@@ -19,7 +19,7 @@ namespace attn {
 
 class Ranks;
 
-/// A pair of texts: what the encoder reads and what the decoder is to say.
+/// A pair of texts: what the encoder reads and what the decoder should generate.
 struct TextPair {
   std::string source, target;
 };
@@ -52,9 +52,9 @@ struct ATTN_API TrainOptions {
   double weight_decay = 0.1;
   double clip = 1.0;              ///< largest norm of all gradients together; 0: no clipping
   std::int64_t eval_every = 250;  ///< steps between validations; the last step always validates
-  /// Parts of a batch, each with a backward pass of its own (docs/training.md#parts); at most `batch`. It belongs to
-  /// the training and not to the machines that run it: another number gives other bits. 0: one for every 1,024 tokens
-  /// of a batch, from 1 to `batch`; for pairs one part.
+  /// Parts of a batch, each with a separate backward pass (docs/training.md#parts); at most `batch`. It belongs to the
+  /// training and not to the machines that run it: another number gives other bits. 0: one for every 1,024 tokens of a
+  /// batch, from 1 to `batch`; for pairs one part.
   std::int64_t parts = 0;
   /// The encoder-decoder that a training on pairs trains. It must have the tokenizer's vocab_size; its padding_id is
   /// the token before the first of a target.
@@ -90,8 +90,8 @@ struct TrainStep {
 /// a pairwise tree.
 ///
 /// Moving        leaves an empty object: every call on it throws ValueError.
-/// Bits          the same for any number of threads; a training that was saved and resumed goes on as if it had never
-///               stopped.
+/// Bits          the same for any number of threads; a training that was saved and resumed continues as if it had
+///               never stopped.
 /// Thread safety one thread at a time; nothing else may draw from the global generator meanwhile.
 class ATTN_API Trainer {
  public:

@@ -52,8 +52,8 @@ struct RotaryEmbeddingOptions {
   /// A token has several positions (of time, height and width), and this many frequencies turn with each of them, in
   /// this order (M-RoPE, Qwen 2-VL's mrope_section). Empty: one position.
   std::vector<std::int64_t> sections = {};
-  /// Each section has frequencies of its own, theta^(-i / n) for its n frequencies, instead of its part of one list:
-  /// the two axes of a picture.
+  /// Each section has its own frequencies, theta^(-i / n) for its n frequencies, instead of a part of one list: the two
+  /// axes of a picture.
   bool axial = false;
 };
 
