@@ -13,8 +13,8 @@
 // The declarations of this header are in the library attn::model, as those of model.h.
 namespace attn {
 
-/// How a conversation is written as one text: what stands around a system text, a message and an answer. Special tokens
-/// are written as their texts.
+/// How a conversation is written as one text: the texts before and after a system text, a message and an answer.
+/// Special tokens are written as their texts.
 ///
 ///   begin  system_begin system system_end  user_begin message user_end  answer_begin answer end_token answer_end  ...
 struct ATTN_API ChatFormat {

@@ -97,7 +97,7 @@ struct EncoderPrompts {
 };
 
 struct EmbedOptions {
-  std::string prompt;                ///< stands before each text
+  std::string prompt;                ///< is put before each text
   std::int64_t batch_tokens = 2048;  ///< texts are computed together until they have that many tokens
   /// Called before each batch, by the calling thread. An exception that it throws ends the call and is rethrown.
   std::function<void()> on_batch = {};
@@ -107,10 +107,9 @@ struct EmbedOptions {
 ///
 ///   x = norm(E[ids] + S[segments] + P[positions])
 ///   x = norm(x + W_o attention(W_qkv x))      x = norm(x + W_down act(W_up x))      in every layer
-///
-/// ModernBERT: x += W_o attention(W_qkv norm(x)), x += W_down (act(a) b) with (a, b) = W_up norm(x), and a norm last.
-/// Every token sees all tokens of its text (in a layer with a window: those near it). The rows of all texts stand one
-/// after another without padding (docs/packed.md).
+///  ModernBERT: x += W_o attention(W_qkv norm(x)), x += W_down (act(a) b) with (a, b) = W_up norm(x), and a norm last.
+/// Every token sees all tokens of its text (in a layer with a window: those near it). The rows of all texts are packed
+/// without padding (docs/packed.md).
 ///
 /// Dtypes   f32, f64, bf16, f16: that of all weights and rows; vectors and scores are f32 (f64 for f64)
 /// Bits     a text's rows, vector and scores do not depend on the other texts of a call, their number or order, the
@@ -143,8 +142,8 @@ class ATTN_API TextEncoder : public nn::Module {
   const Tokenizer& tokenizer() const;  ///< ValueError for a folder without tokenizer.json
   bool has_tokenizer() const;
 
-  /// Returns the rows of texts that stand one after another: ids, segments [total] (i64 or i32; segments may be
-  /// undefined: 0) -> [total, C]. cu_seqlens as in AttentionOptions.
+  /// Returns the rows of packed texts: ids, segments [total] (i64 or i32; segments may be undefined: 0) -> [total, C].
+  /// cu_seqlens as in AttentionOptions.
   /// Errors   ValueError for a text without tokens or with more than config.context(), an id or a segment out of range
   Tensor hidden(const Tensor& ids, const Tensor& cu_seqlens, const Tensor& segments = {}) const;
   /// Returns the vectors of texts whose rows `hidden` returned: [N, dim()]. `prompts`: the tokens of each text's

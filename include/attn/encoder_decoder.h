@@ -50,7 +50,7 @@ struct ATTN_API EncoderDecoderConfig {
   std::int64_t dim_of_decoder_head() const {
     return head_dim > 0 ? head_dim : decoder_heads > 0 ? width / decoder_heads : 0;
   }
-  /// Returns whether norms stand before each part, and one last.
+  /// Returns whether there is a norm before each part, and one last.
   bool norms_first() const { return family != Family::bart && family != Family::marian; }
 
   /// Shapes to train from scratch, Marian's with one table and relu: 2 + 2 layers of width 128 with 4 heads, 4 + 4 of
@@ -91,7 +91,7 @@ struct Memory {
 /// BART and Marian: x = norm(x + ...) instead. T5's scores have a bias by the distance of the two tokens and are not
 /// scaled by 1 / sqrt(D).
 ///
-/// Shapes   texts stand one after another without padding: ids i64 or i32 [total], cu_seqlens as in AttentionOptions;
+/// Shapes   texts are packed without padding: ids i64 or i32 [total], cu_seqlens as in AttentionOptions;
 ///          the target texts are as many as the source texts, of any lengths -> logits [total, V]
 /// Dtypes   f32, f64, bf16, f16: that of all weights, rows and logits
 /// Names    embedding, decoder_embedding (if separate), {encoder, decoder}.{positions, embedding_norm, relative, norm}

@@ -114,7 +114,7 @@ class ATTN_API Ranks {
 };
 
 /// Adds the parts that the ranks have, by the pairwise tree of docs/numerics.md section 5.2 over all parts: its left
-/// side holds the largest power of two below their number. The bits depend on the parts, not on who has them.
+/// side holds the largest power of two below their number. The bits depend on the parts, not on which rank has them.
 ///
 /// Shapes   each part has the same shape at every rank; the result has it too, at every rank.
 /// Dtypes   f32, f64, bf16, f16; sums of the last two are in f32 and rounded once.

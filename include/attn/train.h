@@ -84,10 +84,10 @@ struct TrainStep {
 /// Trains one model: holds the model, its optimiser, its data and its progress.
 ///  The first 90 % of the ids, or of the pairs, are for training, the rest for validation. A batch is `batch` windows
 /// at random positions, drawn by torch's randint as nanoGPT draws them; of pairs, `batch` pairs drawn so, whose texts
-/// stand one after another without padding. Weights, batches and dropout draw from the global generator, which is
-/// seeded at the start; with several parts, dropout draws from a generator that the seed, the step and the part
-/// determine. The gradients are adjacent in one buffer, in the order of the parameters; those of the parts are added by
-/// a pairwise tree.
+/// are packed without padding. Weights, batches and dropout draw from the global generator, which is seeded at the
+/// start; with several parts, dropout draws from a generator that the seed, the step and the part determine. The
+/// gradients are adjacent in one buffer, in the order of the parameters; those of the parts are added by a pairwise
+/// tree.
 ///
 /// Moving        leaves an empty object: every call on it throws ValueError.
 /// Bits          the same for any number of threads; a training that was saved and resumed continues as if it had

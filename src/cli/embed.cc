@@ -58,7 +58,7 @@ class Progress {
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-/// The number that stands for all lines so far.
+/// Returns a hash of all lines so far.
 std::uint64_t mark_after(std::uint64_t before, const std::string& line) {
   return io::xxh64(std::as_bytes(std::span(line)), before + 1);
 }

@@ -29,7 +29,7 @@ constexpr int kFailed = 1, kUsage = 2;
 
 constexpr std::size_t kLongest = 500;  // the most bytes of an error line
 
-/// Of several processes the first speaks for all: what ends one ends them all, with the same text.
+/// Of several processes only the first prints: an error that ends one process ends all of them, with the same text.
 int complain(int code, const std::string& who, std::string_view what, Language language) {
   if (launch().rank != 0) return code;
   const std::string text = language == Language::zh ? error_in_chinese(what) : std::string(what);

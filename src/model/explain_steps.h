@@ -14,8 +14,8 @@ std::string shown_token(const std::string& bytes);
 
 struct TrainedSteps {
   Language language;
-  std::vector<std::string> tokens;     // of the text that asks
-  std::vector<std::string> tokens_to;  // of the text that answers
+  std::vector<std::string> tokens;     // of the text of the queries
+  std::vector<std::string> tokens_to;  // of the text of the keys
   std::vector<ExplainStep> all = {};
 
   ExplainStep& add(ExplainStep::Kind kind, const char* name, explain_detail::Phrase title, explain_detail::Phrase note,

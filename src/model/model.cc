@@ -59,14 +59,14 @@ nn::RotaryEmbedding::Tables tables_of(const nn::RotaryEmbedding& rotary, const T
   return {all.cos.unsqueeze(1), all.sin.unsqueeze(1)};
 }
 
-/// Begins a pass of a model that ranks share, which compare what it depends on. It stands before every check that
-/// throws: what is wrong is then wrong at all ranks, and none leaves while others wait for it.
+/// Begins a pass of a model that ranks share, which compare what it depends on. It must come before every check that
+/// throws: then all ranks throw, and none leaves while others wait for it.
 void begin_pass(const LanguageModel& model, const std::vector<SharedColumns::NamedTensor>& tensors,
                 const std::string& text) {
   if (model.is_shared()) model.parts().held.ranks->begin(tensors, text);
 }
 
-/// Returns what `work` returns, an error of which at one of the ranks that share the model is one of all.
+/// Returns what `work` returns. If ranks share the model, an error of `work` at one rank is an error at all.
 template <typename Work>
 Tensor in_pass(const LanguageModel& model, std::int64_t joins, const Work& work) {
   return model.is_shared() ? model.parts().held.ranks->pass(joins, std::ref(work)) : work();

@@ -29,7 +29,7 @@ class PartGradients {
   /// gradients; sums of several are f32. `in_buffer`: the result may be the buffer of the gradients, so that it holds
   /// only until the next call.
   Tensor sum(const Span& node, bool in_buffer) { return sum(node, in_buffer, nullptr); }
-  /// Who is told of the sum of a node while the backward pass of its last part still runs.
+  /// Is notified of the sum of a node while the backward pass of its last part still runs.
   struct Listener {
     std::function<void(const Tensor& values)> begins;  // where the sum will be
     std::function<void(const Span& elements)> elements_are_final;

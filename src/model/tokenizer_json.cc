@@ -182,7 +182,8 @@ class TokenizerReader : private TokenizerFields {
     if (text_of(step, "behavior") != (inverted ? "Removed" : "Isolated"))
       fail("a Split must be Isolated, or Removed and inverted", "behavior");
     std::string pattern = text_of(member(step, "pattern", Json::value_t::object), "Regex");
-    // Inverted, it removes what is not matched. Those that stand alone match every character.
+    // Inverted, a Split removes unmatched text. A pattern that may be used alone matches every character, so nothing is
+    // removed.
     const std::string_view alone = pattern;
     if (inverted && !text::cut_of({&alone, 1}))
       fail(runtime::format("the Split by {} must be Isolated and not inverted", text::beginning(pattern, 80)),

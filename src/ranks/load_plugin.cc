@@ -48,8 +48,8 @@ void check_running(const mpi::Plugin& plugin) {
     throw ValueError("Ranks: MPI is not initialised, which is the caller's part");
 }
 
-/// A transport of a library that was loaded. Everything that ranks do together begins with a gathering, which is where
-/// a program is told that it has finalised MPI.
+/// A transport of a library that was loaded. Every operation of the ranks begins with all_gather, which throws if the
+/// program has finalised MPI.
 class LoadedTransport final : public Transport {
  public:
   LoadedTransport(const mpi::Plugin& plugin, Transport* transport) : plugin_(plugin), transport_(transport) {}
@@ -110,7 +110,7 @@ MpiLibrary::MpiLibrary(const std::vector<std::string>& files, const std::string&
                         "-DATTN_WITH_MPI=ON, or name its file in ATTN_MPI_LIBRARY",
                         short_version(version), plugin.failure));
   if (!plugin.fits) throw ValueError("Ranks: attn's library for MPI is not of this build of attn");
-  // The family first: functions of another one may stand in for those that the library was built against.
+  // The family is checked first: with another one, its functions may replace those that the library was built against.
   const bool open_mpi = version.find("Open MPI") != std::string::npos;
   const std::string built = plugin.family(), own = without_end(plugin.version());
   if (const bool built_open_mpi = built == "openmpi"; built_open_mpi != open_mpi || own != without_end(version))

@@ -10,7 +10,7 @@
 namespace attn {
 namespace {
 
-/// Thrown where a rank hears that another one has left.
+/// Thrown when a rank receives the message that another one has left.
 struct AnotherHasLeft {};
 
 }  // namespace

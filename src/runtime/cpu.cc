@@ -42,7 +42,7 @@ std::uint64_t saved_registers(const Registers& leaf1) {
 }
 
 /// Asks Linux to let this process use tile registers. They add 8 KB of state to every thread, so Linux saves them only
-/// for processes that ask. It refuses if the signal stack of a thread is too small for them.
+/// for processes that request them. It refuses if the signal stack of a thread is too small for them.
 bool granted_tiles() {
   // ARCH_REQ_XCOMP_PERM and XFEATURE_XTILEDATA of the kernel's asm/prctl.h
   constexpr long request_permission = 0x1023, tile_data = 18;

@@ -105,7 +105,7 @@ int num_threads() {
   const int first = static_cast<int>(runtime::environment_integer("ATTN_NUM_THREADS", 1, runtime::max_threads)
                                          .value_or(std::min(runtime::cpu().cores, runtime::max_threads)));
   int chosen = 0;
-  // Another thread may have chosen in the meantime; its choice stands.
+  // Another thread may have chosen in the meantime; its choice is kept.
   return runtime::chosen_threads.compare_exchange_strong(chosen, first, std::memory_order_relaxed) ? first : chosen;
 }
 

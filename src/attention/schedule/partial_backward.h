@@ -10,7 +10,7 @@
 namespace attn {
 
 /// Tasks may run at the same time, in any order. Nothing is allocated. `rows.begins` and `rows.ends` of the gradient
-/// speak of the keys that were computed before and come later.
+/// say whether no keys were computed before, and none come later.
 class PartialRows {
  public:
   /// Without dk and dv. `gradient`, `part` and the kernel of `plan` must outlive this object.

@@ -84,8 +84,8 @@ inline std::int64_t parameter_count(const AttentionProblem& problem) {
 /// The order of steps that add to the same memory. `wait` returns when the previous step has finished with the rows of
 /// dK and dV of the keys below `key`. `wait_dense` does the same for gradients of dense biases and looked-up tensors,
 /// whose previous step is another one. `done` reports the keys below `key` to the next step of both kinds. `every_key`
-/// stands for all keys; `wait` for it returns when the previous step has ended, with what it does after the kernel.
-/// Null functions: no other thread takes part.
+/// means all keys; `wait` for it returns when the previous step has ended, including its work after the kernel. Null
+/// functions: no other thread takes part.
 ///  `summed`: dK and dV (or totals) hold sums for the keys below *summed only; memory beyond is undefined. A step that
 /// reaches later keys writes their sums and advances it. Null: all keys have sums.
 ///  `rounded`: this is the last step, and dk and dv are final for the keys below *rounded. The step rounds the sums of

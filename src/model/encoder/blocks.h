@@ -20,7 +20,7 @@ class EncoderBlock : public nn::Module {
  public:
   /// `first`: ModernBERT's first layer has no norm before its attention.
   EncoderBlock(const EncoderConfig& config, bool first, Held held);
-  /// Computes the rows of texts that stand one after another, [total, C].
+  /// Computes the rows of packed texts, [total, C].
   Tensor operator()(const Tensor& x, const EncoderAttention& attention, const EncoderProjections& project) const;
   /// Returns the weights of its linear layers; none if they are matrices of a file.
   std::vector<Tensor> weights() const;
@@ -61,7 +61,7 @@ struct EncoderDense {
 /// What a TextEncoder consists of, besides its config.
 struct TextEncoder::Parts {
   Parts(const EncoderConfig& config, Held held);
-  /// Computes the rows of texts that stand one after another; their arguments have been checked.
+  /// Computes the rows of packed texts; their arguments have been checked.
   Tensor rows(const EncoderConfig& config, const Tensor& ids, const std::vector<std::int64_t>& ends,
               const Tensor& segments, const EncoderProjections& project) const;
   /// Returns whether linear maps follow the pooling.

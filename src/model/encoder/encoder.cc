@@ -1,4 +1,4 @@
-// src/model/encoder/encoder.cc: runs an encoder on texts that stand one after another: ids to rows, rows to scores.
+// src/model/encoder/encoder.cc: runs an encoder on packed texts: computes rows from ids, and scores from rows.
 #include <attn/autograd.h>
 #include <attn/encoder.h>
 #include <attn/ops.h>

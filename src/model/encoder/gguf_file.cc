@@ -56,7 +56,7 @@ EncoderPooling encoder_pooling_of(const GgufFile& file) {
   const auto found = std::find_if(std::begin(pooling_types), std::end(pooling_types),
                                   [&](const PoolingType& one) { return one.number == given; });
   if (found == std::end(pooling_types)) file.refuse(pooling_key, "it must be 1 (mean), 2 (cls) or 3 (last token)");
-  // llama.cpp divides vectors by their length unless it is told otherwise
+  // llama.cpp normalizes vectors by default
   return {.kinds = {found->kind}, .normalize = file.boolean(normalize_key, true)};
 }
 

@@ -84,7 +84,7 @@ void add_pieces(Metadata& metadata, const EncoderJson& steps, const EncoderJson&
   metadata.numbers("tokenizer.ggml.scores", scores);
 }
 
-/// Adds the tokens that stand around a text: one before it, or none with Unigram, and one after it.
+/// Adds the tokens before and after a text: one before it, or none with Unigram, and one after it.
 void add_tokens_around(Metadata& metadata, const Tokenizer::State& state) {
   const std::vector<std::int64_t> before = state.before(), after = state.after();
   const bool words = state.kind == Tokenizer::Kind::wordpiece;

@@ -109,7 +109,7 @@ Tensor TextEncoder::embed(const std::vector<std::string>& texts, const EmbedOpti
   const Tokenizer& tokenizer = this->tokenizer();
   std::int64_t of_prompt = 0;
   if (!options.prompt.empty() && !pooling.include_prompt) {
-    // as sentence-transformers counts them: with the special tokens before it, without the one behind it
+    // as sentence-transformers counts them: with the special tokens before it, without the one after it
     const auto with = tokenizer.encode_text(stripped(options.prompt)).ids, bare = tokenizer.encode_text("").ids;
     of_prompt = std::ssize(with) - (!bare.empty() && !with.empty() && with.back() == bare.back() ? 1 : 0);
   }

@@ -1,4 +1,4 @@
-// src/model/encoder/texts.h: what the steps of an encoder share about texts that stand one after another.
+// src/model/encoder/texts.h: what the steps of an encoder share about packed texts.
 #pragma once
 #include <attn/encoder.h>
 

@@ -94,7 +94,7 @@ void write_encoder(const std::string& path, const TextEncoder& encoder, const st
   add_encoder_keys(metadata, encoder);
   if (encoder.has_tokenizer()) add_encoder_tokenizer(metadata, encoder.tokenizer(), encoder.config.vocab_size);
   Notes own = notes;
-  own.tokens[Notes::begin].reset();  // add_encoder_tokenizer has added what stands around a text
+  own.tokens[Notes::begin].reset();  // add_encoder_tokenizer has added the tokens around a text
   own.tokens[Notes::separator].reset();
   own.tokens[Notes::unknown].reset();
   add_notes(metadata, own);

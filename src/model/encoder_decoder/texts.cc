@@ -10,7 +10,7 @@ std::string count_of(std::int64_t n, const char* what) {
   return runtime::format("{} {}{}", n, what, n == 1 ? "" : "s");
 }
 
-/// Checks texts that stand one after another, and returns their ends.
+/// Checks packed texts, and returns their ends.
 std::vector<std::int64_t> checked_texts(const char* what, const Tensor& ids, const Tensor& cu_seqlens,
                                         std::int64_t most) {
   if (!ids.defined() || ids.dim() != 1)

@@ -11,8 +11,8 @@ namespace attn {
 /// Returns "1 token", "2 tokens".
 std::string count_of(std::int64_t n, const char* what);
 
-/// Checks texts that stand one after another, and returns their ends. `what`: source or target; `most`: the maximum
-/// tokens of a text, 0: no limit.
+/// Checks packed texts (one after another, without padding), and returns their ends. `what`: source or target; `most`:
+/// the maximum tokens of a text, 0: no limit.
 std::vector<std::int64_t> checked_texts(const char* what, const Tensor& ids, const Tensor& cu_seqlens,
                                         std::int64_t most);
 

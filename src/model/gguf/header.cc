@@ -231,7 +231,7 @@ class Reader {
   Cursor cursor_;
   Header header_;
   std::unordered_set<std::string> names_;
-  std::vector<std::uint64_t> offset_at_;  // of each tensor: where its offset stands
+  std::vector<std::uint64_t> offset_at_;  // of each tensor: where the file has its offset
 };
 
 }  // namespace

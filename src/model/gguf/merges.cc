@@ -1,4 +1,4 @@
-// src/model/gguf/merges.cc: finds the merges that the scores of SentencePiece's tokens stand for.
+// src/model/gguf/merges.cc: finds the merges that the scores of SentencePiece's tokens imply.
 #include "model/gguf/merges.h"
 
 #include "text/tokenizer/trie.h"

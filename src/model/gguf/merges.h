@@ -1,4 +1,4 @@
-// src/model/gguf/merges.h: the merges that the scores of SentencePiece's tokens stand for.
+// src/model/gguf/merges.h: the merges that the scores of SentencePiece's tokens imply.
 #pragma once
 #include "text/tokenizer/bpe.h"
 

@@ -35,7 +35,7 @@ inline bool is_factor_table(std::string_view name) {
 std::optional<nn::RotaryScaling> scaling_of(const GgufFile& file, const std::string& prefix, std::int64_t dim,
                                             double theta, std::int64_t context);
 
-/// Returns the factors in f32 that stand for a scaling of Llama 3.
+/// Returns the factors in f32 of a scaling of Llama 3.
 Tensor factors_of(const nn::RotaryScaling& scaling, std::int64_t dim, double theta);
 
 /// Throws a ValueError that lists the tensors that are missing, unexpected or of another shape.

@@ -34,7 +34,7 @@ constexpr const char* scores_key = "tokenizer.ggml.scores";
 
 enum TokenType { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
-/// How a pre-tokenizer cuts, and what else its name stands for: these are the families' tokenizers.
+/// How a pre-tokenizer splits, and what else its name implies, as in the tokenizers of these families.
 struct PreTokenizer {
   const char* name;
   Cut cut;

@@ -101,7 +101,8 @@ Rewritten Charsmap::applied(const Rewritten& from) const {
     for (std::size_t at = 0; at < by.size(); ++index) {
       const CodePoint c = code_point_at(by, at);
       at += c.bytes;
-      // Those that there are too many of are new; if there are too few, the last one stands for the rest.
+      // If the replacement is longer, its further characters are inserted; if it is shorter, its last one also replaces
+      // the rest.
       const std::ptrdiff_t change = index >= had ? 1 : index + 1 == has && has < had ? has - had : 0;
       rewriter.add(c.value, static_cast<int>(change));
     }

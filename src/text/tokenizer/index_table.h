@@ -1,4 +1,4 @@
-// src/text/tokenizer/index_table.h: a hash table of numbers that stand for keys which are kept elsewhere.
+// src/text/tokenizer/index_table.h: a hash table of indices of keys that are stored elsewhere.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -7,8 +7,8 @@
 namespace attn::text {
 
 /// Open addressing, 4 bytes a slot, 1.3 to 2.7 slots for a number: a vocabulary has some 10^5 tokens and merges, and
-/// std::unordered_map would need 40 to 60 bytes for each, and an allocation. `same(number)` says whether a number
-/// stands for the key that is looked for; `hash` is that of this key.
+/// std::unordered_map would need 40 to 60 bytes for each, and an allocation. `same(number)` says whether a number is
+/// the index of the key that is looked for; `hash` is that of this key.
 class IndexTable {
  public:
   IndexTable() = default;
@@ -24,7 +24,7 @@ class IndexTable {
   std::int32_t find(std::uint64_t hash, const Same& same) const {
     return places_.empty() ? none : places_[place_of(hash, same)];
   }
-  /// Puts a number in, instead of the one that stands for the same key.
+  /// Stores a number; it replaces the number of the same key.
   template <class Same>
   void put(std::uint64_t hash, std::int32_t number, const Same& same) {
     places_[place_of(hash, same)] = number;

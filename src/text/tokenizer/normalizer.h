@@ -20,7 +20,7 @@ struct NormalizerStep {
     nfd,
     nfkc,
     nfkd,
-    remove_marks,  // StripAccents: removes the marks that stand there, M*
+    remove_marks,  // StripAccents: removes marks (category M)
     replace,       // `pattern` by `text`
     prepend,       // `text` before a text that is not empty
     strip,         // white space at the begin (`left`) and the end (`right`)

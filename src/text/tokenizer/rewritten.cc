@@ -11,7 +11,7 @@ Rewriter::Rewriter(const Rewritten& from, std::size_t skipped) : taken_(skipped)
 }
 
 void Rewriter::add(char32_t c, int change) {
-  // A new character stands for what the one before it stands for.
+  // An inserted character has the origin of the character before it.
   const std::size_t stands_for = change > 0 && taken_ > 0 ? taken_ - 1 : taken_;
   if (change <= 0) taken_ += static_cast<std::size_t>(1 - change);
   append(result_.text, c);

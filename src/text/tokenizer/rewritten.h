@@ -18,7 +18,7 @@ struct Rewritten {
 };
 
 /// Makes a new text from the characters of an old one, as Hugging Face's NormalizedString::transform does, and counts
-/// which character of the old one each new one stands for.
+/// which character of the old one each new one comes from.
 class Rewriter {
  public:
   /// The first `skipped` characters are left out.

@@ -43,7 +43,7 @@ class SentencePiece {
 
  private:
   std::string normalized(std::string_view text) const;
-  /// Returns what stands for the beginning of the text, and how many of its bytes that is.
+  /// Returns the normalized form of a beginning of the text, and how many bytes that beginning has.
   std::pair<std::string_view, std::size_t> normalized_beginning(std::string_view text) const;
   /// Returns the bytes of the longest piece that the user defined at the beginning of the text.
   std::size_t user_defined_at(std::string_view text) const;
