@@ -65,8 +65,8 @@ std::uint64_t mark_after(std::uint64_t before, const std::string& line) {
 
 /// Reads the lines whose vectors an earlier run has written, and returns the mark of all of them. Throws a ValueError
 /// unless they are those lines, and the last one's vector is what this model computes: since no bit depends on the
-/// other lines, the file goes on to the bit. Where the mark of the earlier run is lost, vectors all over the file are
-/// compared instead.
+/// other lines, the continued file then has the bits of an uninterrupted run. If the mark of the earlier run is lost,
+/// vectors from all parts of the file are compared instead.
 std::uint64_t skip_done(Lines& lines, const VectorsFile& file, const TextEncoder& encoder, const EmbedOptions& options,
                         const StopSignals& stop) {
   constexpr std::int64_t most_compared = 256;

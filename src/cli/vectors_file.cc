@@ -26,7 +26,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// That of a NumPy file with two dims: the text of any sizes fits, and the format wants a multiple of 64.
+// The header of a NumPy file with two dims: it fits any sizes, and the format requires a multiple of 64.
 constexpr std::size_t header_bytes = 128;
 
 /// Returns the line that takes the place of the header while the file is incomplete.

@@ -59,8 +59,8 @@ nn::RotaryEmbedding::Tables tables_of(const nn::RotaryEmbedding& rotary, const T
   return {all.cos.unsqueeze(1), all.sin.unsqueeze(1)};
 }
 
-/// Begins a pass of a model that ranks share, which compare what it depends on. It must come before every check that
-/// throws: then all ranks throw, and none leaves while others wait for it.
+/// Begins a pass of a model that ranks share: they compare what the pass depends on. It must come before every check
+/// that throws: then all ranks throw, and none leaves while others wait for it.
 void begin_pass(const LanguageModel& model, const std::vector<SharedColumns::NamedTensor>& tensors,
                 const std::string& text) {
   if (model.is_shared()) model.parts().held.ranks->begin(tensors, text);

@@ -1,5 +1,5 @@
-// src/model/text_stream.h: turns bytes that arrive piece by piece into text. It returns only whole characters, and only
-// text that later bytes cannot change.
+// src/model/text_stream.h: turns bytes that arrive piece by piece into text. It returns only complete characters, and
+// only text that later bytes cannot change.
 #pragma once
 #include <string>
 #include <string_view>

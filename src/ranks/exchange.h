@@ -10,8 +10,8 @@
 
 namespace attn {
 
-/// How an array is dealt: in rounds of a bucket for each rank. A round is adjacent, so that when the end of the array
-/// is finished first, every rank has something to add. Buckets stay in a cache while they are added.
+/// How an array is dealt to the ranks. A round has one bucket for each rank, adjacent in memory, so that every rank has
+/// a bucket to add when the end of the array is complete first. Buckets stay in a cache while they are added.
 class Buckets {
  public:
   /// Deals `count` elements. `cut` returns the last element, at or before the given one, at which a bucket may begin;

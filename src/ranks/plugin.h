@@ -25,8 +25,8 @@ __attribute__((visibility("default"))) int attn_mpi_state();
 __attribute__((visibility("default"))) const char* attn_mpi_version();
 /// Returns the family whose mpi.h the library was built with: "openmpi" or "mpich".
 __attribute__((visibility("default"))) const char* attn_mpi_family();
-/// Returns the transport of a communicator, given as Fortran's handle; null if it is none, or one between two groups.
-/// Collective.
+/// Returns the transport of a communicator, given as Fortran's handle; null if it is not a communicator, or is one
+/// between two groups. Collective.
 __attribute__((visibility("default"))) attn::Transport* attn_mpi_over(int communicator);
 __attribute__((visibility("default"))) void attn_mpi_close(attn::Transport* transport);
 }

@@ -94,7 +94,7 @@ std::vector<std::size_t> ShardedSteps::numbers_of_shards() const {
 
 // --- a step --------------------------------------------------------------------------------------------------------
 
-/// While it exists, gradients move between the parts of this thread's calls.
+/// While it exists, this thread exchanges gradients between the parts of its parallel calls.
 class ShardedSteps::Overlap {
  public:
   explicit Overlap(ShardedSteps& steps) : steps_(steps), between_(&Overlap::look, this) {}

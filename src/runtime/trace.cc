@@ -34,7 +34,7 @@ void tell(MessageKind kind, std::string_view text) {
   const std::lock_guard guard(one_message);
   if (const MessageHandler& handler = the_handler()) return handler(kind, text);
   if (kind == MessageKind::notice) return;
-  // Written in one piece, so that lines of several processes do not mix.
+  // Written by one call, so that lines of several processes do not mix.
   std::string line(text);
   line += '\n';
   std::fwrite(line.data(), 1, line.size(), stderr);

@@ -6,7 +6,7 @@
 
 namespace attn::cases {
 
-/// f32 and f64 by some kernels; 16 bits: none.
+/// Computes an f32 or f64 case with the given kernels; no results for 16-bit cases.
 Results jvp_by(const kernels::TangentKernel& kernel, const kernels::GradientKernel& of_gradients, const Case& c,
                const Inputs& in);
 Results jvp_by_library(const Case& c, const Inputs& in);

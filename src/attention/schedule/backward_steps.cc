@@ -132,9 +132,9 @@ BackwardSteps::Part BackwardSteps::part(std::int64_t group, std::int64_t groups)
 // --- order ----------------------------------------------------------------------------------------------------------
 
 /// Returns the order that units or steps must keep. Several units may add to the same gradient of a bias or lookup.
-/// They may then run at the same time, one slightly behind the other, if there are no sequences and each step of a unit
-/// has elements of its own: each block of rows must have its own, and each head too unless a unit has one head.
-/// Otherwise all steps run one after another.
+/// They may then run at the same time, one slightly behind the other, if there are no sequences and the steps of a unit
+/// add to different elements: each block of rows has its own, and so has each head if a unit has several. Otherwise all
+/// steps run one after another.
 BackwardSteps::Order BackwardSteps::order_of_shared(std::int64_t items) const {
   bool shared = false, alike = !has_sequences();
   for_each_sum([&](bool own_heads, bool own_items, bool own_rows) {

@@ -49,7 +49,7 @@ class BackwardSteps {
     return products_begin() + (products_ == nullptr ? 0 : products_->scratch_bytes());
   }
   std::int64_t groups() const { return static_cast<std::int64_t>(partition_.groups.size()); }
-  /// Some of the groups, which follow each other, with their units and steps.
+  /// Consecutive groups, with their units and steps.
   struct Part {
     std::int64_t groups, first_unit, units, first_step, steps;
   };

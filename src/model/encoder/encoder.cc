@@ -46,8 +46,8 @@ Tensor positions_of(const EncoderConfig& config, const std::vector<std::int64_t>
 }
 
 /// Returns the texts after which a group of texts ends, the last one included. A group is computed by one thread from
-/// the first layer to the last, so that its rows stay in the caches of that core. The groups have about as many rows
-/// each, and each thread gets as many groups. A single text is one group, which all threads share.
+/// the first layer to the last, so that its rows stay in the caches of that core. The groups have about the same number
+/// of rows, and each thread gets the same number of groups. A single text is one group, which all threads share.
 std::vector<std::size_t> groups_of(const std::vector<std::int64_t>& ends) {
   constexpr std::int64_t group_rows = 512;  // of 384 columns; 256 takes 4 % longer on two threads, 128 6 %
   const std::int64_t total = ends.back(), threads = num_threads();

@@ -70,8 +70,8 @@ TranslateOptions checked_options(const EncoderDecoder& model, TranslateOptions o
 class SourceTexts {
  public:
   virtual ~SourceTexts() = default;
-  /// Takes logits [rows, V] in f32, of row 0 alone in the first step, and adds a token to each text that is not over.
-  /// Returns whether any is not over then.
+  /// Takes logits [rows, V] in f32, of row 0 alone in the first step, and adds a token to each unfinished text. Returns
+  /// whether a text is still unfinished.
   virtual bool step(const Tensor& logits) = 0;
   /// Returns, for the rows of the next step: which row of this one it continues, and its last token.
   virtual std::vector<std::pair<std::size_t, std::int64_t>> rows() const = 0;
