@@ -34,7 +34,8 @@ void copy_strides(const Tensor& x, std::int64_t (&stride)[3]) {
   for (int d = 0; d < 3; ++d) stride[d] = x.stride(d);
 }
 
-/// The call as backward kernels need it: q, k, v and the saved results, in the dtype that the kernels read.
+/// The operands of the backward kernels: q, k, v, the saved output and its gradient in the dtype that the kernels read;
+/// the saved maximum and sum and the gradient of the logsumexp in the compute dtype.
 struct Described {
   Tensor q, k, v, output, doutput, dlogsumexp;
   AttentionGradient gradient;

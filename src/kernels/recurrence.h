@@ -69,6 +69,7 @@ struct ConvolvedRow {
 };
 
 struct RecurrentKernels {
+  const char* name;
   void (*forward)(const ForwardRows& rows) noexcept;
   void (*reverse)(const ReverseRows& rows) noexcept;
   void (*chunk_gradient)(const ChunkGradient& chunk) noexcept;

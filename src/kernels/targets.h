@@ -16,7 +16,7 @@
 #else
 #define ATTN_TABLES(table)
 #endif
-/// The same of a table for AMX, which is built with AVX-512.
+/// The address of the AMX table `table`, followed by a comma; it is compiled in the namespace of AVX-512.
 #if HWY_TARGETS & HWY_AVX3
 #define ATTN_AMX_TABLE(table) &N_AVX3::table,
 #else

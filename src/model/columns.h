@@ -2,7 +2,7 @@
 #pragma once
 #include <attn/model.h>
 
-#include "kernels/attention/block_sizes.h"
+#include "kernels/attention/block_and_tile_sizes.h"
 #include "model/part_tree.h"
 
 #include <algorithm>

@@ -77,7 +77,7 @@ const char* own_name(std::string_view field) {
   return field == "tied_head" ? "tie_word_embeddings" : field.data();
 }
 
-/// Reads rotary embedding from the field.
+/// Reads the rotary embedding of our own model or one of its layers: values in `parameters` override those in `fields`.
 RotaryFields own_rotary(const JsonFields& fields, const std::optional<JsonFields>& parameters, std::int64_t context) {
   return read_rotary(fields, parameters, fields.number("rope_theta", 10000), context, Family::attn);
 }

@@ -32,8 +32,7 @@ std::map<std::string, std::string> files_of_index(const char* function, const st
   return files;
 }
 
-/// Reads the tensors of the index, each from the file that the index names: other files, and other tensors of these
-/// files, are not read.
+/// Reads the wanted tensors of the index, each from the file that the index names; no other tensor or file is read.
 Tensors read_parts(const fs::path& folder, const WeightsWanted& which, const OpenSource& open) {
   const std::string path = (folder / index_name).string();
   std::map<std::string, std::set<std::string>> parts;  // the names of each file's tensors

@@ -75,8 +75,8 @@ void update(const Numbers<T>& by, const Arrays<T>& arrays, std::int64_t begin, s
   arrays.most != nullptr ? update_span<true>(by, arrays, begin, end) : update_span<false>(by, arrays, begin, end);
 }
 
-/// Updates a half-float parameter from a half-float gradient. It works block by block, so that no f32 copies of the
-/// whole tensors are needed.
+/// Updates a half-float parameter and its f32 master `arrays.x` from a half-float gradient. The gradient is converted
+/// block by block, so that no f32 copy of the whole gradient is needed.
 void update_halves(const Numbers<float>& by, const Arrays<float>& arrays, const Tensor& gradient, const Tensor& half) {
   for_spans(half.numel(), [&](std::int64_t begin, std::int64_t end) {
     in_blocks(end - begin, [&](std::int64_t start, std::int64_t count) {

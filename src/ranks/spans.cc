@@ -10,7 +10,7 @@
 #include "attention/schedule/call_part.h"
 #include "attention/schedule/plan.h"
 #include "kernels/attention/mask/mask_program.h"
-#include "kernels/attention/merge_totals.h"
+#include "kernels/rank_totals.h"
 #include "ranks/messages.h"
 #include "runtime/floating_point.h"
 #include "runtime/parallel.h"

@@ -1,7 +1,7 @@
 // src/ranks/stripe_stream.cc: sends chunks of rows to all ranks, and sorts what arrives.
 #include "ranks/stripe_stream.h"
 
-#include "kernels/attention/block_sizes.h"
+#include "kernels/attention/block_and_tile_sizes.h"
 
 #include <algorithm>
 #include <cstring>

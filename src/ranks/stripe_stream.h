@@ -3,7 +3,7 @@
 #pragma once
 #include <attn/ranks.h>
 
-#include "kernels/attention/block_sizes.h"
+#include "kernels/attention/block_and_tile_sizes.h"
 #include "model/part_tree.h"
 #include "ranks/messages.h"
 

@@ -108,7 +108,7 @@ Mask blocks_of(const Case& c, std::uint64_t seed) {
     throw ValueError("case: mask=" + c.mask + " makes more than 2^30 indices");
   Tensor indices = empty({1, c.k_heads, lists, sizes[2]}, Dtype::i64);
   std::int64_t* to = indices.data<std::int64_t>();
-  // steps through the blocks from a random one; n above their number: -1, or a block again
+  // entry n of a list: block first + 7 n, modulo the number of blocks; n at or above it: -1 or `first`, alternately
   for (std::int64_t list = 0; list < c.k_heads * lists; ++list) {
     const auto first = static_cast<std::int64_t>(word(seed, list) % static_cast<std::uint64_t>(keys));
     for (std::int64_t n = 0; n < sizes[2]; ++n, ++to) *to = n < keys ? (first + n * 7) % keys : n % 2 ? -1 : first;

@@ -1,6 +1,8 @@
 // tests/support/failing_memory.h: replaces `new` by one that fails on request. Include it in one file of a program; the
 // thread sanitizer's build leaves that file out.
 #pragma once
+#include "support/allocation_limit.h"
+
 #include <cstdlib>
 #include <functional>
 #include <new>
@@ -12,6 +14,7 @@ inline thread_local long allocations_left = -1;
 
 inline void* allocate_or_fail(std::size_t bytes, std::size_t alignment) {
   if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+  if (bytes > largest_allocation) throw std::bad_alloc();
   bytes = (bytes + alignment) / alignment * alignment;
   if (void* data = std::aligned_alloc(alignment, bytes)) return data;
   throw std::bad_alloc();

@@ -2,6 +2,7 @@
 // and nothing else.
 #include <attn/attn.h>
 
+#include "support/allocation_limit.h"
 #include "support/sanitized.h"
 #include "tensor/random_arguments.h"
 
@@ -307,11 +308,13 @@ TEST(RandomCalls, EndWithAResultOrOneLine) {
   const std::uint64_t first = number_of("ATTN_TEST_SEED", std::random_device()()),
                       cases = number_of("ATTN_TEST_CASES", std::getenv("ATTN_TEST_FULL") && !sanitized ? 20000 : 1000);
   // Some calls rightly ask for more memory than a machine has: they are to fail, not the machine.
-  // A sanitizer takes no such limit, so there are few calls under it.
+  // A sanitizer takes no such limit, so there are few calls under it, and large allocations fail.
   if (const rlimit memory{6ull << 30, RLIM_INFINITY}; !sanitized) setrlimit(RLIMIT_AS, &memory);
+  else largest_allocation = 1u << 30;
   std::printf("ATTN_TEST_SEED=%llu ATTN_TEST_CASES=%llu\n", static_cast<unsigned long long>(first),
               static_cast<unsigned long long>(cases));
   for (std::uint64_t n = 0; n < cases && !HasFailure(); ++n) call_at_random(first + n);
+  largest_allocation = SIZE_MAX;
 }
 
 }  // namespace

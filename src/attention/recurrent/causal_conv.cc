@@ -1,5 +1,5 @@
-// src/attention/recurrent/causal_conv.cc: implements causal_conv1d: blocks of rows with channels adjacent, or whole
-// channels with rows adjacent; and its gradients, those with a history of their own in operations of the library.
+// src/attention/recurrent/causal_conv.cc: implements causal_conv1d, in blocks of rows if channels are adjacent in
+// memory, else channel by channel; if its gradients are themselves recorded, computes them by library operations.
 #include <attn/autograd.h>
 #include <attn/ops.h>
 

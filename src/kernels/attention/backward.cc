@@ -1,5 +1,6 @@
-// src/kernels/attention/backward.cc: computes the backward pass of 64 query rows; compiled once for every instruction
-// set.
+// src/kernels/attention/backward.cc: the kernels that share the tiles of the backward pass: backward itself, other
+// normalizers than softmax, and forward mode; compiled once for every instruction set. One file, because the tiles,
+// the modifiers of scores and their derivatives take most of the compiler's time.
 #include "kernels/attention/backward_problem.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -10,66 +11,37 @@
 #include <cstring>
 #include <limits>
 
-#include "kernels/attention/pass/bf16_backward_pass-inl.h"
-#include "kernels/attention/pass/additive_backward_pass-inl.h"
+#include "kernels/attention/pass/backward_kernels-inl.h"
+#include "kernels/attention/pass/normalizer_kernels-inl.h"
+#include "kernels/attention/pass/tangent_kernels-inl.h"
+#include "kernels/reference_builds.h"
 #include "kernels/targets.h"
-
-HWY_BEFORE_NAMESPACE();
-namespace attn::kernels::HWY_NAMESPACE {
-#if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
-
-template <class W>
-std::size_t gradient_bytes(const AttentionGradient& g) {
-  return W::bytes(g.problem);
-}
-template <class W>
-bool gradient_step(const AttentionGradient& g, const Task& rows, const StepOrder& step_order, void* memory) {
-  Arena arena(memory);
-  W pass(g, rows, arena);
-  return step_back(pass, step_order);
-}
-template <class W>
-constexpr GradientKernel gradient_kernel{
-    .scratch_bytes = gradient_bytes<W>, .step = gradient_step<W>, .clear_keys = W::clear_keys, .draws = true};
-
-#if HWY_TARGET == HWY_AVX3
-template <class Products>
-constexpr GradientKernel bf16_gradient_kernel() {
-  GradientKernel kernel = gradient_kernel<Bf16BackwardPass<Products>>;
-  kernel.totals_bytes = [](const AttentionGradient& g, std::int64_t keys) {
-    return Bf16Totals(g.problem, keys).bytes();
-  };
-  kernel.finish = bf16_finish_keys;
-  return kernel;
-}
-#endif
-
-constexpr GradientTarget gradient_target_of(const char* name, const GradientKernel& bf16) {
-  return {name,
-          gradient_kernel<BackwardPass<float>>,
-          gradient_kernel<BackwardPass<double>>,
-          gradient_kernel<AdditiveBackwardPass<float>>,
-          gradient_kernel<AdditiveBackwardPass<double>>,
-          bf16};
-}
-extern const GradientTarget gradient_table;
-#if HWY_TARGET == HWY_AVX3
-const GradientTarget gradient_table = gradient_target_of(ATTN_TARGET_NAME, bf16_gradient_kernel<Bf16BackwardPairs>());
-extern const GradientTarget amx_gradient_table;
-const GradientTarget amx_gradient_table = gradient_target_of("amx", bf16_gradient_kernel<AmxBackwardUnits>());
-#else
-const GradientTarget gradient_table = gradient_target_of(ATTN_TARGET_NAME, {});
-#endif
-
-#endif
-}  // namespace attn::kernels::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
+#include "runtime/cpu.h"
 
 #if HWY_ONCE
 namespace attn::kernels {
 
 const GradientTarget* gradient_target(const char* name) noexcept {
   return find_table<GradientTarget>({ATTN_AMX_TABLE(amx_gradient_table) ATTN_TABLES(gradient_table)}, name);
+}
+
+const NormalizerTarget* normalizer_target(const char* name) noexcept {
+  return find_table<NormalizerTarget>({ATTN_TABLES(normalizer_table)}, runtime::vectors_of(name));
+}
+const TangentTarget* tangent_target(const char* name) noexcept {
+  return find_table<TangentTarget>({ATTN_TABLES(tangent_table)}, runtime::vectors_of(name));
+}
+
+ATTN_DECLARE_IN_BUILDS(NormalizerKernel, normalizer_kernel)
+ATTN_DECLARE_IN_BUILDS(TangentKernel, tangent_kernel)
+ATTN_DECLARE_IN_BUILDS(GradientKernel, gradient_tangent_kernel)
+
+const NormalizerKernel& normalizer_reference(const Reference& build) noexcept {
+  return ATTN_OF_BUILD(build, normalizer_kernel);
+}
+const TangentKernel& tangent_reference(const Reference& build) noexcept { return ATTN_OF_BUILD(build, tangent_kernel); }
+const GradientKernel& gradient_tangent_reference(const Reference& build) noexcept {
+  return ATTN_OF_BUILD(build, gradient_tangent_kernel);
 }
 
 }  // namespace attn::kernels

@@ -22,9 +22,9 @@ namespace attn::kernels::HWY_NAMESPACE {
 template <typename T>
 inline constexpr int query_tile_vectors = query_tile_rows<T> / lanes<T>;
 
-/// Adds the products of words [0, words): `left(row, n)` times the vectors of query rows at x. A tile of full height
-/// prefetches its share of `ahead` (null: nothing): in its steps if it has four vectors, else before them, because a
-/// narrow tile is short.
+/// Adds `left(row, n)` times the vectors of word n at x, for n in [0, words), to the sums of the tile. Lanes are query
+/// rows. A word is one f32 or f64, or a pair of bf16. A tile of full height prefetches its share of `ahead` (null:
+/// nothing): in its steps if it has four vectors, else before them, because a narrow tile is short.
 template <class Mac, int ROWS, int VECTORS, class Left>
 HWY_INLINE void add_words(RegisterTile<Mac, ROWS, VECTORS>& tile, const Left& left, const typename Mac::Word* x,
                           std::int64_t words, TilePrefetch* ahead) {

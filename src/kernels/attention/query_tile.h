@@ -3,7 +3,7 @@
 #pragma once
 #include "kernels/attention/arena.h"
 #include "kernels/attention/problem.h"
-#include "kernels/attention/block_sizes.h"
+#include "kernels/attention/block_and_tile_sizes.h"
 
 #include <cstddef>
 #include <cstdint>

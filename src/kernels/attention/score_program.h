@@ -1,7 +1,7 @@
 // src/kernels/attention/score_program.h: describes a score expression as a list of steps. The steps read and write
 // numbered registers, here called places. src/attention lowers the expression tree to it.
 #pragma once
-#include "kernels/attention/block_sizes.h"
+#include "kernels/attention/block_and_tile_sizes.h"
 
 #include <cstddef>
 #include <cstdint>

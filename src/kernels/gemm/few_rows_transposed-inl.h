@@ -13,7 +13,7 @@
 #include <algorithm>
 
 #include "kernels/gemm/pack-inl.h"
-#include "kernels/prefetch/prefetch.h"
+#include "kernels/prefetch/prefetch_line.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {

@@ -15,7 +15,7 @@
 // The constants of the reference code. It is built twice, with and without FMA instructions; both builds have the same
 // constants.
 #define ATTN_REF_NAMESPACE ref_generic
-#include "kernels/ref/polynomials.h"
+#include "kernels/math/polynomial_coefficients.h"
 #undef ATTN_REF_NAMESPACE
 
 HWY_BEFORE_NAMESPACE();

@@ -1,6 +1,6 @@
 // src/kernels/prefetch/range_prefetch.h: prefetches strided ranges of memory, a few cache lines in each register tile.
 #pragma once
-#include "kernels/prefetch/prefetch.h"
+#include "kernels/prefetch/prefetch_line.h"
 
 #include <algorithm>
 #include <cstdint>

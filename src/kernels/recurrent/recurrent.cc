@@ -11,6 +11,7 @@
 #include "kernels/recurrent/convolution-inl.h"
 #include "kernels/recurrent/state_rows-inl.h"
 #include "kernels/reference_builds.h"
+#include "kernels/targets.h"
 #include "runtime/cpu.h"
 #include "runtime/once.h"
 
@@ -32,7 +33,7 @@ void convolve(const ConvolvedRow& row) noexcept {
 }
 
 extern const RecurrentKernels recurrent_table;
-const RecurrentKernels recurrent_table = {forward, reverse, chunk_gradient, convolve};
+const RecurrentKernels recurrent_table = {ATTN_TARGET_NAME, forward, reverse, chunk_gradient, convolve};
 
 #endif
 }  // namespace attn::kernels::HWY_NAMESPACE
@@ -42,24 +43,7 @@ HWY_AFTER_NAMESPACE();
 namespace attn::kernels {
 
 const RecurrentKernels* recurrent_target(const char* name) noexcept {
-  struct Built {
-    const char* name;
-    const RecurrentKernels* kernels;
-  };
-  const Built built[] = {
-#if HWY_TARGETS & HWY_AVX3
-      {"avx512", &N_AVX3::recurrent_table},
-#endif
-#if HWY_TARGETS & HWY_AVX2
-      {"avx2", &N_AVX2::recurrent_table},
-#endif
-#if HWY_TARGETS & HWY_NEON
-      {"neon", &N_NEON::recurrent_table},
-#endif
-      {"", nullptr}};
-  for (const Built& target : built)
-    if (target.kernels != nullptr && runtime::vectors_of(name) == target.name) return target.kernels;
-  return nullptr;
+  return find_table<RecurrentKernels>({ATTN_TABLES(recurrent_table)}, runtime::vectors_of(name));
 }
 
 const RecurrentKernels& recurrent_kernels() {

@@ -194,36 +194,28 @@ class Rows {
   T* kept_;  // weights of these pairs after dropout
 };
 
-std::size_t scratch_bytes(const AttentionProblem& p) noexcept {
-  return p.element == Element::f64 ? sizeof(double) * static_cast<std::size_t>(Rows<double>::elements(p))
-                                   : sizeof(float) * static_cast<std::size_t>(Rows<float>::elements(p));
-}
+std::size_t scratch_bytes(const AttentionProblem& p) noexcept { return bytes_for<Rows>(p); }
 
 enum class Want : bool { output, scores };
 
-template <typename T>
-void each_row(Want want, const AttentionProblem& p, const Task& task, void* scratch) {
-  Rows<T> rows(p, task, static_cast<T*>(scratch));
-  for (std::int64_t i = task.row; i < task.row + task.rows; ++i) want == Want::output ? rows.attend(i) : rows.scores(i);
-}
-
 template <Want want>
 void rows(const AttentionProblem& p, const Task& task, void* scratch) noexcept {
-  p.element == Element::f64 ? each_row<double>(want, p, task, scratch) : each_row<float>(want, p, task, scratch);
-}
-
-template <typename T>
-void modify_scores(const AttentionProblem& p, const Task& task) {
-  for (std::int64_t i = task.row; i < task.row + task.rows; ++i) {
-    T* s = static_cast<T*>(p.weights) + task.batch * p.weights_stride[0] + task.head * p.weights_stride[1] +
-           i * p.weights_stride[2];
-    for (std::int64_t j = 0; j < p.k_rows; ++j)
-      if (exists(p, task, i, j)) s[j] = canonical(ScoreMachine<T>(p, {task, task.head, i, j}).run(s[j]));
-  }
+  by_compute_type(p.element, [&]<typename T>(T) {
+    Rows<T> rows(p, task, static_cast<T*>(scratch));
+    for (std::int64_t i = task.row; i < task.row + task.rows; ++i)
+      want == Want::output ? rows.attend(i) : rows.scores(i);
+  });
 }
 
 void score_mod(const AttentionProblem& p, const Task& task) noexcept {
-  (p.element == Element::f64 ? modify_scores<double> : modify_scores<float>)(p, task);
+  by_compute_type(p.element, [&]<typename T>(T) {
+    for (std::int64_t i = task.row; i < task.row + task.rows; ++i) {
+      T* s = static_cast<T*>(p.weights) + task.batch * p.weights_stride[0] + task.head * p.weights_stride[1] +
+             i * p.weights_stride[2];
+      for (std::int64_t j = 0; j < p.k_rows; ++j)
+        if (exists(p, task, i, j)) s[j] = canonical(ScoreMachine<T>(p, {task, task.head, i, j}).run(s[j]));
+    }
+  });
 }
 
 }  // namespace

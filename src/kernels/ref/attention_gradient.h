@@ -1,6 +1,7 @@
 // src/kernels/ref/attention_gradient.h: computes the backward pass in plain loops: steps of 64 rows.
 #pragma once
 #include "kernels/attention/backward_problem.h"
+#include "kernels/ref/dense_bias_sums.h"
 #include "kernels/ref/gradient_pairs.h"
 #include "kernels/ref/lookups.h"
 
@@ -36,20 +37,17 @@ class Step {
  public:
   static std::int64_t elements(const AttentionProblem& p) {
     return PairsOf::elements(p) + Accumulated<T>::elements(p.dim) + block_keys * (p.dim + p.value_dim) +
-           query_block * parameter_count(p) + 3 * 64 * p.bias_count + Accumulated<T>::elements(additive_channels(p)) +
-           Lookups<T>::elements(p);
+           query_block * parameter_count(p) + DenseBiasSums<T>::elements(p) +
+           Accumulated<T>::elements(additive_channels(p)) + Lookups<T>::elements(p);
   }
 
   Step(const AttentionGradient& g, const Task& rows, T* scratch, Bf16Product product = Bf16Product::wide)
       : g_(g), p_(g.problem), rows_(rows), pairs_(g, rows, scratch, product),
         dq_(scratch + PairsOf::elements(p_), p_.dim),
-        dw_(dq_.chain + Accumulated<T>::elements(p_.dim), additive_channels(p_)) {
-    dk_ = dw_.chain + Accumulated<T>::elements(additive_channels(p_));
-    dv_ = dk_ + block_keys * p_.dim;
-    parameters_ = dv_ + block_keys * p_.value_dim;
-    dense_ = parameters_ + query_block * parameter_count(p_);
-    lookups_ = Lookups<T>(p_, dense_ + 3 * 64 * p_.bias_count);
-  }
+        dw_(dq_.chain + Accumulated<T>::elements(p_.dim), additive_channels(p_)),
+        dk_(dw_.chain + Accumulated<T>::elements(additive_channels(p_))), dv_(dk_ + block_keys * p_.dim),
+        parameters_(dv_ + block_keys * p_.value_dim), dense_(g, rows, parameters_ + query_block * parameter_count(p_)),
+        lookups_(p_, parameters_ + query_block * parameter_count(p_) + DenseBiasSums<T>::elements(p_)) {}
 
   void all_keys(const StepOrder& step_order) {
     begin_sums();
@@ -59,8 +57,8 @@ class Step {
       const std::int64_t last = first + block_keys < end ? first + block_keys : end;
       if (visibility(first, last) == Visibility::empty) continue;
       clear(dk_, block_keys * (p_.dim + p_.value_dim));
-      begin_dense(step_order, last);
-      begin_elements(step_order, last);
+      dense_.wait(step_order, last);
+      Lookups<T>::wait(p_, rows_, step_order, last);
       if constexpr (has_weights) pairs_.weights.wait(step_order, last);
       each_pair(first, last, [&](std::int64_t r, std::int64_t j) {
         T *dk = dk_ + (j - first) * p_.dim, *dv = dv_ + (j - first) * p_.value_dim;
@@ -68,11 +66,11 @@ class Step {
         else back_through_product(r, dk);
         for (std::int64_t d = 0; d < p_.value_dim; ++d) dv[d] = fma(pairs_.dout()[d], pairs_.weight, dv[d]);
         add_to_parameters(r, j);
-        add_to_dense(r, j, first);
+        dense_.add(r, j, first, pairs_.bias);
         add_to_lookups(r, j, first);
         if constexpr (has_weights) pairs_.add_to_weight_lookups(r, j, first);
       });
-      close_dense(first, last);
+      dense_.close(first, last);
       lookups_.close(p_);
       if constexpr (has_weights) pairs_.weights.close();
       const T* const w = pairs_.additive() ? static_cast<const T*>(p_.additive_w) : nullptr;
@@ -86,7 +84,7 @@ class Step {
     }
     write_queries();
     if (g_.parameters != nullptr) write_parameters();
-    finish_dense(step_order);
+    dense_.finish(step_order);
     finish_lookups(step_order);
     if constexpr (has_weights) pairs_.weights.finish(step_order);
   }
@@ -180,93 +178,19 @@ class Step {
 
   void begin_sums() {
     clear(parameters_, query_block * parameter_count(p_));
-    clear(dense_, 3 * 64 * p_.bias_count);
+    dense_.begin();
     lookups_.begin(p_);
     if constexpr (has_weights) pairs_.weights.begin();
   }
 
-  /// Sums for a dense bias that is broadcast over keys or rows. Per row: a chain over a block of keys, and the total of
-  /// the earlier blocks. Per key: a chain over the rows.
-  struct DenseSums {
-    T *chain, *total, *of_key;
-  };
-  DenseSums dense_sums(int n) const {
-    return {dense_ + n * 3 * 64, dense_ + n * 3 * 64 + 64, dense_ + n * 3 * 64 + 128};
-  }
-  T* dense_data(const DenseGradient& to) const {
-    return static_cast<T*>(to.data) + rows_.batch * to.stride[0] + rows_.head * to.stride[1] + rows_.row * to.stride[2];
-  }
-
-  void begin_dense(const StepOrder& step_order, std::int64_t key) const {
-    if (g_.dense_count != 0 && step_order.wait_dense != nullptr) step_order.wait_dense(step_order.context, key);
-  }
-  void add_to_dense(std::int64_t r, std::int64_t j, std::int64_t first) {
-    for (int n = 0; n < g_.dense_count; ++n) {
-      const DenseGradient& to = g_.dense[n];
-      T* const place = to.stride[3] == 0   ? dense_sums(n).chain + r
-                       : to.stride[2] == 0 ? dense_sums(n).of_key + (j - first)
-                                           : dense_data(to) + r * to.stride[2] + j * to.stride[3];
-      *place = canonical(*place + pairs_.bias);
-    }
-  }
-  void close_dense(std::int64_t first, std::int64_t last) {
-    for (int n = 0; n < g_.dense_count; ++n) {
-      const DenseGradient& to = g_.dense[n];
-      const DenseSums sums = dense_sums(n);
-      for (std::int64_t r = 0; r < query_block; ++r) sums.total[r] = sums.total[r] + sums.chain[r];
-      clear(sums.chain, 64);
-      if (to.stride[2] == 0 && to.stride[3] != 0)
-        for (std::int64_t j = first; j < last; ++j)
-          dense_data(to)[j * to.stride[3]] = canonical(dense_data(to)[j * to.stride[3]] + sums.of_key[j - first]);
-      clear(sums.of_key, 64);
-    }
-  }
-  void finish_dense(const StepOrder& step_order) {
-    begin_dense(step_order, every_key);
-    for (int n = 0; n < g_.dense_count; ++n) {
-      const DenseGradient& to = g_.dense[n];
-      if (to.stride[3] != 0) continue;
-      const T* const total = dense_sums(n).total;
-      T* const data = dense_data(to);
-      T chain = 0;
-      for (std::int64_t r = 0; r < rows_.rows; ++r) {
-        chain = chain + total[r];
-        if (to.stride[2] != 0) data[r * to.stride[2]] = canonical(data[r * to.stride[2]] + total[r]);
-      }
-      if (to.stride[2] == 0) *data = canonical(*data + chain);
-    }
-  }
-
-  // --- looked-up tensors -------------------------------------------------------------------------------------------
-  void begin_elements(const StepOrder& step_order, std::int64_t key) const {
-    if (p_.score_gradient == nullptr || p_.score_gradient->elements == ElementOrder::none ||
-        step_order.wait_dense == nullptr)
-      return;
-    step_order.wait_dense(step_order.context, order_of_elements(p_, rows_, key));
-  }
   void add_to_lookups(std::int64_t r, std::int64_t j, std::int64_t first) {
     T* parameter = parameters_ + r * parameter_count(p_) + parameters_before_lookups(p_);
     const std::int64_t key = j - p_.keys_begin(rows_);
     pairs_.each_lookup(j, [&](int n, T value, std::int64_t element) {
-      const ScoreSlope& lookup = p_.score_gradient->lookups[n];
-      const auto to_line = [&](std::int64_t line) {
-        LineSums<T>& lines = lookups_.lines[n];
-        lines.sums[line] = lines.sums[line] + value;
-        lines.places[line] = element;
-      };
-      switch (lookup.line) {
-        case ScoreLine::step:
-          *parameter = *parameter + value;
-          ++parameter;
-          return;
-        case ScoreLine::row: return to_line(r);
-        case ScoreLine::key: return to_line(key);
-        case ScoreLine::distance: return to_line(distance_line(p_, r, key));
-        case ScoreLine::element:
-          if (T* to = static_cast<T*>(lookup.gradient) + element; g_.adds_lookups) *to = *to + value;
-          return;
-        case ScoreLine::pair: lookups_.give(n, j - first, r, value, element); return;
-      }
+      if (p_.score_gradient->lookups[n].line != ScoreLine::step)
+        return lookups_.add(p_, n, {value, element, r, key, j - first}, g_.adds_lookups);
+      *parameter = *parameter + value;
+      ++parameter;
     });
   }
   void finish_lookups(const StepOrder& step_order) const {
@@ -279,9 +203,7 @@ class Step {
       slopes.run(0);
       *to++ = slopes.element(gradient->lookups[n]);
     }
-    if (!g_.adds_lookups || !gradient->has_lines()) return;
-    if (step_order.wait_dense != nullptr) step_order.wait_dense(step_order.context, every_key);
-    add_lines<T>(p_, lookups_.lines);
+    lookups_.finish(p_, step_order, g_.adds_lookups);
   }
 
   void write_parameters() {
@@ -307,8 +229,21 @@ class Step {
   T* dk_;              // [64][D]   sums of the step for a block of keys
   T* dv_;              // [64][Dv]
   T* parameters_;      // [64][parameters]
-  T* dense_;           // [biases][3][64]
+  DenseBiasSums<T> dense_;
   Lookups<T> lookups_;
 };
+
+/// The kernel of steps of type StepOf<T>.
+template <template <typename> class StepOf>
+constexpr GradientKernel step_kernel() {
+  return {.scratch_bytes = [](const AttentionGradient& g) { return bytes_for<StepOf>(g.problem); },
+          .step =
+              [](const AttentionGradient& g, const Task& rows, const StepOrder& step_order, void* scratch) {
+                by_compute_type(g.problem.element, [&]<typename T>(T) {
+                  StepOf<T>(g, rows, static_cast<T*>(scratch)).all_keys(step_order);
+                });
+                return true;
+              }};
+}
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

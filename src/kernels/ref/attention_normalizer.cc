@@ -151,36 +151,17 @@ class NormalizedRows {
   T m_ = 0, t_ = 0;
 };
 
-std::size_t bytes_of_type(const AttentionProblem& p, std::int64_t f32, std::int64_t f64) {
-  return p.element == Element::f64 ? sizeof(double) * static_cast<std::size_t>(f64)
-                                   : sizeof(float) * static_cast<std::size_t>(f32);
-}
-std::size_t normalized_bytes(const AttentionProblem& p) {
-  return bytes_of_type(p, NormalizedRows<float>::elements(p), NormalizedRows<double>::elements(p));
-}
-template <typename T>
-void each_normalized(const AttentionProblem& p, const Task& tile, void* scratch) {
-  NormalizedRows<T> of_head(p, tile, static_cast<T*>(scratch));
-  for (std::int64_t i = tile.row; i < tile.row + tile.rows; ++i) of_head.row(i);
-}
+std::size_t normalized_bytes(const AttentionProblem& p) { return bytes_for<NormalizedRows>(p); }
 bool normalized_rows(const AttentionProblem& p, const Task& tile, void* scratch) {
-  p.element == Element::f64 ? each_normalized<double>(p, tile, scratch) : each_normalized<float>(p, tile, scratch);
+  by_compute_type(p.element, [&]<typename T>(T) {
+    NormalizedRows<T> of_head(p, tile, static_cast<T*>(scratch));
+    for (std::int64_t i = tile.row; i < tile.row + tile.rows; ++i) of_head.row(i);
+  });
   return true;
 }
 
 template <typename T>
 using NormalizedStep = Step<T, NormalizedPairs<T>>;
-
-std::size_t step_bytes(const AttentionGradient& g) {
-  return bytes_of_type(g.problem, NormalizedStep<float>::elements(g.problem),
-                       NormalizedStep<double>::elements(g.problem));
-}
-bool normalized_step(const AttentionGradient& g, const Task& rows, const StepOrder& step_order, void* scratch) {
-  if (g.problem.element == Element::f64)
-    NormalizedStep<double>(g, rows, static_cast<double*>(scratch)).all_keys(step_order);
-  else NormalizedStep<float>(g, rows, static_cast<float*>(scratch)).all_keys(step_order);
-  return true;
-}
 
 }  // namespace
 
@@ -188,7 +169,7 @@ extern const NormalizerKernel normalizer_kernel;
 const NormalizerKernel normalizer_kernel = {
     .scratch_bytes = normalized_bytes,
     .rows = normalized_rows,
-    .gradient = {.scratch_bytes = step_bytes, .step = normalized_step},
+    .gradient = step_kernel<NormalizedStep>(),
 };
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

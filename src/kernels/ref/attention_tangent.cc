@@ -105,20 +105,13 @@ class TangentRows {
   T m_ = 0, inverse_ = 0, mu_ = 0;
 };
 
-std::size_t tangent_bytes(const AttentionTangent& t) {
-  const AttentionProblem& p = t.call.problem;
-  return p.element == Element::f64 ? sizeof(double) * static_cast<std::size_t>(TangentRows<double>::elements(p))
-                                   : sizeof(float) * static_cast<std::size_t>(TangentRows<float>::elements(p));
-}
+std::size_t tangent_bytes(const AttentionTangent& t) { return bytes_for<TangentRows>(t.call.problem); }
 
-template <typename T>
-void each_tangent(const AttentionTangent& t, const Task& rows, void* scratch) {
-  TangentRows<T> of_head(t, rows, static_cast<T*>(scratch));
-  for (std::int64_t i = rows.row; i < rows.row + rows.rows; ++i) of_head.row(i);
-}
 bool tangent_rows(const AttentionTangent& t, const Task& rows, void* scratch) {
-  t.call.problem.element == Element::f64 ? each_tangent<double>(t, rows, scratch)
-                                         : each_tangent<float>(t, rows, scratch);
+  by_compute_type(t.call.problem.element, [&]<typename T>(T) {
+    TangentRows<T> of_head(t, rows, static_cast<T*>(scratch));
+    for (std::int64_t i = rows.row; i < rows.row + rows.rows; ++i) of_head.row(i);
+  });
   return true;
 }
 

@@ -53,10 +53,10 @@ class Bf16Step : public Step<float> {
     for (std::int64_t first = begin; first < end; first += block_keys) {
       const std::int64_t last = first + block_keys < end ? first + block_keys : end;
       if (visibility(first, last) == Visibility::empty) continue;
-      begin_dense(step_order, last);
-      begin_elements(step_order, last);
+      dense_.wait(step_order, last);
+      Lookups<float>::wait(p_, rows_, step_order, last);
       load_block(first, last);
-      close_dense(first, last);
+      dense_.close(first, last);
       lookups_.close(p_);
       add_to_queries(last - first);
       if (step_order.wait != nullptr) step_order.wait(step_order.context, last);
@@ -69,7 +69,7 @@ class Bf16Step : public Step<float> {
               rows_.batch * g_.dq_stride[0] + rows_.head * g_.dq_stride[1] + (rows_.row + r) * g_.dq_stride[2] + d,
               without_denormal(dq_sums_[r * p_.dim + d] * static_cast<float>(p_.scale)));
     if (g_.parameters != nullptr) write_parameters();
-    finish_dense(step_order);
+    dense_.finish(step_order);
     finish_lookups(step_order);
   }
 
@@ -87,7 +87,7 @@ class Bf16Step : public Step<float> {
       for (std::int64_t d = 0; d < p_.value_dim; ++d) dout_rows_[r * p_.value_dim + d] = pairs_.dout()[d];
       seen_[r * block_keys + j - first] = true;
       add_to_parameters(r, j);
-      add_to_dense(r, j, first);
+      dense_.add(r, j, first, pairs_.bias);
       add_to_lookups(r, j, first);
     });
   }

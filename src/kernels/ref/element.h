@@ -61,4 +61,16 @@ void store(void* base, Element element, std::int64_t i, T value) {
   }
 }
 
+/// Calls run(T()) with the compute type of an element.
+template <class F>
+auto by_compute_type(Element element, F&& run) {
+  return element == Element::f64 ? run(double()) : run(float());
+}
+/// Returns the bytes of scratch of Rows<T>, which tells how many elements of T it needs.
+template <template <typename> class Rows>
+std::size_t bytes_for(const AttentionProblem& p) {
+  return by_compute_type(p.element,
+                         [&]<typename T>(T) { return sizeof(T) * static_cast<std::size_t>(Rows<T>::elements(p)); });
+}
+
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -141,7 +141,7 @@ class TangentPairs {
 template <typename T>
 class TangentStep : public Step<T, TangentPairs<T>> {
   using Base = Step<T, TangentPairs<T>>;
-  using Base::g_, Base::p_, Base::rows_, Base::pairs_, Base::dq_, Base::dk_, Base::dv_;
+  using Base::dense_, Base::g_, Base::p_, Base::rows_, Base::pairs_, Base::dq_, Base::dk_, Base::dv_;
 
  public:
   static std::int64_t elements(const AttentionProblem& p) {
@@ -163,7 +163,7 @@ class TangentStep : public Step<T, TangentPairs<T>> {
       if (Base::visibility(first, last) == Visibility::empty) continue;
       Base::clear(dk_, block_keys * (p_.dim + p_.value_dim));
       Base::clear(dq_moved_, query_block * p_.dim + block_keys * (p_.dim + p_.value_dim));
-      Base::begin_dense(order, last);
+      dense_.wait(order, last);
       Base::each_pair(first, last, [&](std::int64_t r, std::int64_t j) {
         const std::int64_t key = j - first;
         Base::back_through_product(r, dk_ + key * p_.dim);
@@ -173,9 +173,9 @@ class TangentStep : public Step<T, TangentPairs<T>> {
         if (g_.along->dout != nullptr)
           add(pairs_.dout_tangent(), pairs_.values.weight, p_.value_dim, dv_moved_ + key * p_.value_dim);
         Base::add_to_parameters(r, j);
-        Base::add_to_dense(r, j, first);
+        dense_.add(r, j, first, pairs_.bias);
       });
-      Base::close_dense(first, last);
+      dense_.close(first, last);
       dq_.close();
       if (t.dk != nullptr)
         for (std::int64_t n = 0; n < query_block * p_.dim; ++n) dq_.total[n] = dq_.total[n] + dq_moved_[n];
@@ -189,7 +189,7 @@ class TangentStep : public Step<T, TangentPairs<T>> {
     }
     Base::write_queries();
     if (g_.parameters != nullptr) Base::write_parameters();
-    Base::finish_dense(order);
+    dense_.finish(order);
   }
 
  private:
@@ -200,21 +200,9 @@ class TangentStep : public Step<T, TangentPairs<T>> {
   T *dq_moved_, *dk_moved_, *dv_moved_;  // the second chains of a block of keys: [64][D], [64][D], [64][Dv]
 };
 
-std::size_t gradient_tangent_bytes(const AttentionGradient& g) {
-  return g.problem.element == Element::f64
-             ? sizeof(double) * static_cast<std::size_t>(TangentStep<double>::elements(g.problem))
-             : sizeof(float) * static_cast<std::size_t>(TangentStep<float>::elements(g.problem));
-}
-
-bool gradient_tangent_step(const AttentionGradient& g, const Task& rows, const StepOrder& order, void* scratch) {
-  if (g.problem.element == Element::f64) TangentStep<double>(g, rows, static_cast<double*>(scratch)).all_keys(order);
-  else TangentStep<float>(g, rows, static_cast<float*>(scratch)).all_keys(order);
-  return true;
-}
-
 }  // namespace
 
 extern const GradientKernel gradient_tangent_kernel;
-const GradientKernel gradient_tangent_kernel = {gradient_tangent_bytes, gradient_tangent_step};
+const GradientKernel gradient_tangent_kernel = step_kernel<TangentStep>();
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

@@ -39,10 +39,39 @@ struct Lookups {
     begin_lines<T>(p, lines);
     for (std::int64_t n = 0; n < pairs(p); ++n) given[n] = 0;
   }
-  void give(int lookup, std::int64_t key, std::int64_t row, T value, std::int64_t element) {
-    const std::int64_t at = (lookup * block_keys + key) * query_block + row;
-    given[at] = value;
-    places[at] = element;
+  /// What a pair gives to a lookup: its value, for an element. Rows count from the first row of the step, keys from the
+  /// first key of the sequence and from that of the block.
+  struct Given {
+    T value;
+    std::int64_t element, row, key, block_key;
+  };
+  /// Adds it to lookup n; `adds`: whether steps add to the tensors themselves.
+  void add(const AttentionProblem& p, int n, const Given& x, bool adds) {
+    const ScoreSlope& lookup = p.score_gradient->lookups[n];
+    if (lookup.line == ScoreLine::pair) {
+      const std::int64_t at = (n * block_keys + x.block_key) * query_block + x.row;
+      given[at] = x.value;
+      places[at] = x.element;
+    } else if (lookup.line == ScoreLine::element) {
+      if (T* to = static_cast<T*>(lookup.gradient) + x.element; adds) *to = *to + x.value;
+    } else {
+      const std::int64_t line = lookup.line == ScoreLine::row   ? x.row
+                                : lookup.line == ScoreLine::key ? x.key
+                                                                : distance_line(p, x.row, x.key);
+      lines[n].sums[line] = lines[n].sums[line] + x.value;
+      lines[n].places[line] = x.element;
+    }
+  }
+  /// Waits before the step adds to the elements of the keys below `key`.
+  static void wait(const AttentionProblem& p, const Task& task, const StepOrder& order, std::int64_t key) {
+    if (p.score_gradient != nullptr && p.score_gradient->elements != ElementOrder::none && order.wait_dense != nullptr)
+      order.wait_dense(order.context, order_of_elements(p, task, key));
+  }
+  /// Adds the lines to the tensors.
+  void finish(const AttentionProblem& p, const StepOrder& order, bool adds) const {
+    if (p.score_gradient == nullptr || !adds || !p.score_gradient->has_lines()) return;
+    if (order.wait_dense != nullptr) order.wait_dense(order.context, every_key);
+    add_lines<T>(p, lines);
   }
   void close(const AttentionProblem& p) {
     for (std::int64_t at = 0; at < pairs(p); ++at) {

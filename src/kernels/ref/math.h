@@ -1,7 +1,7 @@
 // src/kernels/ref/math.h: computes the elementary functions in fixed steps, so that any target can reproduce their
 // bits.
 #pragma once
-#include "kernels/ref/polynomials.h"
+#include "kernels/math/polynomial_coefficients.h"
 
 // Uses only +, -, *, /, fma (one rounding), sqrt and integer steps; libm only for fma without FMA instructions. This
 // code is compiled twice, with and without them. So it has a namespace per build, and calls no inline function of a

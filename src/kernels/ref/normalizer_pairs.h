@@ -26,15 +26,8 @@ class WeightLookups {
   bool used() const { return p_.score_gradient != nullptr; }
   void begin() { lookups_.begin(p_); }
   void close() { lookups_.close(p_); }
-  void wait(const StepOrder& step_order, std::int64_t key) const {
-    if (used() && p_.score_gradient->elements != ElementOrder::none && step_order.wait_dense != nullptr)
-      step_order.wait_dense(step_order.context, order_of_elements(p_, task_, key));
-  }
-  void finish(const StepOrder& step_order) const {
-    if (!used() || !g_.adds_lookups || !p_.score_gradient->has_lines()) return;
-    if (step_order.wait_dense != nullptr) step_order.wait_dense(step_order.context, every_key);
-    add_lines<T>(p_, lookups_.lines);
-  }
+  void wait(const StepOrder& step_order, std::int64_t key) const { lookups_.wait(p_, task_, step_order, key); }
+  void finish(const StepOrder& step_order) const { lookups_.finish(p_, step_order, g_.adds_lookups); }
 
   /// Returns the expression of a weight.
   T modified(T weight, std::int64_t i, std::int64_t j) const {
@@ -56,19 +49,7 @@ class WeightLookups {
     for (int n = 0; n < p_.score_gradient->lookup_count; ++n) {
       const ScoreSlope& lookup = p_.score_gradient->lookups[n];
       const T value = lookup.one ? derivative : times_slope(derivative, slopes.value(lookup.slope));
-      const std::int64_t element = slopes.element(lookup);
-      if (lookup.line == ScoreLine::pair) {
-        lookups_.give(n, j - first, r, value, element);
-      } else if (lookup.line == ScoreLine::element) {
-        if (T* to = static_cast<T*>(lookup.gradient) + element; g_.adds_lookups) *to = *to + value;
-      } else {
-        const std::int64_t line = lookup.line == ScoreLine::row   ? r
-                                  : lookup.line == ScoreLine::key ? key
-                                                                  : distance_line(p_, r, key);
-        LineSums<T>& lines = lookups_.lines[n];
-        lines.sums[line] = lines.sums[line] + value;
-        lines.places[line] = element;
-      }
+      lookups_.add(p_, n, {value, slopes.element(lookup), r, key, j - first}, g_.adds_lookups);
     }
   }
 

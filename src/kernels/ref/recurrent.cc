@@ -148,6 +148,6 @@ void convolve(const ConvolvedRow& row) noexcept {
 
 }  // namespace
 
-const RecurrentKernels recurrent_kernels = {forward, reverse, chunk_gradient, convolve};
+const RecurrentKernels recurrent_kernels = {"ref", forward, reverse, chunk_gradient, convolve};
 
 }  // namespace attn::kernels::ATTN_REF_NAMESPACE

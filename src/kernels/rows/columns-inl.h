@@ -24,7 +24,7 @@ template <class D, int W>
 struct Columns {
   hn::Vec<D> v[W];
 
-  HWY_INLINE Columns() {}  // written out, so that it is compiled for this target, as the vectors' constructors are
+  HWY_INLINE Columns() {}  // not defaulted: an implicit constructor would not be compiled for this target
 };
 
 /// Sums each of W vectors of columns over n rows, in the order of `tree_sum`. `load(i, w)` returns vector w of row i.

@@ -71,7 +71,7 @@ struct BlockTree {
   int depth = 0;
   std::int64_t blocks = 0;
 
-  // written out, so that it is compiled for this target, as the vectors' constructors are
+  // not defaulted: an implicit constructor would not be compiled for this target
   HWY_INLINE BlockTree() {}
 
   template <typename Add>

@@ -22,7 +22,7 @@ nn::LayerNorm norm_of(const EncoderConfig& config, Dtype dtype) {
 
 bool is_modern(const EncoderConfig& config) { return config.family == Family::modernbert; }
 
-/// ModernBERT's MLP has a gate: `up` computes both.
+/// Returns how many times the MLP's width `up` computes: ModernBERT's has a gate too.
 std::int64_t ups(const EncoderConfig& config) { return is_modern(config) ? 2 : 1; }
 
 nn::Embedding table(std::int64_t rows, std::int64_t columns, Dtype dtype) {

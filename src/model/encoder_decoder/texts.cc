@@ -34,8 +34,8 @@ std::vector<std::int64_t> checked_texts(const char* what, const Tensor& ids, con
   return ends;
 }
 
-/// Returns the row of the table of positions for a token. `before`: the tokens before it in its text; M2M-100's encoder
-/// does not count padding.
+/// Returns the row of the table of positions for a token. `before`: the number of tokens before it in its text;
+/// M2M-100's encoder does not count padding.
 std::int64_t position_row(const EncoderDecoderConfig& config, std::int64_t id, std::int64_t before) {
   using Family = EncoderDecoderConfig::Family;
   if (config.family == Family::m2m_100) return id == config.padding_id ? 0 : before + 1;

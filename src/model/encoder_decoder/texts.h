@@ -16,8 +16,8 @@ std::string count_of(std::int64_t n, const char* what);
 std::vector<std::int64_t> checked_texts(const char* what, const Tensor& ids, const Tensor& cu_seqlens,
                                         std::int64_t most);
 
-/// Returns the row of the table of positions for a token. `before`: the tokens before it in its text; M2M-100's encoder
-/// does not count padding.
+/// Returns the row of the table of positions for a token. `before`: the number of tokens before it in its text;
+/// M2M-100's encoder does not count padding.
 std::int64_t position_row(const EncoderDecoderConfig& config, std::int64_t id, std::int64_t before);
 
 /// The same for texts one after another.

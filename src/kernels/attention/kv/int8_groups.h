@@ -2,7 +2,7 @@
 // stored together, and their scales.
 #pragma once
 #include "kernels/attention/kv_rows.h"
-#include "kernels/attention/block_sizes.h"
+#include "kernels/attention/block_and_tile_sizes.h"
 
 namespace attn::kernels {
 

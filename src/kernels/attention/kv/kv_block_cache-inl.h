@@ -13,7 +13,7 @@
 #define ATTN_KV_BLOCK_CACHE_INL_H
 #endif
 
-#include "kernels/prefetch/prefetch.h"
+#include "kernels/prefetch/prefetch_line.h"
 #include "kernels/attention/kv_rows.h"
 #include "kernels/attention/query_lanes-inl.h"
 #include "kernels/simd/widen-inl.h"

@@ -1,6 +1,6 @@
 // src/kernels/attention/mask/active_vectors.h: finds which vectors of query rows take part for which keys of a block.
 #pragma once
-#include "kernels/attention/block_sizes.h"
+#include "kernels/attention/block_and_tile_sizes.h"
 
 #include <cstdint>
 

@@ -1,7 +1,7 @@
 // src/kernels/attention/mask/mask_bits.h: evaluates a mask program for one row and 64 keys at a time: one bit per key.
 #pragma once
 #include "kernels/attention/mask/mask_program.h"
-#include "kernels/attention/block_sizes.h"
+#include "kernels/attention/block_and_tile_sizes.h"
 
 #include <cstdint>
 #include <cstring>

@@ -25,7 +25,7 @@ template <typename T>
 struct TanhSide {
   Vector<T> high, low, exponent;
 
-  HWY_INLINE TanhSide() {}  // written out, so that it is compiled for this target, as the vectors' constructors are
+  HWY_INLINE TanhSide() {}  // not defaulted: an implicit constructor would not be compiled for this target
   HWY_INLINE TanhSide(Vector<T> h, Vector<T> l, Vector<T> e) : high(h), low(l), exponent(e) {}
 };
 template <bool WIDE>

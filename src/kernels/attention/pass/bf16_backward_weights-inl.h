@@ -17,7 +17,7 @@ class Bf16BackwardWeights : public Bf16BackwardOperands {
  protected:
   using Bf16BackwardOperands::Bf16BackwardOperands;
 
-  Weighed weighed(int x) const { return {scratch_.m + x, scratch_.inverse + x, scratch_.delta + x}; }
+  RowConstants row_constants(int x) const { return {scratch_.m + x, scratch_.inverse + x, scratch_.delta + x}; }
   /// Stores weights p[key][vector] and derivatives d of two keys and two vectors of rows as words: weights in pairs of
   /// rows, derivatives in pairs of rows and in pairs of keys.
   HWY_INLINE void store_words(int key, int x, const __m512 (&p)[2][2], const __m512 (&d)[2][2]) const {
@@ -46,7 +46,7 @@ class Bf16BackwardWeights : public Bf16BackwardOperands {
   template <bool MASKED>
   HWY_NOINLINE void weigh_piece(const KvBlock& keys, const Piece& piece) const {
     const __m512 scale = _mm512_set1_ps(static_cast<float>(p_.scale));
-    const Weighed rows[2] = {weighed(piece.x), weighed(piece.x + N)};
+    const RowConstants rows[2] = {row_constants(piece.x), row_constants(piece.x + N)};
     for (int r = piece.key; r < piece.end; r += 2) {
       __m512 p[2][2], d[2][2];
       ATTN_UNROLL_FOR (int k = 0; k < 2; ++k)
@@ -76,7 +76,7 @@ class Bf16BackwardWeights : public Bf16BackwardOperands {
     for (int r = 0; r < keys.count; ++r) seen_[r] = 0;
     for (int g = 0; g < ranges.count; ++g)
       for (int v = ranges.first[g]; v < ranges.last[g]; ++v) {
-        const Weighed rows = weighed(v * N);
+        const RowConstants rows = row_constants(v * N);
         for (int r = ranges.key[g]; r < ranges.key[g + 1]; ++r) {
           float *const place = scratch_.scores.s + r * R + v * N, *const derivative = scratch_.d + r * R + v * N;
           const __m512 s = _mm512_load_ps(place);

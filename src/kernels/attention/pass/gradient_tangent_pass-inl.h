@@ -222,7 +222,7 @@ class GradientTangentPass : public BackwardPass<T> {
       p.bias = o_.bias, p.bias_count = o_.bias_count;
       QueryTileScratch<T, R> to = scratch_.scores;
       to.s = moved;
-      add_bias(p, Pass::rows_, keys.first, keys.count, keys.ranges, to);
+      use_bias<BiasUse::add>(p, Pass::rows_, keys.first, keys.count, keys.ranges, to);
     }
     if (p_.temperature != 1 && o_.has_score_tangents()) divide_by_temperature<R>(p_, keys.ranges, moved);
   }

@@ -100,7 +100,7 @@ class TangentPass : public BackwardPass<T> {
     p.bias = t_.bias, p.bias_count = t_.bias_count;
     QueryTileScratch<T, R> to = scratch_.scores;
     to.s = scratch_.d;
-    add_bias(p, Pass::rows_, keys.first, keys.count, keys.ranges, to);
+    use_bias<BiasUse::add>(p, Pass::rows_, keys.first, keys.count, keys.ranges, to);
   }
 
   /// Computes weights (after dropout) in scores.s, and their products with the tangents of the scores in d; 0 where

@@ -214,31 +214,18 @@ HWY_INLINE void restart_maximum(const QueryTileScratch<T>& scratch) {
   for (int v = 0; v < query_tile_vectors<T>; ++v) hn::Store(hn::Load(d, scratch.m + v * N), d, scratch.alpha + v * N);
 }
 
-/// Adds the bias terms one after another. A bias of -inf masks the pair instead of being added, because the score may
-/// be NaN.
-template <typename T, int R>
-HWY_NOINLINE void add_bias(const AttentionProblem& problem, const Task& tile, std::int64_t first, int keys,
+/// add: adds the bias terms one after another. A bias of -inf masks the pair instead of being added, because the score
+/// may be NaN. mask: masks these pairs again, after score_mod or a callback, which may have changed their score.
+enum class BiasUse { add, mask };
+template <BiasUse USE, typename T, int R>
+HWY_NOINLINE void use_bias(const AttentionProblem& problem, const Task& tile, std::int64_t first, int keys,
                            const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
   const Tag<T> d;
   for (int n = 0; n < problem.bias_count; ++n) {
     gather_bias(problem, problem.bias[n], tile, first, keys, scratch);
     for_each_score<R>(ranges, scratch.s, [&](Vector<T> s, int at) HWY_ATTR {
       const auto bias = hn::Load(d, scratch.extra + at);
-      return hn::IfThenElse(hn::Eq(bias, minus_infinity<T>()), bias, hn::Add(s, bias));
-    });
-  }
-}
-
-/// Masks pairs with a bias of -inf again after score_mod or a callback, which may have changed their score to a number.
-template <typename T, int R>
-HWY_NOINLINE void mask_by_bias(const AttentionProblem& problem, const Task& tile, std::int64_t first, int keys,
-                               const ActiveRanges& ranges, const QueryTileScratch<T, R>& scratch) {
-  const Tag<T> d;
-  for (int n = 0; n < problem.bias_count; ++n) {
-    gather_bias(problem, problem.bias[n], tile, first, keys, scratch);
-    for_each_score<R>(ranges, scratch.s, [&](Vector<T> s, int at) HWY_ATTR {
-      const auto bias = hn::Load(d, scratch.extra + at);
-      return hn::IfThenElse(hn::Eq(bias, minus_infinity<T>()), bias, s);
+      return hn::IfThenElse(hn::Eq(bias, minus_infinity<T>()), bias, USE == BiasUse::add ? hn::Add(s, bias) : s);
     });
   }
 }
@@ -251,11 +238,11 @@ HWY_NOINLINE void apply_score_modifiers(const AttentionProblem& problem, const T
                                         const QueryTileScratch<T>& scratch, ScoreVectors<T>& score_mod) {
   constexpr int R = query_tile_rows<T>;
   if (problem.softcap != 0) cap_scores<R>(static_cast<T>(problem.softcap), ranges, scratch.s);
-  if (problem.bias_count != 0) add_bias(problem, tile, first, keys, ranges, scratch);
+  if (problem.bias_count != 0) use_bias<BiasUse::add>(problem, tile, first, keys, ranges, scratch);
   if (!problem.score_mod.empty()) score_mod.apply(first, keys, ranges, scratch.s);
   if (problem.score_callback.call != nullptr) call_back(problem, tile, first, keys, scratch.s);
   if (problem.bias_count != 0 && (!problem.score_mod.empty() || problem.score_callback.call != nullptr))
-    mask_by_bias(problem, tile, first, keys, ranges, scratch);
+    use_bias<BiasUse::mask>(problem, tile, first, keys, ranges, scratch);
   if (problem.temperature != 1) divide_by_temperature<R>(problem, ranges, scratch.s);
   mask_block(visible, ranges, scratch);
 }

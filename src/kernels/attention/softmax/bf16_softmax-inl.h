@@ -33,10 +33,10 @@ HWY_INLINE __m512 bf16_weight(__m512 score, __m512 reference) {
 
 /// Constants of a vector of rows, from which weights and derivatives are computed: the reference (the score with weight
 /// 1 before the division), 1 / sum, and delta.
-struct Weighed {
+struct RowConstants {
   __m512 reference, inverse, delta;
 
-  Weighed(const float* m, const float* inverse_sum, const float* of_delta)
+  RowConstants(const float* m, const float* inverse_sum, const float* of_delta)
       : reference(_mm512_load_ps(m)), inverse(_mm512_load_ps(inverse_sum)), delta(_mm512_load_ps(of_delta)) {}
   /// Returns the rows that see the key: `seen` has those for which the mask shows it, and a score of -inf masks it too.
   HWY_INLINE __mmask16 sees(__m512 s, __mmask16 seen) const {

@@ -128,10 +128,10 @@ class SoftmaxBackward {
   /// Applies the score modifiers of the forward pass again: softcap, bias terms, score_mod, temperature.
   HWY_INLINE void apply_modifiers(const KvBlock& keys) {
     if (p_.softcap != 0) cap_scores<R>(static_cast<T>(p_.softcap), keys.ranges, scratch_.scores.s, scratch_.capped);
-    if (p_.bias_count != 0) add_bias(p_, rows_, keys.first, keys.count, keys.ranges, scratch_.scores);
+    if (p_.bias_count != 0) use_bias<BiasUse::add>(p_, rows_, keys.first, keys.count, keys.ranges, scratch_.scores);
     if (score_.used()) {
       score_.apply(keys.first, keys.count, keys.ranges);
-      if (p_.bias_count != 0) mask_by_bias(p_, rows_, keys.first, keys.count, keys.ranges, scratch_.scores);
+      if (p_.bias_count != 0) use_bias<BiasUse::mask>(p_, rows_, keys.first, keys.count, keys.ranges, scratch_.scores);
     }
     if (p_.temperature != 1) divide_by_temperature<R>(p_, keys.ranges, scratch_.scores.s);
   }

@@ -14,7 +14,7 @@
 
 #include "kernels/x86/amx_tile_loop.h"
 #include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
-#include "kernels/prefetch/stream_prefetch.h"
+#include "kernels/prefetch/decode_kv_prefetch.h"
 #include "kernels/simd/transpose-inl.h"
 
 #include <algorithm>

@@ -16,7 +16,7 @@
 
 #include "kernels/attention/kv/decode_row_readers-inl.h"
 #include "kernels/attention/softmax/output_accumulator-inl.h"
-#include "kernels/prefetch/stream_prefetch.h"
+#include "kernels/prefetch/decode_kv_prefetch.h"
 #include "kernels/simd/multiply_add-inl.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -1,4 +1,4 @@
-// src/kernels/prefetch/prefetch.h: prefetches single cache lines into L2.
+// src/kernels/prefetch/prefetch_line.h: prefetches single cache lines into L2.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// src/kernels/attention/merge_totals.cc: chooses the build of the reference code that merges the sums of rows.
-#include "kernels/attention/merge_totals.h"
+// src/kernels/rank_totals.cc: chooses the build of the reference code that merges the sums of ranks.
+#include "kernels/rank_totals.h"
 
 #include "kernels/reference_builds.h"
 

@@ -1,5 +1,5 @@
-// src/kernels/ref/polynomials.h: lists polynomials and constants of the elementary functions, one table per float
-// type.
+// src/kernels/math/polynomial_coefficients.h: lists polynomials and constants of the elementary functions, one table
+// per float type.
 #pragma once
 #include <cstdint>
 

@@ -1,5 +1,5 @@
-// src/kernels/attention/block_sizes.h: defines the sizes of blocks, splits and tiles, each with the reason for its
-// number.
+// src/kernels/attention/block_and_tile_sizes.h: defines the sizes of blocks, splits and tiles, each with the reason for
+// its number.
 #pragma once
 #include <cstdint>
 

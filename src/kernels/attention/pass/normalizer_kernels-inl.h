@@ -1,20 +1,15 @@
-// src/kernels/attention/normalizer.cc: computes attention with other normalizers than softmax and with functions of the
-// weight, 64 query rows at a time; compiled once for every instruction set.
+// src/kernels/attention/pass/normalizer_kernels-inl.h: the table of the kernels of other normalizers than softmax and
+// of functions of the weight, forward and backward, for one instruction set.
+#if defined(ATTN_NORMALIZER_KERNELS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_NORMALIZER_KERNELS_INL_H
+#undef ATTN_NORMALIZER_KERNELS_INL_H
+#else
+#define ATTN_NORMALIZER_KERNELS_INL_H
+#endif
+
 #include "kernels/attention/normalizer_problem.h"
-
-#include <string_view>
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/attention/normalizer.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-
-#include <cstring>
-#include <limits>
-
 #include "kernels/attention/pass/normalizer_backward_pass-inl.h"
 #include "kernels/attention/pass/normalizer_forward_pass-inl.h"
-#include "kernels/reference_builds.h"
 #include "kernels/targets.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -63,19 +58,4 @@ const NormalizerTarget normalizer_table = {
 }  // namespace attn::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace attn::kernels {
-
-const NormalizerTarget* normalizer_target(const char* name) noexcept {
-  return find_table<NormalizerTarget>({ATTN_TABLES(normalizer_table)},
-                                      name == std::string_view("amx") ? "avx512" : name);
-}
-
-ATTN_DECLARE_IN_BUILDS(NormalizerKernel, normalizer_kernel)
-
-const NormalizerKernel& normalizer_reference(const Reference& build) noexcept {
-  return ATTN_OF_BUILD(build, normalizer_kernel);
-}
-
-}  // namespace attn::kernels
 #endif

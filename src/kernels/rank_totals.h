@@ -1,4 +1,4 @@
-// src/kernels/attention/merge_totals.h: merges the sums of rows over different ranges of keys.
+// src/kernels/rank_totals.h: merges the sums of rows over different ranges of keys, which processes (ranks) hold.
 #pragma once
 #include "kernels/attention/problem.h"
 #include "kernels/reference.h"
@@ -10,7 +10,7 @@ namespace attn::kernels {
 using MergeTotals = void (*)(Element element, const RowTotals& total, const RowTotals& part, std::int64_t rows,
                              std::int64_t columns);
 
-/// Returns the function of a build of the reference code. It is not in kernels::Reference, so that a program without
+/// Returns merge_totals of a build of the reference code. It is not in kernels::Reference, so that a program without
 /// ranks is not linked with it.
 MergeTotals merge_totals_reference(const Reference& build) noexcept;
 

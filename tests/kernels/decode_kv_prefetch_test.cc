@@ -1,6 +1,6 @@
-// tests/kernels/stream_prefetch_test.cc: decode's prefetches keep their distance, and give every cache line of the rows
-// once, or four times, in the order in which the rows are read.
-#include "kernels/prefetch/stream_prefetch.h"
+// tests/kernels/decode_kv_prefetch_test.cc: decode's prefetches keep their distance, and prefetch every cache line of
+// the rows once, or four times, in the order in which the rows are read.
+#include "kernels/prefetch/decode_kv_prefetch.h"
 
 #include <gtest/gtest.h>
 

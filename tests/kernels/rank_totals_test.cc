@@ -1,5 +1,5 @@
-// tests/kernels/merge_totals_test.cc: sums of rows over splits of keys, merged, are those of one pass over all keys.
-#include "kernels/attention/merge_totals.h"
+// tests/kernels/rank_totals_test.cc: sums of rows over splits of keys, merged, are those of one pass over all keys.
+#include "kernels/rank_totals.h"
 
 #include "support/golden.h"
 

@@ -1,20 +1,15 @@
-// src/kernels/attention/tangent.cc: computes the tangents of 64 query rows, and those of their gradients; compiled once
-// for every instruction set.
-#include "kernels/attention/tangent_problem.h"
-
-#include <string_view>
-
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "kernels/attention/tangent.cc"
-#include <hwy/foreach_target.h>
-#include <hwy/highway.h>
-
-#include <cstring>
-#include <limits>
+// src/kernels/attention/pass/tangent_kernels-inl.h: the table of the kernels of forward mode for one instruction set:
+// the tangents of 64 query rows, and those of their gradients.
+#if defined(ATTN_TANGENT_KERNELS_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_TANGENT_KERNELS_INL_H
+#undef ATTN_TANGENT_KERNELS_INL_H
+#else
+#define ATTN_TANGENT_KERNELS_INL_H
+#endif
 
 #include "kernels/attention/pass/gradient_tangent_pass-inl.h"
 #include "kernels/attention/pass/tangent_pass-inl.h"
-#include "kernels/reference_builds.h"
+#include "kernels/attention/tangent_problem.h"
 #include "kernels/targets.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -57,20 +52,4 @@ const TangentTarget tangent_table = {ATTN_TARGET_NAME, tangent_kernel<float>, ta
 }  // namespace attn::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
-#if HWY_ONCE
-namespace attn::kernels {
-
-const TangentTarget* tangent_target(const char* name) noexcept {
-  return find_table<TangentTarget>({ATTN_TABLES(tangent_table)}, name == std::string_view("amx") ? "avx512" : name);
-}
-
-ATTN_DECLARE_IN_BUILDS(TangentKernel, tangent_kernel)
-ATTN_DECLARE_IN_BUILDS(GradientKernel, gradient_tangent_kernel)
-
-const TangentKernel& tangent_reference(const Reference& build) noexcept { return ATTN_OF_BUILD(build, tangent_kernel); }
-const GradientKernel& gradient_tangent_reference(const Reference& build) noexcept {
-  return ATTN_OF_BUILD(build, gradient_tangent_kernel);
-}
-
-}  // namespace attn::kernels
 #endif

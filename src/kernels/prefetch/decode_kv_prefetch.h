@@ -1,8 +1,8 @@
-// src/kernels/prefetch/stream_prefetch.h: prefetches K/V rows at a fixed distance while decode reads them in order,
+// src/kernels/prefetch/decode_kv_prefetch.h: prefetches K/V rows at a fixed distance while decode reads them in order,
 // also from pages.
 #pragma once
 #include "kernels/attention/kv_rows.h"
-#include "kernels/prefetch/prefetch.h"
+#include "kernels/prefetch/prefetch_line.h"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
-// src/kernels/ref/merge_totals.cc: merges the sums of rows over splits of keys in plain loops, as the forward pass does
+// src/kernels/ref/rank_totals.cc: merges the sums of rows over splits of keys in plain loops, as the forward pass does
 // (kernels/ref/attention.cc).
-#include "kernels/attention/merge_totals.h"
+#include "kernels/rank_totals.h"
 #include "kernels/ref/math.h"
 
 namespace attn::kernels::ATTN_REF_NAMESPACE {
