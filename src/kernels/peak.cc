@@ -11,7 +11,7 @@
 
 #include <cstring>
 
-#include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
+#include "kernels/attention/tiles/bf16_dot_instruction-inl.h"
 #include "kernels/targets.h"
 
 #if HWY_TARGET == HWY_AVX3

@@ -9,10 +9,10 @@
 
 #include <hwy/highway.h>
 
-#include "kernels/gemm/write_rows-inl.h"
+#include "kernels/gemm/write_rows_and_edges-inl.h"
 #include "kernels/gemm/operand_types-inl.h"
 #include "kernels/gemm/tiles.h"
-#include "kernels/x86/amx_tile_loop.h"
+#include "kernels/x86/amx_tile_product.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {

@@ -11,7 +11,7 @@
 #include <cstring>
 
 #include "kernels/gemm/block_loaders-inl.h"
-#include "kernels/gemm/write_rows-inl.h"
+#include "kernels/gemm/write_rows_and_edges-inl.h"
 #include "kernels/gemm/tiles.h"
 
 HWY_BEFORE_NAMESPACE();

@@ -12,7 +12,7 @@
 
 #include <utility>
 
-#include "kernels/gemm/write_rows-inl.h"
+#include "kernels/gemm/write_rows_and_edges-inl.h"
 #include "kernels/gemm/operand_types-inl.h"
 #include "kernels/gemm/tiles.h"
 

@@ -13,7 +13,7 @@
 #include "kernels/attention/mask/masked_values.h"
 #include "kernels/attention/pass/bf16_decode_pass-inl.h"
 #include "kernels/attention/tiles/amx_forward_products-inl.h"
-#include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
+#include "kernels/attention/tiles/bf16_dot_instruction-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 ATTN_BEFORE_BF16_NAMESPACE();

@@ -11,7 +11,7 @@
 #include "kernels/attention/pass/query_tile_pass-inl.h"
 #include "kernels/attention/score/dropout-inl.h"
 #include "kernels/attention/softmax/bf16_softmax-inl.h"
-#include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
+#include "kernels/attention/tiles/bf16_dot_instruction-inl.h"
 
 #if HWY_TARGET == HWY_AVX3
 ATTN_BEFORE_BF16_NAMESPACE();

@@ -10,7 +10,7 @@
 
 #include "kernels/attention/next_rows.h"
 #include "kernels/attention/tiles/backward_products-inl.h"
-#include "kernels/x86/amx_tile_loop.h"
+#include "kernels/x86/amx_tile_product.h"
 #include "kernels/x86/bf16_target.h"
 
 #if HWY_TARGET == HWY_AVX3

@@ -12,8 +12,8 @@
 #define ATTN_AMX_FORWARD_PRODUCTS_INL_H
 #endif
 
-#include "kernels/x86/amx_tile_loop.h"
-#include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
+#include "kernels/x86/amx_tile_product.h"
+#include "kernels/attention/tiles/bf16_dot_instruction-inl.h"
 #include "kernels/prefetch/decode_kv_prefetch.h"
 #include "kernels/simd/transpose-inl.h"
 

@@ -15,7 +15,7 @@
 #endif
 
 #include "kernels/attention/mask/masked_values-inl.h"
-#include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
+#include "kernels/attention/tiles/bf16_dot_instruction-inl.h"
 #include "kernels/attention/softmax/bf16_softmax-inl.h"
 #include "kernels/attention/tiles/backward_products-inl.h"
 

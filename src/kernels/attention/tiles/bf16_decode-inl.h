@@ -7,7 +7,7 @@
 #define ATTN_BF16_DECODE_INL_H
 #endif
 
-#include "kernels/attention/tiles/bf16_dot_pairs-inl.h"
+#include "kernels/attention/tiles/bf16_dot_instruction-inl.h"
 #include "kernels/attention/softmax/bf16_softmax-inl.h"
 #include "kernels/attention/tiles/decode_qk-inl.h"
 #include "kernels/attention/softmax/decode_softmax-inl.h"

@@ -1,10 +1,10 @@
-// src/kernels/attention/tiles/bf16_dot_pairs-inl.h: declares what all bf16 products of attention use: pairs as 32-bit
-// words, and their dot product.
-#if defined(ATTN_BF16_DOT_PAIRS_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef ATTN_BF16_DOT_PAIRS_INL_H
-#undef ATTN_BF16_DOT_PAIRS_INL_H
+// src/kernels/attention/tiles/bf16_dot_instruction-inl.h: declares what all bf16 products of attention use: pairs as
+// 32-bit words, and the instruction for their dot product.
+#if defined(ATTN_BF16_DOT_INSTRUCTION_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_BF16_DOT_INSTRUCTION_INL_H
+#undef ATTN_BF16_DOT_INSTRUCTION_INL_H
 #else
-#define ATTN_BF16_DOT_PAIRS_INL_H
+#define ATTN_BF16_DOT_INSTRUCTION_INL_H
 #endif
 
 #include "kernels/x86/bf16_target.h"

@@ -1,5 +1,5 @@
-// src/kernels/x86/amx_tile_loop.h: defines the loop of every AMX product: tiles of rows of A times tiles of columns of
-// B, with the sums in tile registers.
+// src/kernels/x86/amx_tile_product.h: defines the loop of every AMX product: tiles of rows of A times tiles of columns
+// of B, with the sums in tile registers.
 #pragma once
 #include "kernels/x86/amx.h"
 

@@ -1,10 +1,10 @@
-// src/kernels/gemm/write_rows-inl.h: writes finished sums of a product to y: applies the activation, rounds to bf16,
-// and handles the edges of the matrix.
-#if defined(ATTN_GEMM_WRITE_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
-#ifdef ATTN_GEMM_WRITE_ROWS_INL_H
-#undef ATTN_GEMM_WRITE_ROWS_INL_H
+// src/kernels/gemm/write_rows_and_edges-inl.h: writes finished sums of a product to y: applies the activation, rounds
+// to bf16, and handles the edges of the matrix.
+#if defined(ATTN_GEMM_WRITE_ROWS_AND_EDGES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef ATTN_GEMM_WRITE_ROWS_AND_EDGES_INL_H
+#undef ATTN_GEMM_WRITE_ROWS_AND_EDGES_INL_H
 #else
-#define ATTN_GEMM_WRITE_ROWS_INL_H
+#define ATTN_GEMM_WRITE_ROWS_AND_EDGES_INL_H
 #endif
 
 #include <hwy/highway.h>
