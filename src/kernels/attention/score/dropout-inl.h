@@ -185,7 +185,7 @@ HWY_NOINLINE inline void kept_by_counter(const AttentionProblem& problem, const 
 }
 
 /// Computes one word per key: the rows whose weights dropout keeps, read from Task::keep.
-inline void kept_words(const AttentionProblem& problem, const Task& tile, std::int64_t first, int keys, Word* kept) {
+inline void kept_words(const Task& tile, std::int64_t first, int keys, Word* kept) {
   for (std::int64_t i = 0; i < 64; ++i)
     kept[i] = i < tile.rows
                   ? bits_of_bytes(tile.keep + (tile.row + i - tile.first_row) * tile.keep_stride + first, 1, true, keys)
@@ -196,7 +196,7 @@ inline void kept_words(const AttentionProblem& problem, const Task& tile, std::i
 /// Computes those bits by counter, or reads them from Task::keep.
 HWY_INLINE void kept_rows(const AttentionProblem& problem, const Task& tile, std::int64_t first, int keys, Word* kept) {
   if (tile.keep == nullptr) kept_by_counter(problem, tile, first, keys, kept);
-  else kept_words(problem, tile, first, keys, kept);
+  else kept_words(tile, first, keys, kept);
 }
 
 /// Applies dropout by the bytes of Task::keep.
@@ -210,7 +210,7 @@ HWY_NOINLINE void drop_by_bytes(const AttentionProblem& problem, const Task& til
   for (int part = 0; part < keys; part += 64) {
     const int end = part + 64 < keys ? part + 64 : keys;
     alignas(64) Word kept_rows[64];
-    kept_words(problem, tile, first + part, end - part, kept_rows);
+    kept_words(tile, first + part, end - part, kept_rows);
     for (int g = 0; g < ranges.count; ++g)
       for (int r = ranges.key[g] > part ? ranges.key[g] : part; r < end && r < ranges.key[g + 1]; ++r)
         for (int v = ranges.first[g]; v < ranges.last[g]; ++v) {

@@ -15,6 +15,8 @@
 #include "kernels/math/math-inl.h"
 #include "kernels/simd/transpose-inl.h"
 
+#include <cstring>
+
 HWY_BEFORE_NAMESPACE();
 namespace attn::kernels::HWY_NAMESPACE {
 #if HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128
@@ -160,16 +162,22 @@ HWY_NOINLINE void gather_slope(const AttentionProblem& problem, const BiasTerm& 
     }
 }
 
-/// Computes table[bucket of the distance].
+/// Computes table[bucket of the distance]: once for each distance of a head, because pairs of equal distance lie on a
+/// diagonal.
 template <typename T, int R>
 HWY_NOINLINE void gather_table(const AttentionProblem& problem, const BiasTerm& term, const Task& tile,
                                std::int64_t first, int keys, const QueryTileScratch<T, R>& scratch) {
-  for_each_lane(problem, term, tile, first, [&](int lane, std::int64_t head, std::int64_t at) {
-    for (int r = 0; r < keys; ++r, ++at) {
-      scratch.extra[r * R + lane] =
-          bias_element<T>(term, term.bucket(at) * term.bucket_stride + head * term.value_stride, term.values);
-    }
-  });
+  T values[R + kv_block];  // the largest distance first
+  const std::int64_t largest =
+      problem.key_position(tile, first) + keys - 1 - tile.row - problem.row_offset(tile, term.bottom_right);
+  for (std::int64_t n = 0; n < tile.heads; ++n) {
+    const std::int64_t of_head = (tile.head + n) * term.value_stride;
+    for (std::int64_t at = 0; at < tile.rows + keys - 1; ++at)
+      values[at] = bias_element<T>(term, term.bucket(largest - at) * term.bucket_stride + of_head, term.values);
+    for (int r = 0; r < keys; ++r)
+      std::memcpy(scratch.extra + r * R + n * tile.rows, values + (keys - 1 - r),
+                  static_cast<std::size_t>(tile.rows) * sizeof(T));
+  }
 }
 
 /// Writes one bias term of the block to `extra`, rows in lanes.
