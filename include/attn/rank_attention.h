@@ -40,7 +40,7 @@ ATTN_API AttentionResult rank_attention_forward(const Tensor& q, const Tensor& k
                                                 AttentionSaved& saved);
 
 /// Computes attention_backward() of the whole sequence: the gradients of this rank's rows of q, k and v. Gradients of
-/// options are complete at every rank. Collective; `wanted` asks for the same gradients at every rank.
+/// options are complete at every rank. Collective; `wanted` is the same at every rank.
 ATTN_API AttentionGradients rank_attention_backward(const Tensor& q, const Tensor& k, const Tensor& v,
                                                     std::int64_t length, RankLayout layout, const Ranks& ranks,
                                                     const AttentionOptions& options, const AttentionSaved& saved,

@@ -1,4 +1,4 @@
-// src/model/text_stream.h: turns bytes that arrive piece by piece into text. It returns only complete characters, and
+// src/model/text_stream.h: decodes bytes that arrive piece by piece as text. It returns only complete characters, and
 // only text that later bytes cannot change.
 #pragma once
 #include <string>

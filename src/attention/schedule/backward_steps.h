@@ -42,7 +42,7 @@ class BackwardSteps {
                 const DropoutTiles* dropout, const RelativeGradients* products = nullptr);
 
   /// Sets the distance in heads between a thread's current head and its next one: the number of threads if they take
-  /// units in turn, else 1.
+  /// units in order, else 1.
   void set_heads_ahead(std::int64_t heads) { hints_.heads_ahead = heads; }
 
   std::size_t scratch_bytes() const {

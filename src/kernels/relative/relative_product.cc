@@ -13,8 +13,8 @@ namespace {
 
 template <typename T>
 class Relative {
-  static constexpr std::int64_t most_rows =
-      TableColumns::most_rows;  // also the keys of a part for products of the keys
+  // of the operand at a time: of a tile, or the keys of a part
+  static constexpr std::int64_t most_rows = TableColumns::most_rows;
 
  public:
   /// `bytes`: of the scratch. Without a scratch only bytes() and kept_bytes() may be called.

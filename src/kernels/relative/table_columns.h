@@ -117,8 +117,8 @@ class TableColumns {
   const RelativeProduct& r_;
   const AttentionProblem& p_;
   bool is_picture_;
-  std::int64_t entry_step_,
-      picture_step_;  // of columns: from an entry to the next, from a key of a picture to the next
+  std::int64_t entry_step_;    // from the column of an entry to that of the next
+  std::int64_t picture_step_;  // from the column of a key to that of the next, in a row of the picture
   std::int64_t part_keys_, most_;
   std::int64_t* of_keys_ = nullptr;        // [part_keys]  coordinates in the picture of the keys of the part
   std::int64_t* key_ends_ = nullptr;       // one past the last key of its row of the picture

@@ -1,5 +1,5 @@
 // src/kernels/simd/register_tile-inl.h: defines the register tile of matrix products with vectors, in attention and
-// gemm (decode and products of few rows have their own loops): each step of k multiplies ROWS broadcast words by
+// gemm (decode and products of up to 8 rows have their own loops): each step of k multiplies ROWS broadcast words by
 // VECTORS vectors; all sums stay in registers.
 #if defined(ATTN_REGISTER_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef ATTN_REGISTER_TILE_INL_H
